@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from chainrule.heads import head_of
 from chainrule.heads.categorical import check_filters
 from chainrule.lengths import check_lengths
-from chainrule.modes import drawn_in_evaluation
+from chainrule.modes import device_of, drawn_in_evaluation
 from chainrule.prefix import check_prefix, prefix_rows
 from chainrule.state import State, expand, leaves, map_state
 
@@ -191,7 +191,7 @@ class AutoregressiveModel(LikelihoodModel):
         `chainrule.testing` then holds it to exactly what it declares. A window of k elements is
         `super().visible_past(length).triu(-k)`.
         """
-        return torch.ones(length, length, dtype=torch.bool).tril(-1)
+        return torch.ones(length, length, dtype=torch.bool, device="cpu").tril(-1)
 
     def useful_prefix(self, drawn: int) -> int | None:
         """Number of last elements of a prefix that can influence the `drawn` elements after it; `None` if all can."""
@@ -225,7 +225,7 @@ class AutoregressiveModel(LikelihoodModel):
             return self.forward(x, context).log_prob(x).flatten(1).sum(1)
         sequence = self.to_sequence(x)
         check_lengths(lengths, (len(sequence), sequence.shape[1]))
-        real = length_mask(lengths, sequence.shape[1])
+        real = length_mask(lengths.to(sequence.device), sequence.shape[1])
         x = self.from_sequence(fill_padding(sequence, real))
         terms = self.to_sequence(self.forward(x, context, lengths).log_prob(x))
         return terms.masked_fill(~_spread(real, terms), 0).flatten(1).sum(1)
@@ -320,7 +320,7 @@ class AutoregressiveModel(LikelihoodModel):
         check_filters(temperature, top_k, top_p)
         if n < 1:
             raise ValueError(f"n: expected at least 1, got {n}")
-        device = next(self.parameters(), torch.empty(0)).device
+        device = device_of(self)
         if context is not None:
             context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))
         if prefix is not None:

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chainrule.modes import values_are_known
+
 
 def check_lengths(lengths: Any, rows: tuple[int, int] | None = None) -> None:
     """Raise ValueError unless lengths are a tensor of integers, and fit `rows` = (B, T) where given."""
@@ -24,6 +26,8 @@ def check_lengths(lengths: Any, rows: tuple[int, int] | None = None) -> None:
         raise ValueError(
             f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
         )
-    shortest, longest = (int(lengths.min()), int(lengths.max())) if batch_size else (0, 0)
+    if not batch_size or not values_are_known(lengths):
+        return
+    shortest, longest = int(lengths.min()), int(lengths.max())
     if not 0 <= shortest <= longest <= time:
         raise ValueError(f"lengths: expected values in [0, {time}] (the time steps of x), got {shortest} to {longest}")

@@ -1,12 +1,20 @@
-"""Modes in which a model computes: evaluation, and derivatives that a hand-written gradient does not give."""
+"""Where and in which mode a model computes: its device, evaluation, and transforms of its operations."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """The device of a module's parameters, or of its buffers where it has none; else the processor."""
+    return next(chain(module.parameters(), module.buffers()), torch.empty(0, device="cpu")).device
+
 
 Arguments = ParamSpec("Arguments")
 Model = TypeVar("Model", bound=nn.Module)
@@ -64,8 +72,36 @@ def needs_plain_form() -> bool:
     return transformed or torch.autograd.forward_ad._current_level >= 0
 
 
-def records_or_transforms(gradient: Tensor) -> bool:
+def custom_gradients_work() -> bool:
+    """Whether a function with a hand-written gradient may be used: none is transformed, exported or compiled."""
+    return not (torch.compiler.is_compiling() or torch._C._is_tracing() or needs_plain_form())
+
+
+def values_are_known(*tensors: Tensor) -> bool:
+    """Whether Python may look at the values of tensors, as a check of an argument does.
+
+    It may not where `torch.vmap` batches them, where `torch.export` or `torch.compile` traces them, and on the meta
+    device: there the check is left out. A check that must not make a GPU wait asks for the device as well.
+    """
+    if torch.compiler.is_compiling() or torch._C._is_tracing():
+        return False
+    return not any(tensor.is_meta or isinstance(tensor, FakeTensor) or _is_batched(tensor) for tensor in tensors)
+
+
+def _is_batched(tensor: Tensor) -> bool:
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):  # a gradient's wrapper may hold a batched tensor
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
+
+
+def records_or_transforms(*gradients: Tensor) -> bool:
     """Whether a backward pass is itself to be differentiated (`create_graph=True`), or is one of several gradients
-    taken at once (`is_grads_batched=True`)."""
-    batched: bool = torch._C._functorch.is_legacy_batchedtensor(gradient)
+    taken at once (`is_grads_batched=True`).
+
+    gradients: those at all outputs; any one of them may be the batched one.
+    """
+    batched = any(map(torch._C._functorch.is_legacy_batchedtensor, gradients))
     return batched or torch.is_grad_enabled() or needs_plain_form()

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import Distribution
 
+from chainrule.modes import values_are_known
+
 
 def prefix_rows(prefix: Tensor, n: int) -> Tensor:
     """(P,), (1, P, ...) or (n, P, ...) -> (n, P, ...)."""
@@ -27,7 +29,8 @@ def check_prefix(conditionals: Distribution, prefix: Tensor) -> Tensor:
         log_prob = conditionals.log_prob(prefix)
     except ValueError as error:
         raise ValueError(f"prefix: {str(error).removeprefix('value: ')}") from None
-    if isinstance(conditionals, distributions.Categorical) or log_prob.device.type != "cpu":
+    refuses_itself = isinstance(conditionals, distributions.Categorical)
+    if refuses_itself or log_prob.device.type != "cpu" or not values_are_known(log_prob):
         return log_prob
     impossible = log_prob == -torch.inf
     if impossible.any():

@@ -1,4 +1,4 @@
-"""Lets the tests here share the models of test_contract.py."""
+"""Lets every test import small_models.py, which stands beside this file."""
 
 import sys
 from pathlib import Path

@@ -8,7 +8,7 @@ import copy
 
 import pytest
 import torch
-from test_contract import SEQUENCES
+from small_models import SEQUENCES
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils.parametrize import register_parametrization

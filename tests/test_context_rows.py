@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_contract import EVERY, SEQUENCES
+from small_models import EVERY, SEQUENCES
 
 from chainrule import models
 from chainrule.state import expand, map_state

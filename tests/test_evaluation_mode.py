@@ -7,7 +7,7 @@ import copy
 
 import pytest
 import torch
-from test_contract import EVERY, LATENT, SEQUENCES
+from small_models import EVERY, LATENT, SEQUENCES
 
 from chainrule.coding import decode, encode
 from chainrule.decoding import NgramDraft, beam_search, complete, greedy, sample_parallel, sample_paths

@@ -6,7 +6,8 @@ while "all keys matched".
 
 import pytest
 import torch
-from test_contract import EVERY, SEQUENCES, log_prob
+from small_models import EVERY, SEQUENCES
+from test_contract import log_prob
 
 from chainrule import models
 from chainrule.heads import LinearChainCRF, TagConstraints

@@ -5,8 +5,9 @@ from time import monotonic
 from typing import Any
 
 from chainrule.cli.signature import offered
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Compresses
-from chainrule.tasks.display import Switch, dump_json, one_line, progress_bars, size_of
+from chainrule.tasks.display import Switch, dump_json, progress_bars, size_of
 from chainrule.tasks.task import Task
 
 
@@ -92,11 +93,13 @@ def decompress(
         json: Print one JSON object.
     """
     from chainrule.coding.container import read_container
+    from chainrule.data.text import refuse_device
     from chainrule.tasks.bundle import bundle_name, refuse_taken, write_bundle
     from chainrule.tasks.compression import check_header, decompress_data, tell_damage
 
     if file.is_dir():
         raise ValueError(f"{file}: expected a .chain file, got a directory")
+    refuse_device(file)
     container, began = read_container(file.read_bytes(), str(file)), monotonic()
     described = container.header
     check_header(container, str(file))

@@ -3,8 +3,9 @@
 from typing import Any
 
 from chainrule.cli.signature import Seed, offered
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Checks
-from chainrule.tasks.display import Switch, counted, dump_json, format_duration, one_line, resume_command, size_of
+from chainrule.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
 from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
 from chainrule.tasks.task import Task
 
@@ -26,7 +27,10 @@ def info(run: Task[Any], /, *, json: Switch = False) -> None:
 
 def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
     """All that is known of a run, ready for JSON, and a line about its best validation."""
-    model = run.model() if (run.path / WEIGHTS).is_file() else run.new_model(0)
+    trained = (run.path / WEIGHTS).is_file()
+    if not trained:
+        run.check_size(None)
+    model = run.model() if trained else run.new_model(0)
     config = run.config.to_json(run.name)
     metrics = run.metrics()
     kept = [record for record in metrics if record.get("event") == "validation" and record.get("best")]

@@ -15,8 +15,9 @@ from cyclopts import App, CycloptsError, UnknownCommandError, UnknownOptionError
 from chainrule.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, FoldedHelp, description, suggestion, usage
 from chainrule.cli.stages import VERBS, all_verbs, owners, verb_asked_for, verbs_of
 from chainrule.cli.train import note_start
+from chainrule.printing import printable
 from chainrule.tasks.abilities import Predicts
-from chainrule.tasks.display import Harmless, Verb, flag, printable, shortened
+from chainrule.tasks.display import Harmless, Verb, flag, shortened
 from chainrule.tasks.task import Task
 
 LINE_LIMIT = 299  # characters of an error: a message may quote data of any size

@@ -13,9 +13,20 @@ from cyclopts import Parameter
 
 from chainrule.cli.resume import resumed_config
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags
+from chainrule.printing import printable
 from chainrule.tasks.config import ChosenComputation, RunConfig, facts_of, options_class
-from chainrule.tasks.display import Verb, counted, dump_json, flag, format_duration, printable, resume_command
-from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
+from chainrule.tasks.display import Verb, counted, dump_json, flag, format_duration, resume_command
+from chainrule.tasks.run_directory import (
+    CHECKPOINT,
+    CONFIG,
+    DRAFT,
+    WEIGHTS,
+    lock_run,
+    refuse_taken,
+    remove,
+    remove_folder,
+    remove_unfinished,
+)
 from chainrule.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -164,10 +175,14 @@ def _train(
         process_group.agree([0.0])  # the others wait for the first
         run = task.open(out)
         if before is not None:
+            if process_group.first:
+                remove_unfinished(out)
             run.config = resumed_config(run, asked, given, check_data=process_group.first)
             if process_group.first and not run.is_prepared():
                 run.prepare()
             process_group.agree([0.0])
+            there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
+            run.check_size(there[0] if there else None)
         network = run.new_model(run.config.training.seed)
         batches, held_out = run.batches((process_group.rank, process_group.world))
         if process_group.first:
@@ -285,12 +300,17 @@ def settle_computation(
         seconds_to_choose,
         typical_batches,
     )
-    from chainrule.training.computation import Computation
+    from chainrule.training.computation import Computation, most_threads
 
-    known = run.config.computation
+    known, most = run.config.computation, most_threads()
     if known is not None:
-        return Computation(known.threads, known.precision, "auto" if known.backend == "rule" else known.backend)
+        if known.threads > most and process_group.first:
+            print(f"{most} threads instead of the {known.threads} that the run began with", file=sys.stderr)
+        backend = "auto" if known.backend == "rule" else known.backend
+        return Computation(min(known.threads, most), known.precision, backend)
     asked, duration = run.config.training, run.config.duration
+    if asked.threads is not None and asked.threads > most:
+        raise ValueError(f"threads: expected at most {most} on this machine, got {asked.threads}")
     candidates = make_candidates(
         network, process_group.device, threads=asked.threads, precision=asked.precision, backend=asked.backend
     )

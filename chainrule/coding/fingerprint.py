@@ -5,6 +5,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def model_digest(model: nn.Module) -> str:
 
 def machine(model: nn.Module) -> str:
     """The things on which the last bits of a float depend: torch, vector instructions, processor, number type."""
-    weight = next(model.parameters(), torch.empty(0))
+    weight = next(chain(model.parameters(), model.buffers()), torch.empty(0, device="cpu"))
     isa = torch.backends.cpu.get_cpu_capability() if weight.device.type == "cpu" else torch.cuda.get_device_name()
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
     words = [f"torch {torch.__version__}", isa, platform.machine(), str(weight.dtype).removeprefix("torch.")]
@@ -55,7 +56,10 @@ def portable_form(model: nn.Module) -> Iterator[Any]:
 @contextmanager
 def reproducible(model: nn.Module, threads: int) -> Iterator[None]:
     """Compute in evaluation mode, without autocast and with a fixed number of threads, in the block."""
-    before, weight = torch.get_num_threads(), next(model.parameters(), torch.empty(0))
+    before, weight = (
+        torch.get_num_threads(),
+        next(chain(model.parameters(), model.buffers()), torch.empty(0, device="cpu")),
+    )
     try:
         if threads != before:
             torch.set_num_threads(threads)

@@ -103,7 +103,7 @@ class PortableArithmetic(TorchDispatchMode):
     def _pow(self, x: Any, y: Any) -> Tensor:
         if isinstance(y, int | float) and y == 2:
             return torch.mul(x, x)
-        x, y = torch.as_tensor(x).double(), torch.as_tensor(y, dtype=torch.float64)
+        x, y = torch.as_tensor(x).double(), torch.as_tensor(y, dtype=torch.float64, device=x.device)
         size = functions.exp(y * functions.log(x.abs()))
         signed = torch.where(y % 2 == 1, -size, torch.where(y == y.floor(), size, torch.nan))
         return torch.where(x < 0, signed, size).masked_fill(y == 0, 1.0)
@@ -173,7 +173,7 @@ class PortableArithmetic(TorchDispatchMode):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Sums of equally many rows."""
         size = len(indices) // max(len(offsets), 1)
-        even = torch.equal(offsets, size * torch.arange(len(offsets)))
+        even = torch.equal(offsets, size * torch.arange(len(offsets), device=offsets.device))
         if mode != 0 or per_sample_weights is not None or include_last_offset or padding_idx >= 0 or not even:
             raise ValueError(
                 "the model has no portable form: of bags of embeddings, only sums of equally many have one"

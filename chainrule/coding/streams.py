@@ -14,6 +14,7 @@ from chainrule.base import AutoregressiveModel, Context
 from chainrule.coding.fingerprint import arithmetic_digest, machine, model_digest, portable_form, reproducible
 from chainrule.coding.lockstep import code_rows
 from chainrule.coding.range_coder import DamagedError, RangeDecoder, RangeEncoder
+from chainrule.modes import device_of
 from chainrule.state import expand, map_state
 
 _HEAD = struct.Struct("<I8s4sHII")  # CRC of all that follows, model, arithmetic, threads, B, T
@@ -52,7 +53,7 @@ def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, po
     tensor([[0, 1, 2, 3],
             [4, 3, 2, 1]])
     """
-    device = next(model.parameters(), torch.empty(0)).device
+    device = device_of(model)
     sequence = model.to_sequence(x).to(device)
     if sequence.dim() < 2 or 0 in sequence.shape[:2]:
         raise ValueError(f"x: expected (B, T, ...) with B, T >= 1, got {tuple(x.shape)}")
@@ -91,7 +92,7 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
     _, own, arithmetic, threads, rows, length = _HEAD.unpack_from(data)
     if _weights(model) != own:  # before anything as large as the head says is made
         raise ValueError("data: written with another model or other weights: decode with the model that encoded")
-    context = _rows_of(context, rows, next(model.parameters(), torch.empty(0)).device)
+    context = _rows_of(context, rows, device_of(model))
     with _computing(model, context, threads) as (ready, conditions):
         if _probed(ready, rows, length, conditions) != arithmetic:
             raise ValueError(

@@ -12,12 +12,26 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from safetensors import SafetensorError
 
+from chainrule.data.text import refuse_device
 from chainrule.typed_json import field_types, read_fields
+
+_LONGEST_JSON = 1 << 26  # bytes; a vocabulary of three million words
+_MOST_BRACKETS = 1 << 22
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write `content` as JSON so that a reader finds the old file or the whole new one, whatever happens meanwhile."""
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    """Write `content` as JSON so that a reader finds the old file or the whole new one, whatever happens meanwhile.
+
+    Raises:
+        ValueError: it is longer than `read_json` reads.
+    """
+    text = json.dumps(content, indent=1) + "\n"
+    if len(text) > _LONGEST_JSON:
+        raise ValueError(
+            f"{path.name}: expected at most {_LONGEST_JSON >> 20} MiB, got {len(text) >> 20}: take fewer symbols, "
+            "categories or labels"
+        )
+    write_text(path, text)
 
 
 def write_text(path: Path, content: str) -> None:
@@ -53,14 +67,30 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; `ValueError` in one line where the file holds anything else."""
+    """Read a JSON object; `ValueError` in one line where the file holds anything else, or is no regular file."""
+    refuse_device(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        with path.open("rb") as file:
+            content = parse_json(file.read(_LONGEST_JSON + 1))
+    except ValueError as error:
         raise ValueError(f"{path}: expected JSON, got something else ({error}); the file is damaged") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}; the file is damaged")
     return content
+
+
+def parse_json(text: bytes) -> Any:
+    """Parse JSON whose size and structure are bounded, as parsed values take up to 30 times the memory of the text.
+
+    Raises:
+        ValueError: it is no JSON, too long, or nested too deeply.
+    """
+    if len(text) > _LONGEST_JSON or text.count(b"[") + text.count(b"{") > _MOST_BRACKETS:
+        raise ValueError(f"more than {_LONGEST_JSON >> 20} MiB, or {_MOST_BRACKETS:,} lists and objects")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def umask() -> int:

@@ -14,6 +14,7 @@ from chainrule.state import State
 
 Rows = npt.NDArray[np.int64]
 Order = Callable[[Rows], Rows]
+SMALL_BATCH = 1 << 14  # elements, padding counted: up to here batches of unequal rows cost little
 
 
 class Shuffled:
@@ -101,10 +102,37 @@ def by_length(lengths: npt.NDArray[np.integer]) -> Order:
     return lambda rows: np.argsort(lengths[rows], kind="stable")
 
 
-def in_order(count: int, batch_size: int, rows: npt.NDArray[np.integer] | None = None) -> Iterator[Rows]:
-    """Evaluation: every row once, or those in `rows`, in order, at most `batch_size` at a time."""
+def in_order(
+    count: int,
+    batch_size: int,
+    rows: npt.NDArray[np.integer] | None = None,
+    lengths: npt.NDArray[np.integer] | None = None,
+) -> Iterator[Rows]:
+    """Evaluation: every row once, or those in `rows`, in order, at most `batch_size` at a time.
+
+    With `lengths` (N,), a large batch ends before a row that would make more padding than elements of it.
+
+    >>> [batch.tolist() for batch in in_order(4, 3)]
+    [[0, 1, 2], [3]]
+    >>> [batch.tolist() for batch in in_order(4, 3, lengths=np.array([10, 10, 90_000, 10]))]
+    [[0, 1], [2, 3]]
+    """
     chosen = np.arange(count) if rows is None else np.asarray(rows, dtype=np.int64)
-    return (chosen[start : start + batch_size] for start in range(0, len(chosen), batch_size))
+    if lengths is None:
+        return (chosen[start : start + batch_size] for start in range(0, len(chosen), batch_size))
+    return _without_much_padding(chosen, batch_size, lengths[chosen].tolist())
+
+
+def _without_much_padding(chosen: Rows, batch_size: int, lengths: list[int]) -> Iterator[Rows]:
+    start = total = longest = 0
+    for place, length in enumerate(lengths):
+        padded_size = (place + 1 - start) * max(longest, length)
+        if place - start == batch_size or (place > start and padded_size > max(2 * (total + length), SMALL_BATCH)):
+            yield chosen[start:place]
+            start, total, longest = place, 0, 0
+        total, longest = total + length, max(longest, length)
+    if start < len(chosen):
+        yield chosen[start:]
 
 
 @dataclass(frozen=True)

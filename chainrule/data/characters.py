@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.vocabulary import EOS, REPLACEMENT, UNKNOWN, Ids, Vocabulary, cut_before_space
+from chainrule.printing import one_line
 
 _CODE_POINTS = 0x110000
 
@@ -99,7 +100,9 @@ def visible(text: str) -> str:
     >>> visible("a b\\n")
     'a␣b\\\\n'
     """
-    return "".join(c if c.isprintable() and c != " " else "␣" if c == " " else repr(c)[1:-1] for c in text)
+    if len(text) == 1 and text != " " and not text.isprintable():
+        return repr(text)[1:-1]  # a joiner, a mark or another blank, alone
+    return one_line(text).replace(" ", "␣")
 
 
 def _code_points(text: str) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint32]:

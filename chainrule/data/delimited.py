@@ -12,14 +12,16 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from chainrule.data.text import STDIN, check_file, name_of, refuse_utf16
+from chainrule.data.text import LONGEST_LINE, STDIN, check_file, name_of, raw_lines, refuse_utf16
 
 DELIMITERS = ",;\t|"
 Row = tuple[int, list[str]]
 GROUPING = ". '\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between groups of three digits of such a number
 DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]+")  # 1.234,5
 _GZIP = b"\x1f\x8b"
+MOST_COLUMNS = 1 << 14
 _LARGEST_CELL = 1 << 24  # characters
+_MOST_EMPTY = 1 << 20  # lines in a row: a small compressed file may hold nothing else
 _ROWS_TO_COMPARE = 20
 _BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
 
@@ -27,7 +29,7 @@ _BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of
 class DelimitedFile:
     r"""A file of lines, or of rows of cells, which can be read again and again.
 
-    A byte order mark at the beginning is passed over. Lines end in ``\n`` or ``\r\n``.
+    A byte order mark at the beginning is passed over. Lines end in ``\n`` or ``\r\n``, or all in ``\r``.
 
     Its generators hold the file open until they end or are closed: a reader that may raise, or stop before the end,
     closes them (`contextlib.closing`).
@@ -60,11 +62,14 @@ class DelimitedFile:
         """The lines without their ends, with their numbers from 1, as soon as they are there."""
         with self.open() as file:
             for number, text in self._decoded(file, 0):
+                if number == 1 and not text.endswith("\n"):  # the whole file: lines may end in a lone carriage return
+                    yield from enumerate(text.removesuffix("\r").split("\r"), 1)
+                    return
                 yield number, text.removesuffix("\n").removesuffix("\r")
 
     def plain_rows(self, delimiter: str = "\t") -> Generator[Row, None, None]:
         """The cells of each line that is not empty, where a quote is a character like any other."""
-        return ((line, text.split(delimiter)) for line, text in self.lines() if text)
+        return ((line, self._checked(line, text.split(delimiter))) for line, text in self.lines() if text)
 
     def quoted_rows(self, delimiter: str, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
         """The cells of each row, where double quotes may enclose a cell, with the number of the row's last line.
@@ -92,6 +97,7 @@ class DelimitedFile:
                 if cells is None:
                     return
                 ended = before + reader.line_num
+                cells = self._checked(ended, cells)
                 if ended - began > 1 and any(_has_rows(cell, delimiter, width or len(cells)) for cell in cells):
                     raise self._no_row(began, ended, "every line of it looks like a row")
                 cells = [cell.strip() for cell in cells]
@@ -122,7 +128,8 @@ class DelimitedFile:
             before: lines that are passed over.
         """
         with self.open() as file:
-            beginning = b"".join(file.readlines(_BEGINNING)[before:])
+            lines = (file.read(_BEGINNING) + file.readline(LONGEST_LINE)).split(b"\n")
+            beginning = b"\n".join(lines[before:])
         found = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
         cutting = [delimiter for delimiter, rows in found.items() if rows and len(rows[0]) > 1]
         if "\t" in cutting and self.name.lower().endswith((".tsv", ".tsv.gz")):
@@ -157,8 +164,21 @@ class DelimitedFile:
             except (OSError, EOFError, zlib.error) as error:
                 raise ValueError(f"{self.name}: cannot be read ({error}): restore it from a copy") from None
 
+    def _checked(self, line: int, cells: list[str]) -> list[str]:
+        if len(cells) > MOST_COLUMNS:
+            raise ValueError(
+                f"{self.name} line {line}: expected at most {MOST_COLUMNS:,} columns, got {len(cells):,}: "
+                "keep those that matter"
+            )
+        return cells
+
     def _decoded(self, file: BinaryIO, before: int) -> Iterator[tuple[int, str]]:
-        for number, raw in enumerate(file, before + 1):
+        last = before  # line that is not empty
+        for number, raw in raw_lines(file, self.name, before):
+            if not raw.isspace():
+                last = number
+            elif number - last > _MOST_EMPTY:
+                raise ValueError(f"{self.name} line {number}: {_MOST_EMPTY:,} empty lines in a row: remove them")
             try:
                 text = raw.decode()
             except UnicodeDecodeError:

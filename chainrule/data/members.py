@@ -5,19 +5,22 @@ import io
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Self, TypeVar, cast
 from weakref import finalize
 
-from chainrule.data.text import no_such_file, refuse_stdin
+from chainrule.data.text import no_such_file, read_chunks, refuse_device, refuse_stdin
 
 TARS = (".tar.gz", ".tgz", ".tar")
 ARCHIVES = (*TARS, ".zip")
 _CHUNK = 1 << 20
-_LARGEST = 1 << 28  # bytes of a file in an archive, which is held in memory while it is read
+LARGEST = 1 << 28  # bytes of a file in an archive, which is held in memory while it is read
+_MOST_ENTRIES = 1 << 20  # of an archive, whose list is held in memory
+_MOST_ATTRIBUTES = 1000  # that a tar archive gives to all of its files
+_LONGEST_RECORD = 1 << 16  # bytes of a header in a tar archive that extends another: attributes, long names
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)  # and encrypted, unknown
 
 
@@ -59,6 +62,7 @@ class Members:
         if not self.path.exists():
             refuse_stdin(path)
             raise no_such_file(path, f"file or folder: expected {noun}s")
+        refuse_device(self.path)
         name = self.path.name.lower()
         if self.path.is_dir():
             self.files = sorted(self._of_folder(), key=lambda file: file.name)
@@ -97,27 +101,27 @@ class Members:
     # Archives stay open: each opening would read a tar archive from its beginning, and the list of a zip file.
 
     def _of_tar(self) -> Iterator[Member]:
-        archive = tarfile.open(self.path)  # noqa: SIM115 - closed when this object goes
+        archive = _open_tar(self.path)
         finalize(self, archive.close)
-        for member in archive:
+        for member in _listed_tar(archive):
             if member.isfile() and is_visible(member.name, self._endings):
                 yield self._member(member.name, member.size, partial(_of_tar, archive, member))
 
     def _of_zip(self) -> Iterator[Member]:
         archive = zipfile.ZipFile(self.path)
         finalize(self, archive.close)
-        for info in archive.infolist():
+        for info in _listed(archive.infolist()):
             if not info.is_dir() and is_visible(info.filename, self._endings):
-                yield self._member(info.filename, info.file_size, partial(archive.read, info))
+                yield self._member(info.filename, info.file_size, partial(_of_zip, archive, info))
 
     def _member(self, name: str, size: int, read: Callable[[], bytes]) -> Member:
         return Member(name, f"{self.path}, {name}", partial(self._content, f"{self.path}, {name}", size, read))
 
     def _content(self, label: str, size: int, read: Callable[[], bytes]) -> BinaryIO:
         """The content of a member of the archive; a method, so that the archive stays open while a member is known."""
-        if size > _LARGEST:
+        if size > LARGEST:
             raise ValueError(
-                f"{label}: expected at most {_LARGEST >> 20} MiB in an archive, got {size >> 20}: unpack it into "
+                f"{label}: expected at most {LARGEST >> 20} MiB in an archive, got {size >> 20}: unpack it into "
                 "a folder"
             )
         try:
@@ -134,8 +138,10 @@ def file_names(path: Path) -> Iterator[str]:
             names = (file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
             yield from (name for name in names if is_visible(name, ("",)))
         elif kind.endswith(TARS):
-            with tarfile.open(path) as tar:
-                yield from (member.name for member in tar if member.isfile() and is_visible(member.name, ("",)))
+            with _open_tar(path) as tar:
+                yield from (
+                    member.name for member in _listed_tar(tar) if member.isfile() and is_visible(member.name, ("",))
+                )
         elif kind.endswith(ARCHIVES):
             with zipfile.ZipFile(path) as archive:
                 yield from (name for name in archive.namelist() if is_visible(name, ("",)) and name[-1] != "/")
@@ -149,8 +155,56 @@ def is_visible(name: str, endings: tuple[str, ...]) -> bool:
     return name.lower().endswith(endings) and not hidden
 
 
+class _BoundedTarInfo(tarfile.TarInfo):
+    """A header of a tar archive; one that extends others is read into memory, and may say that it is of any size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in _EXTENDING and found.size > _LONGEST_RECORD:
+            raise RuntimeError(f"a header of {found.size:,} bytes: expected at most {_LONGEST_RECORD:,}")
+        return found
+
+
+_EXTENDING = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+
+
+def _open_tar(path: Path) -> tarfile.TarFile:
+    return tarfile.open(path, tarinfo=_BoundedTarInfo)
+
+
+Entry = TypeVar("Entry")
+
+
+def _listed(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The entries of an archive, up to a number that can be held in memory."""
+    for number, entry in enumerate(entries):
+        if number == _MOST_ENTRIES:
+            raise RuntimeError(f"more than {_MOST_ENTRIES:,} entries: unpack it into a folder")
+        yield entry
+
+
+def _listed_tar(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for member in _listed(archive):
+        member.pax_headers = {}  # held as long as the archive is open, and of no use any more
+        if len(archive.pax_headers) > _MOST_ATTRIBUTES:
+            raise RuntimeError(f"more than {_MOST_ATTRIBUTES:,} attributes of all files")
+        yield member
+
+
 def _of_tar(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return cast(BinaryIO, archive.extractfile(member)).read()
+
+
+def _of_zip(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    with archive.open(info) as file:  # in pieces: at once, a file that is larger than announced is unpacked whole
+        return b"".join(read_chunks(cast(BinaryIO, file)))
 
 
 def _opened(path: Path) -> BinaryIO:

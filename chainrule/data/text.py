@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO
 STDIN = "-"  # in place of a file
 CHUNK_BYTES = 1 << 20
 _SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
+LONGEST_LINE = 1 << 25  # bytes: a line is held in memory
 _GZIP = b"\x1f\x8b"
 _REMEDY = "models trained with --level byte read any file"
 
@@ -33,20 +35,42 @@ def read_text(path: str | Path, *, strict: bool = True) -> Generator[str, None, 
         FileNotFoundError: there is no such file.
     """
     with open_bytes(path) as file:
-        yield from decode_chunks(read_chunks(file), name=name_of(path), strict=strict)
+        chunks = read_chunks(file)
+        yield from decode_chunks(with_line_feeds(chunks) if strict else chunks, name=name_of(path), strict=strict)
 
 
 def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
     r"""The lines of a file with their numbers from 1, without their ``\n``; `-` is standard input.
 
-    Only ``\n`` ends a line; a ``\r`` before it stays. Lines come as soon as they are there, so a growing log can be
-    piped in. Arguments and errors are those of `read_text`.
+    Only ``\n`` ends a line, or ``\r`` where a text has no ``\n``; a ``\r`` before it stays. Lines come as soon as they
+    are there, so a growing log can be piped in. Arguments and errors are those of `read_text`.
     """
     name, offset = name_of(path), 0
     with open_bytes(path) as file:
-        for number, raw in enumerate(file, 1):
+        for number, raw in raw_lines(file, name):
+            if strict and number == 1 and b"\n" not in raw:  # the whole file: lines may end in carriage returns alone
+                text = decode(raw, name=name, strict=strict, offset=0, line=1)
+                yield from enumerate(text.removesuffix("\r").split("\r"), 1)
+                return
             yield number, decode(raw.removesuffix(b"\n"), name=name, strict=strict, offset=offset, line=number)
             offset += len(raw)
+
+
+def raw_lines(file: BinaryIO, name: str, before: int = 0) -> Iterator[tuple[int, bytes]]:
+    r"""The lines of an open file with their ends, as soon as they are there, with their numbers.
+
+    Args:
+        file: of bytes.
+        name: for errors.
+        before: lines that precede the first.
+
+    Raises:
+        ValueError: a line is so long that it is none; a device may give one without end.
+    """
+    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), before + 1):
+        if len(raw) > LONGEST_LINE:
+            raise ValueError(f"{name} line {number}: expected at most {LONGEST_LINE >> 20} MiB, got more: break it up")
+        yield number, raw
 
 
 def check_file(path: str | Path) -> Path:
@@ -62,8 +86,7 @@ def check_file(path: str | Path) -> Path:
     if not path.exists():
         refuse_stdin(path)
         raise no_such_file(path)
-    if not path.is_file():
-        raise ValueError(f"{path}: expected a regular file, got a device or pipe: write its content to a file first")
+    refuse_device(path)
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: expected text, got an empty file")
     return path
@@ -80,6 +103,12 @@ def no_such_file(path: str | Path, what: str = "file") -> FileNotFoundError:
         url = f"{scheme}://{rest.lstrip('/')}"
         return FileNotFoundError(f"{url}: expected a file, got a URL: download it first, and give the name of the file")
     return FileNotFoundError(f"{path}: no such {what}")
+
+
+def refuse_device(path: Path) -> None:
+    """Raise `ValueError` for a pipe, which may block, or a device, which may never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path}: expected a regular file, got a device or pipe: write its content to a file first")
 
 
 def refuse_stdin(path: str | Path) -> None:
@@ -109,6 +138,22 @@ def read_chunks(file: BinaryIO, length: int | None = None, size: int = CHUNK_BYT
         left -= len(chunk)
 
 
+def with_line_feeds(chunks: Iterable[bytes], beginning: bytes | None = None) -> Iterator[bytes]:
+    r"""Chunks of a text with line feeds for carriage returns, where these alone end the lines of its beginning.
+
+    Args:
+        chunks: cut anywhere.
+        beginning: of the text; the first chunk if not given.
+
+    >>> list(with_line_feeds([b"a\rb\r", b"c\r"])), list(with_line_feeds([b"a\r\nb", b"\rc"]))
+    ([b'a\nb\n', b'c\n'], [b'a\r\nb', b'\rc'])
+    """
+    for chunk in chunks:
+        beginning = chunk if beginning is None else beginning
+        old_ends = b"\r" in beginning[:-1] and b"\n" not in beginning
+        yield chunk.replace(b"\r", b"\n") if old_ends else chunk
+
+
 def decode_chunks(
     chunks: Iterable[bytes],
     *,
@@ -117,7 +162,7 @@ def decode_chunks(
     offset: int = 0,
     lines_before: Callable[[], int] = int,
 ) -> Iterator[str]:
-    """Decode bytes that come in chunks cut anywhere.
+    """Decode bytes that come in chunks cut anywhere; of text, a byte order mark at the beginning is left out.
 
     `offset` and `lines_before` tell how many bytes and lines of the file precede the first chunk; the latter may
     be costly and is called for an error message only.
@@ -144,6 +189,8 @@ def decode(
         refuse_utf16(raw, name)
     if offset == 0 and raw.startswith(_GZIP):
         raise ValueError(f"{name}: expected UTF-8 text, got a file compressed by gzip: unpack it, with gunzip --keep")
+    if offset == 0 and raw.startswith(codecs.BOM_UTF8):
+        raw, offset = raw[len(codecs.BOM_UTF8) :], len(codecs.BOM_UTF8)
     if (nul := raw.find(b"\0")) >= 0:
         number = lines_before() + line + raw.count(b"\n", 0, nul)
         raise ValueError(f"{name}: binary, not text: NUL byte at byte {offset + nul} (line {number}): {_REMEDY}")
@@ -275,8 +322,11 @@ class Part:
         self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress
     ) -> Generator[str, None, None]:
         """The text of this part in chunks; errors tell the place in the whole source."""
+        with self.source.open() as file:
+            beginning = file.read(CHUNK_BYTES)
+        chunks = self._bytes(stage, progress)
         yield from decode_chunks(
-            self._bytes(stage, progress),
+            with_line_feeds(chunks, beginning) if strict else chunks,
             name=self.source.label,
             strict=strict,
             offset=self.start,
@@ -308,8 +358,9 @@ def split_by_position(source: Source, validation_fraction: float, *, at_line_end
     """
     target = min(max(round(source.size * (1 - validation_fraction)), 1), source.size - 1)
     with source.mapped() as text:
-        after = text.find(b"\n", target - 1) + 1 or source.size
-        ends = [end for end in (text.rfind(b"\n", 0, target) + 1, after) if 0 < end < source.size]
+        mark = b"\r" if text.find(b"\n") < 0 else b"\n"
+        after = text.find(mark, target - 1) + 1 or source.size
+        ends = [end for end in (text.rfind(mark, 0, target) + 1, after) if 0 < end < source.size]
         cut = min(ends, key=lambda end: abs(end - target), default=0)
         if not at_line_end and (not cut or abs(cut - target) > (source.size - target) / 2):
             cut = _character_start(text, target)

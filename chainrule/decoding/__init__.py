@@ -6,6 +6,7 @@ from chainrule.decoding.decoded import Decoded
 from chainrule.decoding.greedy import greedy
 from chainrule.decoding.ngram_draft import NgramDraft
 from chainrule.decoding.parallel import ParallelSample, sample_parallel
+from chainrule.decoding.rescoring import rescored
 from chainrule.decoding.sample_paths import sample_paths
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "beam_search",
     "complete",
     "greedy",
+    "rescored",
     "sample_parallel",
     "sample_paths",
 ]

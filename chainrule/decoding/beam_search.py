@@ -11,7 +11,7 @@ from chainrule.base import AutoregressiveModel, Context
 from chainrule.decoding.beam import Beam, Extensions, repeats_ngram
 from chainrule.decoding.best_symbols import best_symbols
 from chainrule.decoding.decoded import Decoded, Ended, Hypothesis
-from chainrule.modes import in_evaluation
+from chainrule.modes import device_of, in_evaluation
 from chainrule.prefix import check_prefix
 from chainrule.ranges import check_sizes
 from chainrule.state import State, count_rows, expand, map_state, select
@@ -92,7 +92,7 @@ def beam_search(
     _check_prefix(prefix, eos)
     _check_limit(max_length, model.sequence_length, prefix)
     length_penalty = float(length_penalty)  # a power with a whole exponent may be too large for a tensor
-    device = next(model.parameters(), torch.empty(0)).device
+    device = device_of(model)
     row_count, context, prefix = _rows(context, prefix, device)
     if row_count == 0:
         return []

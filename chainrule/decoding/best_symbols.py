@@ -51,8 +51,8 @@ def _best_of_groups(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     size = columns // groups
     looked = k + _MORE
     greatest = scores[:, : groups * size].unflatten(1, (size, groups)).amax(1).topk(looked + 1, 1)
-    members = greatest.indices[:, :looked].unsqueeze(2) + groups * torch.arange(size)
-    rest = torch.arange(groups * size, columns).expand(len(scores), -1)
+    members = greatest.indices[:, :looked].unsqueeze(2) + groups * torch.arange(size, device=scores.device)
+    rest = torch.arange(groups * size, columns, device=scores.device).expand(len(scores), -1)
     candidates = torch.cat([members.flatten(1), rest], 1)
     # One integer for value and column: no two are equal, and the greater value is first, then the lower column.
     bits = (scores.gather(1, candidates) + 0.0).view(torch.int32)  # + 0.0: no negative zero

@@ -1,5 +1,6 @@
 """Fill in the unknown elements of a sequence, given the known ones, wherever they are."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.heads import head_of
-from chainrule.modes import in_evaluation
+from chainrule.modes import device_of, in_evaluation
 from chainrule.ranges import check_sizes
 from chainrule.state import expand, map_state, select
 
@@ -81,7 +82,7 @@ def complete(
         )
     check_sizes(particles=particles)
     rows, time = x.shape
-    device = next(model.parameters(), x).device
+    device = device_of(model)
     x, known = x.to(device), known.to(device)
     if not rows:  # of which not every model makes a step
         none = torch.zeros(0, dtype=torch.float64, device=device)
@@ -129,7 +130,7 @@ def _effective(log_weights: Tensor) -> Tensor:
 
 
 def _mean(log_weights: Tensor) -> Tensor:
-    return log_weights.logsumexp(1) - torch.tensor(log_weights.shape[1], dtype=torch.float64).log()
+    return log_weights.logsumexp(1) - math.log(log_weights.shape[1])
 
 
 def _resampled(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:

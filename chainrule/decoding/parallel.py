@@ -12,7 +12,7 @@ from chainrule.decoding.position_noise import PositionNoise
 from chainrule.decoding.verification import verify_by_noise, verify_by_rejection
 from chainrule.heads import Categorical, Head, head_of
 from chainrule.heads.categorical import check_filters
-from chainrule.modes import in_evaluation
+from chainrule.modes import device_of, in_evaluation
 from chainrule.prefix import check_prefix
 from chainrule.ranges import check_sizes
 from chainrule.state import map_state
@@ -116,7 +116,7 @@ def sample_parallel(
     if rejection and draft is None:
         raise ValueError("rejection: accepts guesses of a draft by chance: give a draft")
     length, prefix = model.checked_request(n, length, prefix)
-    device = next(model.parameters(), torch.empty(0)).device
+    device = device_of(model)
     if context is not None:
         context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))
     start = 0 if prefix is None else prefix.shape[1]

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.heads import head_of
-from chainrule.modes import in_evaluation
+from chainrule.modes import device_of, in_evaluation
 from chainrule.ranges import check_sizes
 from chainrule.state import count_rows, expand, map_state, select
 
@@ -43,7 +43,7 @@ def sample_paths(
     torch.Size([2, 5, 7])
     """
     check_sizes(paths=paths, length=length)
-    device = next(model.parameters(), torch.empty(0)).device
+    device = device_of(model)
     rows = count_rows(context)
     if not rows:
         raise ValueError("context: expected at least one row, got none")

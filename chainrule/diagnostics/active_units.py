@@ -7,7 +7,7 @@ from torch import Tensor
 
 from chainrule.latent import CodeModel, LatentModel
 from chainrule.models.conditioned import Conditioned
-from chainrule.modes import evaluating
+from chainrule.modes import device_of, evaluating
 
 ROWS = 1024  # encoded at once
 
@@ -78,11 +78,11 @@ def active_units(model: CodeModel, x: Tensor, threshold: float = 0.01, *, length
     """
     if len(x) < 2:
         raise ValueError(f"x: expected at least 2 rows, whose codes can differ, got {len(x)}")
-    device = next(model.parameters()).device
+    device = device_of(model)
     generator = torch.Generator(device).manual_seed(0)
     codes, terms = [], []
     with evaluating(model):
-        for rows in torch.arange(len(x)).split(ROWS):
+        for rows in torch.arange(len(x), device="cpu").split(ROWS):
             part, own = x[rows].to(device), None if lengths is None else lengths[rows].to(device)
             codes.append(model.codes(part, lengths=own).double())
             if isinstance(model, LatentModel):
@@ -107,7 +107,7 @@ def _of_the_bound(model: LatentModel) -> list[str]:
         found.append("kl_warmup is 0: let the weight of the KL divergence grow over the first third (--kl-warmup 0.3)")
     if not model.free_bits and model.importance_samples == 1 and not model.doubly_reparameterised:
         found.append("free_bits is 0: exempt some nats of each latent dimension from the cost (--free-bits 0.1)")
-    decoded = model.decode(torch.zeros(1, model.latent_size).to(next(model.parameters())))
+    decoded = model.decode(torch.zeros(1, model.latent_size, device=device_of(model)))
     if isinstance(decoded, Conditioned):
         found.append("the decoder reads its own output: weaken it by word_dropout, fewer layers or smaller kernels")
     return found

@@ -44,7 +44,7 @@ def attention_distance(model: nn.Module, images: Tensor) -> list[list[float]]:
 
 def _away(height: int, width: int, pixels: float) -> Tensor:
     """(T, T) distances between the places of a grid, row by row."""
-    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    rows, columns = torch.meshgrid(torch.arange(height, device="cpu"), torch.arange(width, device="cpu"), indexing="ij")
     places = torch.stack([rows.flatten(), columns.flatten()], 1).float() * pixels
     return torch.cdist(places, places)
 

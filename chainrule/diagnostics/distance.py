@@ -29,7 +29,7 @@ def by_distance(values: Tensor, lengths: Tensor) -> Tensor:
     tensor([5.0000, 2.5000, 1.0000], dtype=torch.float64)
     """
     values, lengths = values.double().cpu(), lengths.cpu()
-    at = lengths.unsqueeze(1) - 1 - torch.arange(values.shape[1])
+    at = lengths.unsqueeze(1) - 1 - torch.arange(values.shape[1], device="cpu")
     there = values.gather(1, at.clamp(min=0)).masked_fill(at < 0, math.nan)
     return there.nanmean(0)
 

@@ -23,14 +23,17 @@ def field_image(field: ReceptiveField) -> Pixels:
     """
     influence = field.influence.amax(0)  # (H, W)
     strength = (1 + (influence / influence.max().clamp_min(1e-300)).clamp_min(1e-300).log10() / DECADES).clamp(0, 1)
-    weak, strong = torch.tensor(WEAK, dtype=torch.float64), torch.tensor(STRONG, dtype=torch.float64)
+    weak, strong = (
+        torch.tensor(WEAK, dtype=torch.float64, device="cpu"),
+        torch.tensor(STRONG, dtype=torch.float64, device="cpu"),
+    )
     drawn = weak + strength.unsqueeze(-1) * (strong - weak)
     permitted, reached, blind = (part.any(0) for part in (field.permitted, field.reached, field.blind_spot))
-    drawn[~reached & permitted] = torch.tensor(BEYOND, dtype=torch.float64)
-    drawn[blind & ~reached] = torch.tensor(BLIND, dtype=torch.float64)
-    drawn[~reached & ~permitted] = torch.tensor(LATER, dtype=torch.float64)
+    drawn[~reached & permitted] = torch.tensor(BEYOND, dtype=torch.float64, device="cpu")
+    drawn[blind & ~reached] = torch.tensor(BLIND, dtype=torch.float64, device="cpu")
+    drawn[~reached & ~permitted] = torch.tensor(LATER, dtype=torch.float64, device="cpu")
     row, column = pixel_of(field)
-    drawn[row, column] = torch.tensor(PIXEL, dtype=torch.float64)
+    drawn[row, column] = torch.tensor(PIXEL, dtype=torch.float64, device="cpu")
     scale = max(3, -(-_LEAST // influence.shape[1]))
     squares = np.asarray(drawn.round()).astype(np.uint8).repeat(scale, 0).repeat(scale, 1)
     squares[::scale], squares[:, ::scale] = squares[::scale] // 8 * 7, squares[:, ::scale] // 8 * 7  # thin lines

@@ -120,7 +120,9 @@ def gradient_flow(
     whole = subject_of(module, x, lengths)
     nonfinite = _nonfinite(whole)
     bad = {row for row, _ in nonfinite}
-    good = torch.tensor([row for row in range(len(whole.lengths)) if row not in bad], dtype=torch.long).to(x.device)
+    good = torch.tensor(
+        [row for row in range(len(whole.lengths)) if row not in bad], dtype=torch.long, device="cpu"
+    ).to(x.device)
     if not len(good):
         row, step = nonfinite[0]
         raise ValueError(f"x: no row is finite; row {row} is the first, at step {step}")

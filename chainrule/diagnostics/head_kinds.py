@@ -102,7 +102,7 @@ def head_figures(weights: Tensor, symbols: Tensor, window: int | None = None) ->
     )
     entropy = -torch.special.xlogy(weights, weights).sum(3).sum((0, 2)) / queries / log(2)
     even = (visible.log2() * real).sum() / queries
-    away = torch.arange(symbols.shape[1])
+    away = torch.arange(symbols.shape[1], device="cpu")
     distance = (weights * (away.unsqueeze(1) - away)).sum(3).sum((0, 2)) / queries
     return [
         _figures(
@@ -124,7 +124,7 @@ def key_masks(symbols: Tensor, window: int | None = None) -> dict[str, Tensor]:
     ([False, False, True, False], [False, True, False, False])
     """
     time = symbols.shape[1]
-    visible = torch.ones(time, time, dtype=torch.bool).tril()
+    visible = torch.ones(time, time, dtype=torch.bool, device="cpu").tril()
     if window is not None:
         visible = visible.triu(1 - window)
     visible = visible.expand(len(symbols), -1, -1)
@@ -132,15 +132,15 @@ def key_masks(symbols: Tensor, window: int | None = None) -> dict[str, Tensor]:
     same = (symbols.unsqueeze(2) == symbols.unsqueeze(1)) & (symbols >= 0).unsqueeze(2)
     after = torch.zeros_like(same)
     follows = same[:, :, :-1] & ~same[:, :, 1:]  # in a run of one symbol, what follows it is the same token
-    after[:, :, 1:] = follows & torch.ones(time, time - 1, dtype=torch.bool).tril(-1)
-    first = torch.zeros(time, dtype=torch.bool)
+    after[:, :, 1:] = follows & torch.ones(time, time - 1, dtype=torch.bool, device="cpu").tril(-1)
+    first = torch.zeros(time, dtype=torch.bool, device="cpu")
     first[0] = True
     return {
         "visible": visible,
         "induction": after & visible,
         "same token": same & earlier,
         "start": visible & first,
-        "present token": visible & torch.eye(time, dtype=torch.bool),
+        "present token": visible & torch.eye(time, dtype=torch.bool, device="cpu"),
     }
 
 

@@ -37,7 +37,9 @@ def influence(
     shift = shift.view(*times.shape, -1)
     unchanged = project(subject.features.flatten(0, 1), first, subject.layers[0].input_bias(rest))
     unchanged = unchanged.unflatten(0, subject.features.shape[:2])  # (B, T, G·M)
-    by_derivative = torch.zeros(len(passages), subject.features.shape[1], *times.shape, dtype=torch.float64)
+    by_derivative = torch.zeros(
+        len(passages), subject.features.shape[1], *times.shape, dtype=torch.float64, device="cpu"
+    )
     by_change = torch.zeros_like(by_derivative)
     moved = [d.weight_hh.new_zeros(*times.shape, d.state_size) for d in derivatives]
     changed = [tuple(part.repeat_interleave(times.shape[1], 0) for part in state) for state in subject.states]
@@ -78,12 +80,12 @@ def _changes(subject: Subject, generator: torch.Generator) -> tuple[Tensor, Tens
     before = subject.features[rows, times].flatten(0, 1)
     if subject.embed is not None and subject.symbols is not None:
         seen = subject.symbols[subject.real]
-        draws = torch.randint(len(seen), (len(before),), generator=generator).to(seen.device)
+        draws = torch.randint(len(seen), (len(before),), generator=generator, device="cpu").to(seen.device)
         return before, subject.embed(seen[draws]), times
     if before.is_floating_point():
         spread = subject.features[subject.real].std(0)
         spread = torch.where(spread > 0, spread, spread.amax()) if spread.amax() > 0 else torch.ones_like(spread)
-        noise = torch.randn(before.shape, generator=generator, dtype=torch.float64).to(before)
+        noise = torch.randn(before.shape, generator=generator, dtype=torch.float64, device="cpu").to(before)
         return before, before + spread * noise, times
     seen = subject.features[subject.real].unique()
     if len(seen) < 2:
@@ -91,14 +93,14 @@ def _changes(subject: Subject, generator: torch.Generator) -> tuple[Tensor, Tens
     if len(seen) < 2:
         return before, before, times  # there is no other symbol
     others = torch.searchsorted(seen, before)
-    others += torch.randint(1, len(seen), (len(before),), generator=generator).to(before.device)
+    others += torch.randint(1, len(seen), (len(before),), generator=generator, device="cpu").to(before.device)
     return before, seen[others % len(seen)], times
 
 
 def _by_distance(norms: Tensor, times: Tensor, lengths: Tensor) -> list[Tensor]:
     """(L, T, B, K) by time → for each layer (T,) by distance from the change, relative to the largest."""
     time = norms.shape[1]
-    at = torch.arange(time).view(-1, 1, 1) + times.cpu()  # (T, B, K)
+    at = torch.arange(time, device="cpu").view(-1, 1, 1) + times.cpu()  # (T, B, K)
     inside = at < lengths.cpu().view(-1, 1)
     curves = []
     for layer in norms:

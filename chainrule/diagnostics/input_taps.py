@@ -82,7 +82,8 @@ def places(symbols: Tensor, x: Tensor) -> Tensor:
     x, symbols = x.long(), symbols.long()  # differences in a narrow type would wrap
     column_of = {tuple(column): place for place, column in enumerate((x - x[:1]).t().tolist())}
     symbols = symbols - symbols[:1]
-    return torch.tensor([column_of.get(tuple(column), -1) for column in symbols.t().tolist()], dtype=torch.long)
+    found = [column_of.get(tuple(column), -1) for column in symbols.t().tolist()]
+    return torch.tensor(found, dtype=torch.long, device="cpu")
 
 
 def _are_symbols(tensor: Tensor) -> bool:

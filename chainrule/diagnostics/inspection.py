@@ -154,7 +154,7 @@ def _layer(
     def norms(gradient: Tensor) -> Tensor:
         return by_distance(gradient_norms(gradient[finite]), flow.lengths[finite])
 
-    real = torch.arange(flow.delta[0].shape[1]) < flow.lengths.cpu().unsqueeze(1)
+    real = torch.arange(flow.delta[0].shape[1], device="cpu") < flow.lengths.cpu().unsqueeze(1)
     values = {name: gate.cpu()[finite][real[finite]] for name, gate in flow.gates[index].items()}  # (P, M) each
     gates = {name: gate for name, gate in values.items() if name in SIGMOIDS}
     nonlinearity = layer.nonlinearity if isinstance(layer, RNN) else "tanh"

@@ -62,7 +62,7 @@ def _by_lanczos(derivative: Derivative, start: Tensor) -> Tensor:
 def _start(derivative: Derivative, generator: torch.Generator) -> Tensor:
     """A first direction (S,): mostly the one that W_hh stretches most, as D_t W_hh will stretch one near it."""
     weight, size = derivative.weight_hh, derivative.state_size
-    noise = torch.randn(size, generator=generator, dtype=torch.float64).to(weight)
+    noise = torch.randn(size, generator=generator, dtype=torch.float64, device="cpu").to(weight)
     noise /= noise.norm()
     noise[: weight.shape[1]] += _leading_direction(weight, noise[: weight.shape[1]])
     return noise / noise.norm()
@@ -112,9 +112,11 @@ def _leading_directions(derivative: Derivative, lengths: Tensor, generator: torc
     time, batch = derivative.points
     # Directions turn quickly at first and settle later, as a long product has one that outweighs all others.
     wanted = [round(2 ** (power / 2)) for power in range(2, 11)] + [32 * 4**power for power in range(1, 9)]
-    distances = torch.tensor(sorted({min(distance, time - 1) for distance in wanted}))
+    distances = torch.tensor(sorted({min(distance, time - 1) for distance in wanted}), device="cpu")
     anchors = (lengths.unsqueeze(1) - 1 - distances.to(lengths)).clamp(min=0)  # (B, A)
-    block = torch.randn(batch, BEGINNINGS, derivative.state_size, generator=generator, dtype=torch.float64)
+    block = torch.randn(
+        batch, BEGINNINGS, derivative.state_size, generator=generator, dtype=torch.float64, device="cpu"
+    )
     block = _orthonormal(block.to(derivative.weight_hh))
     shortest = int(lengths.min())
     for _ in range(ROUNDS):

@@ -70,7 +70,7 @@ def _image(names: tuple[str, ...], layer: MaskedConv2d) -> MaskImage:
     mask = layer.mask.double().cpu()
     outputs, inputs = (groups.cpu() for groups in layer.groups_of_channels())
     centre = layer.mask[:, :, mask.shape[2] // 2, mask.shape[3] // 2].cpu()
-    colours = torch.arange(layer.channel_groups)
+    colours = torch.arange(layer.channel_groups, device="cpu")
     groups = torch.stack(
         [torch.stack([centre[outputs == reader][:, inputs == read].any() for read in colours]) for reader in colours]
     )

@@ -52,9 +52,9 @@ def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) 
     >>> len(view.heads), view.weights.shape, bits.shape
     (2, torch.Size([2, 4, 4]), torch.Size([1, 4]))
     """
-    counts = torch.full((len(x),), x.shape[1]) if lengths is None else lengths
+    counts = torch.full((len(x),), x.shape[1], device="cpu") if lengths is None else lengths
     read = torch.cat([torch.full_like(x[:, :1], model.vocab_size), x[:, :-1]], 1)
-    real = torch.arange(x.shape[1]) < counts.unsqueeze(1)
+    real = torch.arange(x.shape[1], device="cpu") < counts.unsqueeze(1)
     symbols = read.masked_fill(~real, -1)
     views: list[MixerView] = []
     with _inputs(model) as inputs:
@@ -72,7 +72,7 @@ def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) 
                 views.append(MixerView(type(mixer).__name__, kept=kept, unit="unit"))
             case _:
                 views.append(MixerView(type(mixer).__name__))
-    return views, (-log_probs / torch.tensor(2.0).log()).masked_fill(~real, 0)
+    return views, (-log_probs / torch.tensor(2.0, device="cpu").log()).masked_fill(~real, 0)
 
 
 @dataclass(frozen=True)

@@ -128,16 +128,18 @@ def receptive_field(
         raise ValueError("x: expected at least one row, got none")
     if context is not None:
         context = expand(context, len(x))
-    order = twin.to_sequence(torch.arange(x[0].numel()).view(1, *x.shape[1:]))[0]  # (T,): place t of the order in x
+    order = twin.to_sequence(torch.arange(x[0].numel(), device="cpu").view(1, *x.shape[1:]))[
+        0
+    ]  # (T,): place t of the order in x
     frames = order.dim() > 1  # an element is several numbers, which count together
     if frames:
-        order = torch.arange(len(order))
+        order = torch.arange(len(order), device="cpu")
     t = _place(position, order, x)
     if x.is_floating_point():
         squares = _of_reals(twin, x, context, t, generator)
     else:
         squares = _of_integers(twin, x, context, t, generator)
-    before = torch.zeros(len(order), dtype=torch.bool).index_fill_(0, order[:t], value=True)
+    before = torch.zeros(len(order), dtype=torch.bool, device="cpu").index_fill_(0, order[:t], value=True)
     declared = torch.zeros_like(before)
     declared[order] = model.visible_past(len(order))[t].cpu()
     if frames:
@@ -149,7 +151,7 @@ def receptive_field(
 
 def _of_reals(model: AutoregressiveModel, x: Tensor, context: Context, t: int, generator: torch.Generator) -> Tensor:
     x = x.clone().requires_grad_()
-    total = torch.zeros(x[0].numel(), dtype=torch.float64)
+    total = torch.zeros(x[0].numel(), dtype=torch.float64, device="cpu")
     for value in _numbers(model, model(x, context), x.detach(), t, generator):
         (gradient,) = torch.autograd.grad(value, x, retain_graph=True, allow_unused=True, materialize_grads=True)
         total += gradient.square().sum(0).flatten()
@@ -164,7 +166,7 @@ def _of_integers(model: AutoregressiveModel, x: Tensor, context: Context, t: int
     numbers = _numbers(model, conditionals, x, t, generator)
     places_read = [whose.get(call) for call in taps.calls]
     seen = any(place is not None and (place >= 0).any() for place in places_read)
-    total = torch.zeros(x[0].numel(), dtype=torch.float64)
+    total = torch.zeros(x[0].numel(), dtype=torch.float64, device="cpu")
     if not seen or not numbers[0].requires_grad:
         if t:
             raise _unseen(model)
@@ -188,10 +190,10 @@ def _whose_symbols(
     """
     support = _support(model, x, context)
     rows = 1 + math.ceil((2 * math.log2(max(x[0].numel(), 2)) + 30) / math.log2(len(support)))  # a tie: one in 2³⁰
-    drawn = support[torch.randint(len(support), (rows, *x.shape[1:]), generator=generator)].to(x.dtype)
+    drawn = support[torch.randint(len(support), (rows, *x.shape[1:]), generator=generator, device="cpu")].to(x.dtype)
     taps = InputTaps(rows)
     with taps:  # one condition for all rows, so that x alone makes them differ
-        model(drawn, None if context is None else select(context, torch.zeros(rows, dtype=torch.long)))
+        model(drawn, None if context is None else select(context, torch.zeros(rows, dtype=torch.long, device="cpu")))
     whose = {call: places(part, drawn.flatten(1)) for call, part in zip(taps.calls, taps.symbols, strict=True)}
     for place, symbols in zip(whose.values(), taps.symbols, strict=True):
         if ((place < 0) & (symbols != symbols[:1]).any(0)).any():
@@ -215,25 +217,25 @@ def _numbers(
 ) -> list[Tensor]:
     """Random combinations of the log-probabilities at t of an element and of some draws, summed over rows."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():  # torch's distributions know no generator
-        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device="cpu")))
         values = [x, *(conditionals.sample().to(x.dtype) for _ in range(_DIRECTIONS - 1))]
     terms = torch.stack([model.to_sequence(conditionals.log_prob(value))[:, t] for value in values])  # (K, B)
     terms = torch.where(terms.isfinite(), terms, 0)
-    signs = torch.randn(_DIRECTIONS, *terms.shape, generator=generator, dtype=torch.float64)
+    signs = torch.randn(_DIRECTIONS, *terms.shape, generator=generator, dtype=torch.float64, device="cpu")
     return list((signs * terms).sum((1, 2)).unbind())
 
 
 def _random(model: AutoregressiveModel, rows: int, context: Context, generator: torch.Generator) -> Tensor:
     if model.sequence_length is None:
         raise ValueError("x: expected sequences to read: this model leaves their length open, got None")
-    x = model.from_sequence(torch.zeros(rows, model.sequence_length, dtype=torch.long))
+    x = model.from_sequence(torch.zeros(rows, model.sequence_length, dtype=torch.long, device="cpu"))
     support = _support(model, x, context)
-    return support[torch.randint(len(support), tuple(x.shape), generator=generator)].long()
+    return support[torch.randint(len(support), tuple(x.shape), generator=generator, device="cpu")].long()
 
 
 @torch.no_grad()
 def _support(model: AutoregressiveModel, x: Tensor, context: Context) -> Tensor:
-    support = finite_support(model(x[:1], None if context is None else select(context, torch.arange(1))))
+    support = finite_support(model(x[:1], None if context is None else select(context, torch.arange(1, device="cpu"))))
     if support is None or support.dim() != 1 or len(support) < 2:
         raise ValueError(f"model: expected elements from a list of integers, got those of {type(model).__name__}")
     return support
@@ -245,7 +247,7 @@ def _place(position: int | tuple[int, ...], order: Tensor, x: Tensor) -> int:
     if isinstance(position, tuple):
         if len(position) != len(shape) or not all(0 <= at < size for at, size in zip(position, shape, strict=True)):
             raise ValueError(f"position: expected an index into {shape}, an x without its batch axis, got {position}")
-        flat = int(torch.arange(order.numel()).view(shape)[position])
+        flat = int(torch.arange(order.numel(), device="cpu").view(shape)[position])
         return int((order == flat).nonzero()[0, 0])
     if not 0 <= position < len(order):
         raise ValueError(f"position: expected from 0 to {len(order) - 1}, got {position}")

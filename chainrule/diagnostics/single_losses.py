@@ -44,7 +44,7 @@ def single_losses(module: nn.Module, x: Tensor, lengths: Tensor, rows: list[int]
     >>> flow.delta[0].shape
     torch.Size([9])
     """
-    chosen = torch.tensor(rows)
+    chosen = torch.tensor(rows, device="cpu")
     ends = _ends(lengths.cpu())
     passes = [(end[chosen], backpropagate(module, x, "last", end)) for end in ends]
 
@@ -66,8 +66,8 @@ def _ends(lengths: Tensor) -> list[Tensor]:
 
 def _profile(losses: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Combine (ends (B,), norms (B, T)) of several losses; NaN at distances that no loss with a gradient has."""
-    steps = torch.arange(losses[0][1].shape[1])
-    kept = at_the_loss = torch.zeros(len(steps), dtype=torch.float64)
+    steps = torch.arange(losses[0][1].shape[1], device="cpu")
+    kept = at_the_loss = torch.zeros(len(steps), dtype=torch.float64, device="cpu")
     count = 0
     for ends, norms in losses:
         places = ends.unsqueeze(1) - 1 - steps

@@ -8,6 +8,7 @@ from torch import Tensor, distributions
 from torch.nn.functional import linear
 
 from chainrule.heads.categorical import Categorical, check_symbols, log_prob_at
+from chainrule.modes import values_are_known
 
 Tail = tuple[Tensor, Tensor, Tensor]
 
@@ -85,7 +86,7 @@ class AdaptiveCategorical(Categorical):
         """
         if value.device.type == "cpu":
             check_symbols(value, self._num_events)
-        if value.shape != self._batch_shape:
+        if value.shape != self._batch_shape or not values_are_known(value):
             return Categorical(self.logits).log_prob(value)
         rows, symbols = self._features.reshape(-1, self._features.shape[-1]), value.reshape(-1).long().contiguous()
         starts = torch.tensor([start for start, _ in self._clusters()], device=symbols.device)

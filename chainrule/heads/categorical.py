@@ -7,7 +7,7 @@ from torch import Tensor, distributions
 from torch.distributions import constraints
 
 from chainrule.heads.head import TensorHead, at_least_float32, broadcast_shapes, check_drawable, representable
-from chainrule.modes import needs_plain_form, records_or_transforms
+from chainrule.modes import custom_gradients_work, records_or_transforms, values_are_known
 
 WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
 
@@ -67,7 +67,7 @@ class Categorical(TensorHead, distributions.Categorical):
             ValueError: on a processor, a value outside [0, V), or a fraction; mask padding before, or give the model
                 its `lengths`.
         """
-        if value.is_floating_point() and value.device.type == "cpu" and not needs_plain_form():
+        if value.is_floating_point() and value.device.type == "cpu":
             check_symbols(value, self._num_events)  # as an index a fraction would be another symbol
         scores = self._param
         if value.shape != self._batch_shape:
@@ -148,7 +148,7 @@ def log_prob_at(scores: Tensor, symbols: Tensor) -> Tensor:
         ValueError: on a processor, a symbol outside [0, V).
     """
     # No cross-entropy here: it gives the symbol -100 probability 1.
-    if scores.device.type == "cpu" and scores.numel() > WIDE and not needs_plain_form():
+    if scores.device.type == "cpu" and scores.numel() > WIDE and custom_gradients_work():
         check_symbols(symbols, scores.shape[1])
         return picked_log_softmax(scores, symbols)
     try:
@@ -169,7 +169,9 @@ def check_filters(temperature: float, top_k: int | None, top_p: float | None) ->
 
 
 def check_symbols(symbols: Tensor, count: int) -> None:
-    """Reject a symbol outside [0, count), or a fraction."""
+    """Reject a symbol outside [0, count), or a fraction, where `values_are_known`."""
+    if not values_are_known(symbols):
+        return
     if not symbols.is_floating_point():
         symbols = symbols.long()  # in a narrow type the number of symbols may be another number
     wrong = (symbols < 0) | (symbols >= count)

@@ -128,7 +128,7 @@ class ColumnGroup:
         number, which grows like a logarithm: an outlier stays small.
         """
         value = value.double()
-        symbol = torch.nn.functional.one_hot(self.symbol(value), self.symbols).to(value)
+        symbol = (self.symbol(value).unsqueeze(-1) == torch.arange(self.symbols, device=value.device)).to(value)
         if self.kind == "categorical":
             return symbol
         standard = (value - self.constant("centre", value.device)) / self.constant("scale", value.device)

@@ -9,6 +9,7 @@ from torch.distributions import constraints
 
 from chainrule.heads.head import largest_exponent
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
+from chainrule.modes import values_are_known
 
 HALVINGS = 2200  # of a quantile's bracket at most: from the largest number of float64 to the smallest
 
@@ -80,7 +81,7 @@ class GaussianMixture(LocationScaleMixture):
         Raises:
             ValueError: a value is no probability.
         """
-        if not bool(((value >= 0) & (value <= 1)).all()):
+        if values_are_known(value) and not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError(f"value: expected probabilities in [0, 1], got {value.min()} to {value.max()}")
         largest = largest_exponent(self.means.dtype)
         scales = self.log_scales.clamp(-largest, largest).exp()

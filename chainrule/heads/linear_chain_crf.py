@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule.buffers import fixed_buffer
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.tag_constraints import TagConstraints, check_tags, real_places
+from chainrule.modes import values_are_known
 from chainrule.ranges import check_sizes
 
 
@@ -177,7 +178,7 @@ class LinearChainCRF(nn.Module):
 
     @staticmethod
     def _require_a_sequence(score: Tensor, chain: TagChain) -> None:
-        if not score.isfinite().all():
+        if values_are_known(score) and not score.isfinite().all():
             row = int((~score.isfinite()).nonzero()[0])
             raise ValueError(
                 f"emissions: row {row}, of length {int(chain.real[row].sum())}, has no tag sequence of finite score: "
@@ -186,7 +187,9 @@ class LinearChainCRF(nn.Module):
 
 
 def _any_is_forbidden(*scores: Tensor) -> bool:
-    """Whether a score is -inf; asked once for all, as a GPU has to be waited for."""
+    """Whether a score is -inf, or may be; asked once for all, as a GPU has to be waited for."""
+    if not values_are_known(*scores):
+        return True
     return bool(torch.stack([(part.detach() == -torch.inf).any() for part in scores]).any())
 
 

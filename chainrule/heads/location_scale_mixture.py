@@ -102,7 +102,7 @@ class LocationScaleMixture(TensorHead):
         if len(kinds) > 1 or not own:
             told = ", ".join(map(repr, parts))
             raise ValueError(f"parts: expected mixtures of one class, settings and batch shape, got {told}")
-        shares = (torch.zeros(len(parts)) if log_weights is None else log_weights).unbind()
+        shares: Sequence[Tensor | float] = [0.0] * len(parts) if log_weights is None else log_weights.unbind()
         weighted = ((part.log_weights + share, *part.parameters[1:]) for part, share in zip(parts, shares, strict=True))
         return parts[0].with_parameters(*(torch.cat(rows, -1) for rows in zip(*weighted, strict=True)))
 

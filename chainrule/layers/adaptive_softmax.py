@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from chainrule.heads.adaptive_categorical import AdaptiveCategorical
+from chainrule.modes import values_are_known
 from chainrule.ranges import check_sizes
 
 
@@ -95,6 +96,12 @@ class AdaptiveSoftmax(nn.Module):
         flat = symbols.reshape(-1).long().contiguous()
         starts = [0, *self.cutoffs] + ([self.vocab_size] if self.input_only else [])
         group = torch.bucketize(flat, torch.tensor(starts[1:], device=flat.device), right=True)
+        if not values_are_known(flat):  # every vector from every group
+            everywhere = [
+                self._vectors(number, torch.where(group == number, flat - start, 0)) * (group == number).unsqueeze(1)
+                for number, start in enumerate(starts)
+            ]
+            return torch.stack(everywhere).sum(0).view(*symbols.shape, self.head_weight.shape[1])
         order, vectors = [], []
         for number, start in enumerate(starts):
             members = (group == number).nonzero().squeeze(1)

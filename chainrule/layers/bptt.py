@@ -201,12 +201,16 @@ class _Placeholder(torch.autograd.Function):
 
 
 class _Known(torch.autograd.Function):
+    generate_vmap_rule = True  # for torch.vmap over torch.autograd.grad, which batches a backward pass alone
+
     @staticmethod
-    def forward(ctx: Any, a: Tensor, known: Tensor, function: str) -> Tensor:
-        y = known.clone()
-        ctx.save_for_backward(y)
-        ctx.function = function
-        return y
+    def forward(a: Tensor, known: Tensor, function: str) -> Tensor:
+        return known.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, str], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.function = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -11,6 +11,7 @@ from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.positions import distance_slopes
 from chainrule.layers.scaled_dot_product import attention_weights, distances, scaled_dot_product, visible_keys
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
+from chainrule.modes import values_are_known
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -167,7 +168,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
             held = torch.arange(-cached, time, device=queries.device) >= -state["count"].unsqueeze(1)
             mask = mask & held[:, None, None]
         if self.position == "alibi":
-            slopes = distance_slopes(self.num_heads).to(queries).view(-1, 1, 1)
+            slopes = distance_slopes(self.num_heads, queries.device).to(queries).view(-1, 1, 1)
             return (-slopes * distances(time, cached, queries.device)).masked_fill(~mask, -torch.inf)
         return mask
 
@@ -179,7 +180,9 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
             return {"keys": keys[:, :, begin:], "values": values[:, :, begin:], "count": state["count"] + time}
         lengths = lengths.to(keys.device, torch.long)
         count = state["count"] + lengths
-        if keys.device.type == "cpu" and len(count):  # no slot that no row fills; of a GPU they are masked
+        if (
+            keys.device.type == "cpu" and len(count) and values_are_known(count)
+        ):  # no slot that no row fills; of a GPU they are masked
             kept = min(kept, int(count.max()))
         # The newest real element of a row is at n + length - 1; slots before the first are never read.
         slots = torch.arange(-kept, 0, device=keys.device) + (keys.shape[2] - time + lengths).unsqueeze(1)
@@ -205,9 +208,10 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
 def _common(count: Tensor, cached: int) -> int | None:
     """The number of elements that all rows have read, which fill the cache.
 
-    `None` where rows differ, where some of the `cached` slots hold nothing, or where asking would stop a GPU.
+    `None` where rows differ, where some of the `cached` slots hold nothing, where the numbers are not known, or where
+    asking would stop a GPU.
     """
-    if count.device.type != "cpu" or not len(count):
+    if count.device.type != "cpu" or not len(count) or not values_are_known(count):
         return None
     first = int(count[0])
     return first if first >= cached and bool((count == first).all()) else None

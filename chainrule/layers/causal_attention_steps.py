@@ -56,7 +56,7 @@ class CausalAttentionSteps:
             in_bias = None if in_bias is None else in_bias * scale
             self.project = prepared_linear(in_weight * scale.unsqueeze(1), in_bias)
         self.output = prepared_linear(out_weight, out_bias)
-        self.slopes = distance_slopes(num_heads).to(in_weight).view(num_kv_heads, -1, 1)
+        self.slopes = distance_slopes(num_heads, in_weight.device).to(in_weight).view(num_kv_heads, -1, 1)
         self._last: State = None
         self._end = 0  # the first slot behind the last state
         self._buffer: _Buffer

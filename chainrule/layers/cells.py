@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from chainrule.layers.linear import linear, product
-from chainrule.modes import needs_plain_form
+from chainrule.modes import custom_gradients_work, values_are_known
 from chainrule.state import State
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def symbols_of(x: Any) -> Tensor:
 def check_vocabulary(symbols: Tensor, count: int, name: str = "x", *, start: bool = False) -> Tensor:
     """Return the symbols; `ValueError` for one outside [0, count).
 
-    They are looked at on a processor alone: a GPU would have to be waited for.
+    They are looked at on a processor alone, as a GPU would have to be waited for, and where `values_are_known`.
 
     Args:
         symbols: integers.
@@ -118,7 +118,7 @@ def check_vocabulary(symbols: Tensor, count: int, name: str = "x", *, start: boo
         name: of the argument that holds them.
         start: allow the start symbol too, whose number is V.
     """
-    if symbols.numel() and symbols.device.type == "cpu" and not needs_plain_form():
+    if symbols.numel() and symbols.device.type == "cpu" and values_are_known(symbols):
         least, greatest = map(int, symbols.aminmax())
         if least < 0 or greatest >= count + start:
             raise ValueError(
@@ -171,7 +171,7 @@ def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     table = weight_ih.t() if bias is None else weight_ih.t() + bias  # (N, G·M)
     if torch.is_autocast_enabled(x.device.type):
         table = table.to(torch.get_autocast_dtype(x.device.type))
-    if needs_plain_form():
+    if not custom_gradients_work():
         return table.index_select(0, x)
     return _LookUp.apply(table, x)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.bidirectional import Bidirectional
+from chainrule.modes import values_are_known
 from chainrule.ranges import check_shares, check_sizes
 
 CHARACTER_ENCODERS = ("lstm", "cnn")
@@ -77,14 +78,21 @@ class CharacterEncoder(nn.Module):
         if not characters.shape[-1]:
             return self.embedding.weight.new_zeros(*characters.shape[:-1], self.output_size)
         rows = characters.long().reshape(-1, characters.shape[-1])
-        words, place = torch.unique(rows, dim=0, return_inverse=True)
-        # The word without characters sorts first; reading it as one letter long spares a case, and its row is zeroed.
+        if values_are_known(rows):
+            words, place = torch.unique(rows, dim=0, return_inverse=True)
+            encoded = self._read(words).index_select(0, place)
+        else:
+            encoded = self._read(rows)
+        return encoded.view(*characters.shape[:-1], self.output_size)
+
+    def _read(self, words: Tensor) -> Tensor:
+        """(U, K) words -> (U, N), zeros for the word without characters."""
         lengths = (words != 0).sum(1)
-        encoded = self._encode(words, lengths).masked_fill((lengths == 0).unsqueeze(1), 0)
-        return encoded.index_select(0, place).view(*characters.shape[:-1], self.output_size)
+        # Reading the word without characters as one letter long spares a case, and its row is zeroed.
+        return self._encode(words, lengths).masked_fill((lengths == 0).unsqueeze(1), 0)
 
     def _encode(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """(U, K) different words -> (U, N)."""
+        """(U, K) words of one letter or more -> (U, N)."""
         embedded = nn.functional.dropout(self.embedding(words), self.dropout, self.training)
         if self.recurrent is not None:
             h, _ = self.recurrent(embedded, lengths)[1]

@@ -40,7 +40,7 @@ def spatial_mask(height: int, width: int, mask_type: MaskType) -> Tensor:
     return (torch.arange(height * width) <= last).view(height, width)
 
 
-def channel_group_of(channels: int, groups: int, parts: int = 1) -> Tensor:
+def channel_group_of(channels: int, groups: int, parts: int = 1, device: torch.device | str | None = None) -> Tensor:
     """The group of each channel, (channels,) integers: contiguous groups, whose sizes differ by one at most.
 
     >>> channel_group_of(8, 3)
@@ -64,7 +64,7 @@ def channel_group_of(channels: int, groups: int, parts: int = 1) -> Tensor:
             f"channel_groups: expected 1 to {size}, so that none of the groups of {size} channels is empty, "
             f"got {groups}"
         )
-    return (torch.arange(size) * groups // size).repeat(parts)
+    return (torch.arange(size, device=device) * groups // size).repeat(parts)
 
 
 def convolution_mask(in_groups: Tensor, out_groups: Tensor, height: int, width: int, mask_type: MaskType) -> Tensor:

@@ -13,6 +13,7 @@ from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.norms import norm_layer
 from chainrule.layers.scaled_dot_product import attention_weights, scaled_dot_product
 from chainrule.layers.sequence_layer import is_plain
+from chainrule.modes import values_are_known
 from chainrule.state import Shared, State, leaves
 
 DecoderStep = Callable[[Tensor, State, State], tuple[Tensor, State]]
@@ -159,7 +160,7 @@ class CrossAttention(MultiHeadAttention):
         if not real.shape[1]:
             return self._joined(x.new_zeros(len(x), self.num_heads, x.shape[1], self.head_size))
         # Without a mask it is faster; a GPU is not stopped for the question.
-        mask = None if real.device.type == "cpu" and bool(real.all()) else self._mask(real)
+        mask = None if real.device.type == "cpu" and values_are_known(real) and bool(real.all()) else self._mask(real)
         read = scaled_dot_product(self._queries(x), remembered["keys"], remembered["values"], mask)
         return self._joined(read if mask is None else read * real.any(1)[:, None, None, None])
 

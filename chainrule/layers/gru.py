@@ -22,7 +22,7 @@ from chainrule.layers.bptt import (
 )
 from chainrule.layers.linear import product
 from chainrule.layers.recurrent import Backend, Recurrent
-from chainrule.modes import needs_plain_form, records_or_transforms
+from chainrule.modes import custom_gradients_work, records_or_transforms
 
 
 @final
@@ -128,7 +128,7 @@ def gru_reset_after(
     Returns:
         h of every step (R, M), and h of each row after its last step, (B, M).
     """
-    if needs_plain_form():
+    if not custom_gradients_work():
         return _plain(projected, weight_hh, bias_hn, h0, sizes)
     h, h_last = _ResetAfter.apply(projected, placeholder(projected), weight_hh, bias_hn, h0, sizes)
     return h, h_last
@@ -143,7 +143,7 @@ def gru_reset_before(projected: Tensor, weight_hh: Tensor, h0: Tensor, sizes: li
 
     Arguments and results are those of `gru_reset_after`, with all of b_hh in `projected`.
     """
-    if needs_plain_form():
+    if not custom_gradients_work():
         return _plain(projected, weight_hh, None, h0, sizes)
     h, h_last = _ResetBefore.apply(projected, placeholder(projected), weight_hh, h0, sizes)
     return h, h_last
@@ -219,7 +219,7 @@ class _ResetAfter(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, bias_hn, h0, product, n, h, h_low = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
-        if records_or_transforms(local):
+        if records_or_transforms(local, dh_last):
             plain = partial(_plain, sizes=sizes, known=(product[:, : 2 * size], n))
             found = gradients_again(plain, (anchor, weight_hh, bias_hn, h0), (local, dh_last))
             return found[0], None, *found[1:], None
@@ -282,7 +282,7 @@ class _ResetBefore(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, h0, rz, n, h, h_low, reset = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
-        if records_or_transforms(local):
+        if records_or_transforms(local, dh_last):
             after = partial(_plain, sizes=sizes, known=(rz, n))
             found = gradients_again(lambda p, w, h: after(p, w, None, h), (anchor, weight_hh, h0), (local, dh_last))
             return found[0], None, *found[1:], None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from chainrule.buffers import fixed_buffer
 from chainrule.layers.cells import symbols_of
 from chainrule.layers.ngram_counts import Integers, NgramCounts, count_ngrams
+from chainrule.modes import values_are_known
 from chainrule.ranges import check_sizes
 
 Numbers = npt.NDArray[np.float64]
@@ -208,7 +209,8 @@ class KneserNey(nn.Module):
             contexts: (..., n − 1).
         """
         rows = contexts.reshape(-1, contexts.shape[-1])
-        rows = rows[:, : max(1, int((rows >= 0).sum(1).max()) if len(rows) else 1)]  # a longer one has the shorter ones
+        if values_are_known(rows):  # the shorter contexts are in the longest
+            rows = rows[:, : max(1, int((rows >= 0).sum(1).max()) if len(rows) else 1)]
         scales = [torch.ones_like(rows[:, 0], dtype=self.terms.dtype)]  # of the terms of an order: longer orders' γ
         for backoff in reversed(self._backoffs(rows).unbind(1)):
             scales.append(scales[-1] * backoff)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from chainrule.layers.bptt import activation, gradients_again, placeholder, tanh, wide_dtype
-from chainrule.modes import needs_plain_form, records_or_transforms
+from chainrule.modes import custom_gradients_work, records_or_transforms
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
@@ -45,7 +45,7 @@ def lattice_lstm(
         h (G, T, P, B, M), and c after the last step (G, P, B, M).
     """
     windows = [(0, projected.shape[2])] * projected.shape[1] if windows is None else windows
-    if needs_plain_form():
+    if not custom_gradients_work():
         return _plain(projected, weights, c0, tuple(offsets), tuple(windows))
     h, c_last = _LatticeLSTM.apply(projected, placeholder(projected), weights, c0, tuple(offsets), tuple(windows))
     return h, c_last
@@ -62,7 +62,7 @@ def _plain(
     """The recurrence in plain operations; known: the gates of every step, where projected is a placeholder."""
     wide, positions, size = wide_dtype(projected), projected.shape[2], weights.shape[2]
     products = weights.to(wide).unsqueeze(2).unbind(1)  # (G, 1, M, 4M) each
-    side = max(map(abs, offsets), default=0)
+    side = max([0, *map(abs, offsets)])
     h = projected.new_zeros(*projected.shape[:1], *projected.shape[2:4], size, dtype=wide)
     c = h if c0 is None else c0.to(wide)
     steps = []
@@ -127,7 +127,7 @@ class _LatticeLSTM(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dc_last: Tensor) -> Any:
         anchor, weights, c0, gates, h, c, tanh_c = ctx.saved_tensors
         size, windows = h.shape[-1], ctx.windows
-        if records_or_transforms(local):
+        if records_or_transforms(local, dc_last):
             plain = partial(_plain, offsets=ctx.offsets, windows=windows, known=gates)
             found = gradients_again(plain, (anchor, weights, c0), (local, dc_last))
             return found[0], None, *found[1:], None, None

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from chainrule.modes import needs_plain_form
+from chainrule.modes import custom_gradients_work
 
 LEAST_MULTIPLICATIONS = 2**22  # fewer do not pay for a gradient in Python
 _ZEN_5 = 26  # family of the first processors of AMD that multiply 512 bits at a time
@@ -85,7 +85,7 @@ def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
 def _by_onednn(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
     """Whether oneDNN multiplies these: where it is faster, and no transform or mode needs torch's own operator."""
     return (
-        not torch.compiler.is_compiling()
+        custom_gradients_work()
         and a.dtype == b.dtype == torch.float32
         and b.dim() == 2
         and a.shape[-1:] == b.shape[1:]
@@ -93,8 +93,6 @@ def _by_onednn(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
         and a.numel() * len(b) >= LEAST_MULTIPLICATIONS
         and a.device.type == b.device.type == "cpu"
         and not torch.is_autocast_enabled("cpu")
-        and not torch._C._is_tracing()
-        and not needs_plain_form()
         and not torch._C._functorch.is_legacy_batchedtensor(a)
         and not torch._C._len_torch_function_stack()
         and not torch._C._len_torch_dispatch_stack()
@@ -119,8 +117,8 @@ def onednn_is_faster() -> bool:
 def packs(dtype: torch.dtype) -> bool:
     """Whether oneDNN lays out and multiplies weights of this type here, found by trying it: processors differ."""
     try:
-        packed = torch.ops.mkldnn._reorder_linear_weight(torch.ones(16, 16, dtype=dtype), 2)
-        onednn_linear(torch.ones(2, 16, dtype=dtype), packed)
+        packed = torch.ops.mkldnn._reorder_linear_weight(torch.ones(16, 16, dtype=dtype, device="cpu"), 2)
+        onednn_linear(torch.ones(2, 16, dtype=dtype, device="cpu"), packed)
     except (AttributeError, RuntimeError):  # a torch without the operators, a processor without the instructions
         return False
     return True

@@ -88,7 +88,8 @@ class LogMel(nn.Module):
                 f"waveform: expected real samples (B, S), got shape {tuple(waveform.shape)} of {waveform.dtype}"
             )
         if lengths is None:
-            lengths = torch.full((waveform.shape[0],), waveform.shape[1], device=waveform.device)
+            lengths = torch.full((waveform.shape[0],), waveform.shape[1])
+        lengths = lengths.to(waveform.device)
         samples = torch.arange(waveform.shape[1], device=waveform.device)
         waveform = waveform.masked_fill(samples >= lengths.unsqueeze(1), 0)
         counts = self.frames(lengths)

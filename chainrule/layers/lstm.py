@@ -21,7 +21,7 @@ from chainrule.layers.bptt import (
     wide_dtype,
 )
 from chainrule.layers.recurrent import Recurrent
-from chainrule.modes import needs_plain_form, records_or_transforms
+from chainrule.modes import custom_gradients_work, records_or_transforms
 
 
 @final
@@ -79,7 +79,7 @@ def lstm(
     Returns:
         h of every step (R, M), and h and c of each row after its last step, (B, M).
     """
-    if needs_plain_form():
+    if not custom_gradients_work():
         return _plain(projected, weight_hh, h0, c0, sizes)
     h, h_last, c_last = _LSTM.apply(projected, placeholder(projected), weight_hh, h0, c0, sizes)
     return h, h_last, c_last
@@ -145,7 +145,7 @@ class _LSTM(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor, dc_last: Tensor) -> Any:
         anchor, weight_hh, h0, c0, gates, h, c, tanh_c = ctx.saved_tensors
         sizes, size, low = ctx.sizes, h.shape[1], h.dtype
-        if records_or_transforms(local):
+        if records_or_transforms(local, dh_last, dc_last):
             plain = partial(_plain, sizes=sizes, known=gates)
             found = gradients_again(plain, (anchor, weight_hh, h0, c0), (local, dh_last, dc_last))
             return found[0], None, *found[1:], None

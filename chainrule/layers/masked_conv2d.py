@@ -80,7 +80,7 @@ class MaskedConv2d(nn.Module):
         """The channel group of each output and of each input channel, (out,) and (in,) integers."""
         outputs, inputs = self.mask.shape[:2]
         groups = self.channel_groups
-        return channel_group_of(outputs, groups, self.parts), channel_group_of(inputs, groups)
+        return channel_group_of(outputs, groups, self.parts, "cpu"), channel_group_of(inputs, groups, device="cpu")
 
     def masked_weight(self) -> Tensor:
         """M ⊙ W without the rows below the present one, (out, in, rows above + 1, width)."""

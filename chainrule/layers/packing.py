@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from chainrule.lengths import check_lengths
+from chainrule.modes import values_are_known
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Packing:
         check_lengths(lengths, (batch_size, time))
         ordered = torch.sort(lengths.long(), descending=True, stable=True)
         longest_first = ordered.values
-        running = (longest_first.unsqueeze(0) > torch.arange(time).unsqueeze(1)).sum(1)
+        running = (longest_first.unsqueeze(0) > torch.arange(time, device="cpu").unsqueeze(1)).sum(1)
         sizes = [size for size in running.tolist() if size]
         return Packing(batch_size, time, sizes, ordered.indices.to(x.device), longest_first.to(x.device))
 
@@ -46,9 +47,9 @@ class Packing:
     def _position(self) -> tuple[Tensor, Tensor]:
         """(R,) place in `rows` and time step of each flat element."""
         assert self.lengths is not None
-        sizes = torch.tensor(self.sizes, dtype=torch.long)
-        step = torch.repeat_interleave(torch.arange(len(self.sizes)), sizes)
-        place = torch.arange(int(sizes.sum())) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+        sizes = torch.tensor(self.sizes, dtype=torch.long, device="cpu")
+        step = torch.repeat_interleave(torch.arange(len(self.sizes), device="cpu"), sizes)
+        place = torch.arange(int(sizes.sum()), device="cpu") - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
         return place.to(self.lengths.device), step.to(self.lengths.device)
 
     def pack(self, x: Tensor) -> Tensor:
@@ -135,3 +136,25 @@ def real_steps(x: Tensor, lengths: Tensor | None) -> Tensor | None:
         return None
     check_lengths(lengths, (x.shape[0], x.shape[1]))
     return torch.arange(x.shape[1], device=x.device) < lengths.to(x.device).unsqueeze(1)
+
+
+def scored_places(x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The elements of a batch of which scores are computed: no padding, unless the lengths are not known.
+
+    Args:
+        x: (B, T, ...).
+        lengths: (B,) integers in [0, T], or `None`.
+
+    Returns:
+        The row and the step of each, (R,); and booleans (R,), true at real elements, where they are not all real.
+
+    >>> rows, steps, _ = scored_places(torch.zeros(2, 3), torch.tensor([0, 2]))
+    >>> rows.tolist(), steps.tolist()
+    ([1, 1], [0, 1])
+    """
+    real, (batch_size, time) = real_steps(x, lengths), x.shape[:2]
+    if real is not None and values_are_known(real):
+        rows, steps = real.nonzero(as_tuple=True)
+        return rows, steps, None
+    rows, steps = (torch.arange(size, device=x.device) for size in (batch_size, time))
+    return rows.repeat_interleave(time), steps.repeat(batch_size), None if real is None else real.flatten()

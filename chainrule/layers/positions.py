@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.layers.packing import real_steps
 from chainrule.layers.sequence_layer import SequenceLayer, check_features
+from chainrule.modes import values_are_known
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -38,7 +39,7 @@ class PositionEmbedding(SequenceLayer, ABC):
         y = x + self.vectors(positions).to(x.dtype)
         if real is None or lengths is None:
             return y, count + x.shape[1]
-        return y.masked_fill(~real.unsqueeze(2), 0), count + lengths
+        return y.masked_fill(~real.unsqueeze(2), 0), count + lengths.to(count)
 
     def initial_state(self, batch_size: int) -> State:
         return torch.zeros(batch_size, dtype=torch.long, device=self._device)
@@ -105,7 +106,7 @@ class LearnedPositions(PositionEmbedding):
             nn.init.normal_(self.weight, std=self.std)
 
     def vectors(self, positions: Tensor) -> Tensor:
-        if positions.numel() and int(positions.max()) >= len(self.weight):
+        if positions.numel() and values_are_known(positions) and int(positions.max()) >= len(self.weight):
             raise ValueError(
                 f"x: learned positions end after {len(self.weight)} elements, got {int(positions.max()) + 1}: "
                 "shorten it, or use rotary positions"
@@ -202,7 +203,7 @@ def rotate(x: Tensor, turns: Tensor) -> Tensor:
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
 
-def distance_slopes(num_heads: int) -> Tensor:
+def distance_slopes(num_heads: int, device: torch.device | None = None) -> Tensor:
     r"""ALiBi's slope of each head, :math:`m_h = 2^{-8h/H}`, (H,), float64 (Press, Smith and Lewis 2022).
 
     A key r elements before the query loses :math:`m_h r` of its score.
@@ -210,7 +211,7 @@ def distance_slopes(num_heads: int) -> Tensor:
     >>> distance_slopes(2).tolist()
     [0.0625, 0.00390625]
     """
-    heads = torch.arange(1, num_heads + 1, dtype=torch.float64)
+    heads = torch.arange(1, num_heads + 1, dtype=torch.float64, device=device)
     return torch.exp2(-8 * heads / num_heads)
 
 

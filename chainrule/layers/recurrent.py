@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.cells import StackedCells, project, symbols_of
-from chainrule.layers.packing import Packing
+from chainrule.layers.packing import Packing, real_steps
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
-from chainrule.modes import needs_plain_form
+from chainrule.modes import needs_plain_form, values_are_known
 from chainrule.state import State
 
 Backend = Literal["auto", "vendor", "bptt"]
@@ -99,12 +99,16 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         """
         x = self._checked_input(x, time=True)
         parts = self._parts(state, x)
-        packing = Packing.of(x, lengths)
+        unknown = lengths if isinstance(lengths, Tensor) and not values_are_known(lengths) else None
+        packing = Packing.of(x, lengths if unknown is None else None)
         if not packing.sizes:
             width = self.hidden_size * (2 if self.bidirectional else 1)
             return parts[0].new_zeros(*x.shape[:2], width), self._state(parts)
-        run = self._run_vendor if self._use_vendor(x, packing) else self._run_bptt
-        output, parts = run(x, parts, packing)
+        if unknown is not None:
+            output, parts = self._run_masked(x, parts, unknown)
+        else:
+            run = self._run_vendor if self._use_vendor(x, packing) else self._run_bptt
+            output, parts = run(x, parts, packing)
         return output, self._state(parts)
 
     def initial_state(self, batch_size: int) -> State:
@@ -154,7 +158,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             return output, [part.transpose(0, 1) for part in last]
         started = packing.sizes[0]  # rows of length 0 are the last and keep their state
         state = self._state([part[:, :started].contiguous() for part in parts])
-        flat, *last = kernel(packing.pack(x), torch.tensor(packing.sizes), state, *settings)
+        flat, *last = kernel(packing.pack(x), torch.tensor(packing.sizes, device="cpu"), state, *settings)
         finals = [torch.cat([new, old[:, started:]], 1) for new, old in zip(last, parts, strict=True)]
         return packing.unpack(flat), [packing.leave(part.transpose(0, 1)) for part in finals]
 
@@ -176,6 +180,29 @@ class Recurrent(nn.RNNBase, SequenceLayer):
                 last.append(final)
             flat = torch.cat(outputs, 1) if self.bidirectional else outputs[0]
         return packing.unpack(flat), [packing.leave(torch.stack(part, 1)) for part in zip(*last, strict=True)]
+
+    def _run_masked(self, x: Tensor, parts: list[Tensor], lengths: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The cells, step by step over all rows, for lengths whose values are not known."""
+        real = real_steps(x, lengths)
+        assert real is not None
+        directions, last = 2 if self.bidirectional else 1, []
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                x = nn.functional.dropout(x, self.dropout, self.training)
+            outputs = []
+            for index in range(layer * directions, (layer + 1) * directions):
+                weight_ih, *weights = self.all_weights[index]
+                projected = project(x.flatten(0, 1), weight_ih, self.input_bias(weights)).unflatten(0, real.shape)
+                state, steps = tuple(part[:, index] for part in parts), []
+                order = slice(None, None, -1 if index % directions else 1)
+                for p_t, here in list(zip(projected.unbind(1), real.unsqueeze(2).unbind(1), strict=True))[order]:
+                    new = self.cell(p_t, weights, state)
+                    state = tuple(torch.where(here, after, before) for after, before in zip(new, state, strict=True))
+                    steps.append(state[0] * here)
+                outputs.append(torch.stack(steps[order], 1))
+                last.append(state)
+            x = torch.cat(outputs, 2)
+        return x, [torch.stack(part, 1) for part in zip(*last, strict=True)]
 
     def _use_vendor(self, x: Tensor, packing: Packing) -> bool:
         if self.backend == "bptt":

@@ -20,7 +20,7 @@ from chainrule.layers.bptt import (
     wide_dtype,
 )
 from chainrule.layers.recurrent import Backend, Recurrent
-from chainrule.modes import needs_plain_form, records_or_transforms
+from chainrule.modes import custom_gradients_work, records_or_transforms
 
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid, "identity": lambda a: a}
 
@@ -111,7 +111,7 @@ def rnn(projected: Tensor, weight_hh: Tensor, h0: Tensor, nonlinearity: str, siz
     Returns:
         h of every step (R, M), and h of each row after its last step, (B, M).
     """
-    if needs_plain_form():
+    if not custom_gradients_work():
         return _plain(projected, weight_hh, h0, nonlinearity, sizes)
     h, h_last = _RNN.apply(projected, placeholder(projected), weight_hh, h0, nonlinearity, sizes)
     return h, h_last
@@ -160,7 +160,7 @@ class _RNN(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, h0, h, h_low = ctx.saved_tensors
         sizes = ctx.sizes
-        if records_or_transforms(local):
+        if records_or_transforms(local, dh_last):
             plain = partial(_plain, nonlinearity=ctx.nonlinearity, sizes=sizes, known=h.detach())
             found = gradients_again(plain, (anchor, weight_hh, h0), (local, dh_last))
             return found[0], None, *found[1:], None, None

@@ -58,7 +58,7 @@ def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None = None)
 
 def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """What a mask adds to scores: 0 where a query may read, else -inf. Its gradient costs nothing."""
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
+    return torch.zeros((), dtype=dtype, device=mask.device).masked_fill(~mask, -torch.inf)
 
 
 def _backward_is_slow(queries: Tensor, keys: Tensor) -> bool:

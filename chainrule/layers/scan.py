@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.modes import needs_plain_form, records_or_transforms
+from chainrule.modes import custom_gradients_work, records_or_transforms
 
 # Numbers in one step from which a CPU is faster step by step, in place, than by pairs with its further passes over
 # memory. Measured on one thread; the pairs win below it and on other devices, where a step costs its launch.
@@ -40,7 +40,7 @@ def linear_scan(a: Tensor, b: Tensor, initial: Tensor) -> Tensor:
     >>> linear_scan(a, b, initial=torch.tensor([4.0]))
     tensor([[ 3.0000, -1.5000, -0.7500]])
     """
-    if needs_plain_form():
+    if not custom_gradients_work():
         return _from(a, b, initial)
     h: Tensor = _Scan.apply(a, b, initial)
     return h

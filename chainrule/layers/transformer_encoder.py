@@ -194,6 +194,6 @@ class BidirectionalAttention(MultiHeadAttention):
             real = (real | ~real.any(1, keepdim=True))[:, None, None]
         if self.position != "alibi":
             return real
-        slopes = distance_slopes(self.num_heads).to(queries).view(-1, 1, 1)
+        slopes = distance_slopes(self.num_heads, queries.device).to(queries).view(-1, 1, 1)
         penalties = (-slopes * distances(time, 0, queries.device).abs()).unsqueeze(0)
         return penalties if real is None else penalties.masked_fill(~real, -torch.inf)

@@ -11,7 +11,7 @@ from chainrule.layers.causal_attention import CausalAttention
 from chainrule.layers.norms import prepared_norm
 from chainrule.layers.positions import rotate, rotations
 from chainrule.layers.prepared_linear import packed_linear
-from chainrule.layers.scaled_dot_product import visible_keys
+from chainrule.layers.scaled_dot_product import as_bias, visible_keys
 from chainrule.state import State
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class TransformerWindows:
         if self.rotary:
             turns = rotations(int(count) + torch.arange(time, device=x.device), size, x).unsqueeze(1)  # (T, 1, d/2)
         visible = visible_keys(time, cached, self.window, x.device)
-        mask = torch.zeros(visible.shape, dtype=x.dtype, device=x.device).masked_fill_(~visible, -torch.inf)
+        mask = as_bias(visible, x.dtype)
         kept = min(self.window - 1, cached + time)
         h, states = x[0], []
         for block, before in zip(self.blocks, state["blocks"], strict=True):

@@ -11,7 +11,7 @@ from chainrule.heads import Categorical
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers.cells import StackedCells, multiplied, symbol_before, symbols_before, symbols_of
 from chainrule.layers.linear import Linear, linear
-from chainrule.layers.packing import real_steps, zero_past_ends
+from chainrule.layers.packing import scored_places, zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.layers.sequence_layer import is_plain, stepping
 from chainrule.ranges import check_shares, check_sizes
@@ -142,19 +142,18 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         label_smoothing: float,
     ) -> Tensor:
         x = zero_past_ends(symbols_of(x), lengths)
-        real = real_steps(x, lengths)
-        if real is None:
-            real = torch.ones_like(x, dtype=torch.bool)
+        rows, steps, real = scored_places(x, lengths)
         state = self.initial_state(len(x), context)
         if scheduled_sampling_rate is None or not x.shape[1]:
             combined, _ = self._read(x, state, None)
         else:
             combined = self._read_own(x, state, scheduled_sampling_rate)
-        combined, symbols = combined[real], x[real]  # of real elements alone, (R, E) and (R,)
+        combined, symbols = combined[rows, steps], x[rows, steps]  # of real elements alone, (R, E) and (R,)
         terms = Categorical(self._scores(combined)).log_prob(symbols)
         if label_smoothing:
             terms = terms + label_smoothing * self._mean_above(combined, symbols)
-        return terms.new_zeros(len(x)).index_add(0, real.nonzero()[:, 0], terms)
+        terms = terms if real is None else terms.masked_fill(~real, 0)
+        return terms.new_zeros(len(x)).index_add(0, rows, terms)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         encoded = self.encode(context)

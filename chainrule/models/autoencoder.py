@@ -82,7 +82,7 @@ class Autoencoder(CodeModel):
         return self._codes(self._scaled(x))
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        rebuilt: Tensor = self.decoder(z)
+        rebuilt: Tensor = self.decoder(z.to(next(self.parameters()).dtype))
         return rebuilt.clamp(0, 1) * (self.images.levels - 1)
 
     def squared_error(self, x: Tensor) -> Tensor:

@@ -55,9 +55,9 @@ def raster_dependencies(
     """
     channels, height, width = image_shape
     time, block = height * width * channels, min(period, height) * width * channels
-    first = torch.eye(block, time).view(block, height, width, channels).permute(0, 3, 1, 2)
+    first = torch.eye(block, time, device="cpu").view(block, height, width, channels).permute(0, 3, 1, 2)
     seen = dependencies(network, function, first).permute(0, 2, 3, 1).flatten(1)  # (block, T)
-    whole = torch.zeros(time, time, dtype=torch.bool)
+    whole = torch.zeros(time, time, dtype=torch.bool, device="cpu")
     for start in range(0, time, block):
         whole[start : start + block, start:] = seen[: time - start, : time - start]
     return whole.t()

@@ -115,19 +115,25 @@ class HierarchicalVAE(LatentModel):
         return Draw(z, log_ratio, torch.cat(kl_terms, -1))
 
     def prior_sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        z = next(self.parameters()).new_zeros(n, 0)
+        z = self._like.new_zeros(n, 0)
         for _ in range(self.latent_layers):
             z = torch.cat([z, self._prior(z).rsample(generator=generator)], 1)
         return z
 
     def decode(self, z: Tensor) -> IndependentPixels:
-        return IndependentPixels.from_parameters(self.head, self.decoder(z), self.image_shape[0], self.images.levels)
+        parameters = self.decoder(z.to(self._like.dtype))
+        return IndependentPixels.from_parameters(self.head, parameters, self.image_shape[0], self.images.levels)
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         return self.decode(z).mean
 
+    @property
+    def _like(self) -> Tensor:
+        """A weight, for its number type and device."""
+        return next(self.parameters())
+
     def _features(self, x: Tensor) -> Tensor:
-        features: Tensor = self.encoder(self.images.scaled(x, next(self.parameters())))
+        features: Tensor = self.encoder(self.images.scaled(x, self._like))
         return features
 
     def _number(self, above: Tensor) -> int:
@@ -139,8 +145,9 @@ class HierarchicalVAE(LatentModel):
         if number == 0:
             zeros = above.new_zeros(*above.shape[:-1], self.latent_size // self.latent_layers)
             return DiagonalNormal(zeros, zeros)
-        return DiagonalNormal(*self.priors[number - 1](above).chunk(2, -1))
+        return DiagonalNormal(*self.priors[number - 1](above.to(self._like.dtype)).chunk(2, -1))
 
     def _posterior(self, features: Tensor, above: Tensor, prior: DiagonalNormal) -> DiagonalNormal:
-        shift, log_factor = self.posteriors[self._number(above)](torch.cat([features, above], -1)).chunk(2, -1)
+        read = torch.cat([features, above], -1).to(features.dtype)  # codes are in float32 at least
+        shift, log_factor = self.posteriors[self._number(above)](read).chunk(2, -1)
         return DiagonalNormal(prior.mean + shift, prior.log_scale + log_factor)

@@ -126,13 +126,13 @@ class ImageTransformer(ImageModel):
         reach = self.stack.reach
         if reach is None or reach >= length:
             return super().visible_past(length)
-        places = torch.arange(length)
+        places = torch.arange(length, device="cpu")
         # What each place reads by itself, and which places a conditional reads.
-        inputs = torch.zeros(length, length, dtype=torch.bool)
-        earlier = places.unsqueeze(1) - torch.tensor(self.neighbours)[:, 0]
+        inputs = torch.zeros(length, length, dtype=torch.bool, device="cpu")
+        earlier = places.unsqueeze(1) - torch.tensor(self.neighbours, device="cpu")[:, 0]
         rows, columns = self._inside(places).nonzero(as_tuple=True)
         inputs[rows, earlier[rows, columns]] = True
-        read = torch.ones(length, length, dtype=torch.bool).tril().triu(1 - reach)
+        read = torch.ones(length, length, dtype=torch.bool, device="cpu").tril().triu(1 - reach)
         return (read.float() @ inputs.float()) > 0
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:

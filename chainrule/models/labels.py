@@ -4,6 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
+from chainrule.modes import values_are_known
+
 
 def checked_labels(context: Any, batch_size: int, num_classes: int | None) -> Tensor | None:
     """The context as indices, (B,); `None` for a model without labels.
@@ -19,7 +21,7 @@ def checked_labels(context: Any, batch_size: int, num_classes: int | None) -> Te
     if not isinstance(context, Tensor) or context.shape not in ((batch_size,), (1,)) or context.is_floating_point():
         got = f"shape {tuple(context.shape)} of {context.dtype}" if isinstance(context, Tensor) else context
         raise ValueError(f"context: expected {batch_size} labels, integers of shape ({batch_size},), got {got}")
-    if len(context) and not 0 <= int(context.min()) <= int(context.max()) < num_classes:
+    if len(context) and values_are_known(context) and not 0 <= int(context.min()) <= int(context.max()) < num_classes:
         raise ValueError(
             f"context: expected labels in [0, {num_classes}), got {int(context.min())} to {int(context.max())}"
         )

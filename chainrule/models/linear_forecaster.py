@@ -157,8 +157,8 @@ class LinearForecaster(AutoregressiveModel):
 
     def visible_past(self, length: int) -> Tensor:
         """Elements a lag back, or among the changes that are the unit."""
-        back = torch.arange(length).unsqueeze(1) - torch.arange(length)
-        return torch.isin(back, torch.tensor(sorted(self.window.seen_lags)))
+        back = torch.arange(length, device="cpu").unsqueeze(1) - torch.arange(length, device="cpu")
+        return torch.isin(back, torch.tensor(sorted(self.window.seen_lags), device="cpu"))
 
     def _inputs(self, readings: Readings) -> Tensor:
         """Ratios, covariates and 1 at each step, (B, T, N), float64."""
@@ -194,5 +194,5 @@ def _fit(inputs: Tensor, z: Tensor, heavy: bool) -> tuple[Tensor, float, float]:
 
 
 def _log_likelihood(errors: Tensor, scale: float, degrees: float) -> float:
-    student = torch.distributions.StudentT(torch.tensor(degrees, dtype=errors.dtype), 0.0, scale)
+    student = torch.distributions.StudentT(torch.tensor(degrees, dtype=errors.dtype, device=errors.device), 0.0, scale)
     return float(student.log_prob(errors).sum())

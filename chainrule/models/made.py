@@ -16,6 +16,7 @@ from chainrule.layers.masks import made_degrees, made_masks
 from chainrule.layers.packing import real_steps
 from chainrule.layers.sequence_layer import is_plain
 from chainrule.models.made_columns import Columns, DegreeLayer
+from chainrule.modes import values_are_known
 from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State
 
@@ -202,7 +203,7 @@ class MADE(AutoregressiveModel):
         """
         if order is None:
             order = torch.randperm(self.num_features, generator=generator, device=generator.device)
-        order = torch.as_tensor(order).cpu()
+        order = torch.as_tensor(order, device="cpu")
         self._check_order(order)
         return self.with_masks(order, self.draw_degrees(order, generator)[1:])
 
@@ -250,7 +251,9 @@ class MADE(AutoregressiveModel):
             if context.dim() != 2 or context.shape[1] != size:
                 raise ValueError(f"context: expected shape (B, {size}), got {tuple(context.shape)}")
             context = context.to(self.output.weight.dtype)
-        elif context.dim() != 1 or not bool(((context >= 0) & (context <= size - 1)).all()):
+        elif context.dim() != 1 or (
+            values_are_known(context) and not bool(((context >= 0) & (context <= size - 1)).all())
+        ):
             got = (
                 f"shape {tuple(context.shape)}"
                 if context.dim() != 1
@@ -300,6 +303,8 @@ def _remask(model: MADE, *_: object) -> None:
 
 
 def _refuse_other_values(x: Tensor, name: str) -> None:
+    if not values_are_known(x):
+        return
     others = x[(x != 0) & (x != 1)]
     if others.numel():
         raise ValueError(

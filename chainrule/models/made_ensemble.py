@@ -90,9 +90,10 @@ class MADEEnsemble(nn.Module):
         device = self.orders.device
         source = device if generator is None else generator.device
         chosen = torch.randint(self.num_masks, (n,), generator=generator, device=source).to(device)
-        x = torch.zeros(n, self.made.num_features, dtype=self.made.output.weight.dtype, device=device)
+        places, drawn = [], []
         for index in chosen.unique().tolist():
             (rows,) = (chosen == index).nonzero(as_tuple=True)
             own = context if context is None or len(context) == 1 else context[rows.to(context.device)]
-            x[rows] = self.member(index).sample(len(rows), own, generator=generator)
-        return x
+            places.append(rows)
+            drawn.append(self.member(index).sample(len(rows), own, generator=generator))
+        return torch.cat(drawn)[torch.cat(places).argsort()]

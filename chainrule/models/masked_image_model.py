@@ -56,7 +56,7 @@ class MaskedImageModel(RasterModel):
 
     def visible_past(self, length: int) -> Tensor:
         """Which earlier elements can influence which conditional, followed through the masks, (T, T) booleans."""
-        with torch.random.fork_rng(devices=()):
+        with torch.device("cpu"), torch.random.fork_rng(devices=()):
             narrow = self.narrow()
 
         def read(pixels: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from chainrule.heads.discretized_logistic_mixture import outside
 from chainrule.layers.group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
 from chainrule.models.image_model import ImageModel
 from chainrule.models.labels import checked_labels
+from chainrule.modes import values_are_known
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -112,7 +113,7 @@ class MultiScalePixelCNN(ImageModel):
         if x.dim() != 4 or x.shape[1:] != self.image_shape:
             expected = ", ".join(str(size) for size in self.image_shape)
             raise ValueError(f"x: expected whole images of shape (B, {expected}), got {tuple(x.shape)}")
-        return x.flatten(2)[:, :, self.order].transpose(1, 2).flatten(1)
+        return x.flatten(2)[:, :, self.order.to(x.device)].transpose(1, 2).flatten(1)
 
     def from_sequence(self, sequence: Tensor) -> Tensor:
         """All elements in visiting order (B, H·W·C) as images (B, C, H, W)."""
@@ -121,7 +122,7 @@ class MultiScalePixelCNN(ImageModel):
                 f"sequence: expected (B, {self.sequence_length}), all elements of an image, got {tuple(sequence.shape)}"
             )
         pixels = sequence.view(len(sequence), len(self.order), self.image_shape[0])  # (B, H·W, C)
-        pixels = pixels[:, self.order.argsort()]
+        pixels = pixels[:, self.order.argsort().to(pixels.device)]
         return pixels.transpose(1, 2).unflatten(2, self.image_shape[1:])
 
     def forward(
@@ -147,7 +148,7 @@ class MultiScalePixelCNN(ImageModel):
         image = self._with_ones(x)
         outputs = [self._corner(len(x), label)]
         outputs += [self._group(group, image, label, dropout) for group in self.groups]
-        values = x.flatten(2)[:, :, self.order].transpose(1, 2)
+        values = x.flatten(2)[:, :, self.order.to(x.device)].transpose(1, 2)
         return self._mixture(torch.cat(outputs, 1)), values
 
     def _mixture(self, outputs: Tensor) -> PixelLogisticMixture:
@@ -183,7 +184,7 @@ class MultiScalePixelCNN(ImageModel):
         colours, _, width = self.image_shape
         order = self.order.cpu()
         rows, columns = order // width, order % width
-        pixels = torch.zeros(len(order), len(order), dtype=torch.bool)
+        pixels = torch.zeros(len(order), len(order), dtype=torch.bool, device="cpu")
         for group, start in zip(self.groups, self._starts[:-1], strict=True):
             block, radius = 2 * group.spacing, cast(GroupNetwork, self.networks[str(group.kind)]).radius
             own = slice(start, start + group.rows * group.columns)
@@ -193,7 +194,7 @@ class MultiScalePixelCNN(ImageModel):
             ]
             pixels[own, :start] = near[0] & near[1]
         elements = pixels.repeat_interleave(colours, 0).repeat_interleave(colours, 1)
-        own_pixel = torch.block_diag(*[torch.ones(colours, colours).tril(-1)] * len(order)) > 0
+        own_pixel = torch.block_diag(*[torch.ones(colours, colours, device="cpu").tril(-1)] * len(order)) > 0
         return (elements | own_pixel)[:length, :length]
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
@@ -229,7 +230,7 @@ class MultiScalePixelCNN(ImageModel):
         self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
         """The stream, drawn a group at a time: each colour of all its pixels at once."""
-        if prefix is not None and outside(prefix, self.levels).any():
+        if prefix is not None and values_are_known(prefix) and outside(prefix, self.levels).any():
             raise ValueError(f"prefix: expected integers from 0 to {self.levels - 1}, got others")
         label = checked_labels(context, n, self.num_classes)
         seen, colours = self.order.new_zeros(n, 0) if prefix is None else prefix, self.image_shape[0]

@@ -166,7 +166,7 @@ class PixelCNNPP(RasterModel):
     def visible_past(self, length: int) -> Tensor:
         """Which earlier elements can influence which conditional, followed through both streams, (T, T) booleans."""
         colours, height, width = self.image_shape
-        with torch.random.fork_rng(devices=()):
+        with torch.device("cpu"), torch.random.fork_rng(devices=()):
             narrow = PixelCNNPP((1, height, width), 2, 2, len(self.vertical.down), self.vertical.resolutions, 1)
 
         def read(pixels: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ class PixelCNNPP(RasterModel):
         period = 2 ** (self.vertical.resolutions - 1)
         pixels = raster_dependencies(narrow, read, (1, height, width), period)
         elements = pixels.repeat_interleave(colours, 0).repeat_interleave(colours, 1)
-        own = torch.block_diag(*[torch.ones(colours, colours).tril(-1)] * (height * width)) > 0
+        own = torch.block_diag(*[torch.ones(colours, colours, device="cpu").tril(-1)] * (height * width)) > 0
         return (elements | own)[:length, :length]
 
     def prepared_scan(self) -> RasterScan:
@@ -269,5 +269,5 @@ class _Scan(RasterScan):
 def _pairs_of_first(colours: int) -> tuple[Tensor, Tensor]:
     """Which coefficients of the pairs (2,1), (3,1), (3,2), … couple a colour to the first, and which do not."""
     pairs = [(later, earlier) for later in range(colours) for earlier in range(later)]
-    first = torch.tensor([earlier == 0 for _, earlier in pairs])
+    first = torch.tensor([earlier == 0 for _, earlier in pairs], device="cpu")
     return first.nonzero().flatten(), (~first).nonzero().flatten()

@@ -98,7 +98,7 @@ class Seq2Seq(AttentiveDecoder):
                 f'context: expected "tokens" (B, S) and "lengths" (B,), '
                 f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
             )
-        tokens = zero_past_ends(symbols_of(tokens), lengths)
+        tokens, lengths = zero_past_ends(symbols_of(tokens), lengths), lengths.to(tokens.device)
         check_vocabulary(tokens, self.source_embedding.num_embeddings, "tokens")
         outputs, final = self.encoder(self._dropped(self.source_embedding(tokens)), lengths)
         top = final[0][-1] if self.decoder.has_cell else final[-1]

@@ -284,10 +284,11 @@ class SequenceClassifier(LikelihoodModel):
         if not fits:
             raise ValueError(f"context: expected {wanted}, got shape {tuple(inputs.shape)} of {inputs.dtype}")
         real = real_steps(inputs, lengths)
-        if real is not None:
+        if real is not None and lengths is not None:
             # Padding may hold anything: it must neither be looked up nor spoil a product.
             filling = NOTHING if self.feature_size is None else 0
             inputs = inputs.masked_fill(~real.view(real.shape + (1,) * (inputs.dim() - 2)), filling)
+            lengths = lengths.to(inputs.device)
         return inputs, lengths
 
     def _features(self, inputs: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from chainrule.base import Context
+from chainrule.modes import values_are_known
 
 _KEYS = {"past", "covariates", "series"}
 
@@ -64,7 +65,7 @@ def _series(series: Tensor | None, past: Tensor, count: int) -> Tensor:
         return torch.zeros(len(past), dtype=torch.long, device=past.device)
     if series.dim() != 1 or len(series) not in (1, len(past)) or series.is_floating_point():
         raise ValueError(f"series: expected ({len(past)},) integers, got shape {tuple(series.shape)} of {series.dtype}")
-    if len(series) and not 0 <= int(series.min()) <= int(series.max()) < count:
+    if len(series) and values_are_known(series) and not 0 <= int(series.min()) <= int(series.max()) < count:
         raise ValueError(
             f"series: expected numbers from 0 to {count - 1}, got {int(series.min())} to {int(series.max())}"
         )

@@ -12,6 +12,7 @@ from chainrule.base import Context
 from chainrule.buffers import fixed_buffer
 from chainrule.models.series_context import SeriesContext, read_context
 from chainrule.models.series_scaling import SeriesScaling
+from chainrule.modes import values_are_known
 
 USUAL = 24  # changes of the usual size that count with the recent ones
 
@@ -181,7 +182,7 @@ def _at(covariates: Tensor | None, read: Tensor, time: int) -> Tensor | None:
     if covariates is None:
         return None
     places = read.unsqueeze(1) + torch.arange(time, device=read.device)
-    if places.numel() and int(places.max()) >= covariates.shape[1]:
+    if places.numel() and values_are_known(places) and int(places.max()) >= covariates.shape[1]:
         raise ValueError(
             f"covariates: known for {covariates.shape[1]} elements after the past, "
             f"but number {int(places.max()) + 1} was asked for: give more of them"

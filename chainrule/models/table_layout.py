@@ -153,7 +153,7 @@ class TableSteps:
     ):
         self.layout, self.order = layout, list(order)
         device = layers[-1][0].device
-        visits = torch.tensor(self.order).argsort()
+        visits = torch.tensor(self.order, device="cpu").argsort()
         # Place 0 are the features, then one place a layer; `complete` counts what is known when t columns are.
         degrees = [visits[layout.feature_columns] + 1, *degrees]
         ranks = [part.argsort(stable=True).to(device) for part in degrees]

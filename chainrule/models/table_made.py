@@ -145,12 +145,14 @@ class TableMADE(AutoregressiveModel):
     def visible_past(self, length: int) -> Tensor:
         if length != len(self.columns):
             raise ValueError(f"length: expected {len(self.columns)}, the columns of every row, got {length}")
-        later = torch.ones(length, length, dtype=torch.bool).tril(-1)
+        later = torch.ones(length, length, dtype=torch.bool, device="cpu").tril(-1)
         if self.direct is not None or not self.hidden_sizes:
             return later
-        reach = torch.arange(length).unsqueeze(1) == torch.arange(length)  # of places in the order
-        read = torch.arange(1, length + 1)
-        for degrees in [*self.degrees[1:], torch.arange(length)]:
+        reach = torch.arange(length, device="cpu").unsqueeze(1) == torch.arange(
+            length, device="cpu"
+        )  # of places in the order
+        read = torch.arange(1, length + 1, device="cpu")
+        for degrees in [*self.degrees[1:], torch.arange(length, device="cpu")]:
             reach = ((degrees.unsqueeze(1) >= read).float() @ reach.float()) > 0
             read = degrees
         return reach & later
@@ -158,8 +160,8 @@ class TableMADE(AutoregressiveModel):
     @property
     def degrees(self) -> list[Tensor]:
         """Degrees of the columns, then of the units of each hidden layer; see `chainrule.layers.masks.made_degrees`."""
-        with torch.device("cpu"):  # also where weights are made without memory
-            return made_degrees(torch.tensor(self.order), self.hidden_sizes)
+        # On the processor, also where weights are made without memory.
+        return made_degrees(torch.tensor(self.order, device="cpu"), self.hidden_sizes)
 
     def _masks(self) -> list[Tensor]:
         """Masks of the hidden layers, of the output, and of the direct connections."""

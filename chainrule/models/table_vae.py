@@ -79,7 +79,7 @@ class TableVAE(LatentModel):
         return DiagonalNormal(*self.posterior(self.encoder(features)).chunk(2, 1))
 
     def decode(self, z: Tensor) -> Joint:
-        return Joint(self.layout.row(self.output(self.decoder(z))))
+        return Joint(self.layout.row(self.output(self.decoder(z.to(self.output.weight.dtype)))))
 
     def exclude(self, symbols: Sequence[int | None]) -> None:
         """Give one symbol of each column probability 0 from now on; see `TableLayout.exclude`."""

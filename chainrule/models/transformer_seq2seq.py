@@ -13,7 +13,7 @@ from chainrule.layers.decoder_block import DecoderBlock, DecoderStep
 from chainrule.layers.dropout import dropout
 from chainrule.layers.linear import linear
 from chainrule.layers.norms import norm_layer
-from chainrule.layers.packing import real_steps, zero_past_ends
+from chainrule.layers.packing import scored_places, zero_past_ends
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.layers.sequence_layer import is_plain
@@ -148,18 +148,17 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
     def _sum_of_terms(self, x: Tensor, context: Context, lengths: Tensor | None, label_smoothing: float) -> Tensor:
         x = zero_past_ends(symbols_of(x), lengths)
-        real = real_steps(x, lengths)
-        if real is None:
-            real = torch.ones_like(x, dtype=torch.bool)
+        rows, steps, real = scored_places(x, lengths)
         h, _ = self._read(x, self.initial_state(len(x), context), None)
-        h, symbols = h[real], x[real]  # of real elements alone, (R, D) and (R,)
+        h, symbols = h[rows, steps], x[rows, steps]  # of real elements alone, (R, D) and (R,)
         terms = Categorical(self._scores(h)).log_prob(symbols)
         if label_smoothing:  # the normaliser cancels: the mean of the scores of all symbols, less that of the given one
             weight = self._output_weight()
             direction = weight.mean(0) - nn.functional.embedding(symbols, weight)
             above = (h.to(direction.dtype) * direction).sum(1) + self.bias_ho.mean() - self.bias_ho[symbols]
             terms = terms + label_smoothing * above
-        return terms.new_zeros(len(x)).index_add(0, real.nonzero()[:, 0], terms)
+        terms = terms if real is None else terms.masked_fill(~real, 0)
+        return terms.new_zeros(len(x)).index_add(0, rows, terms)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         memory, lengths = self._encoded(context)
@@ -245,7 +244,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
                 f'context: expected "tokens" (B, S) and "lengths" (B,), '
                 f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
             )
-        tokens = zero_past_ends(symbols_of(tokens), lengths)
+        tokens, lengths = zero_past_ends(symbols_of(tokens), lengths), lengths.to(tokens.device)
         check_vocabulary(tokens, self.source_embedding.num_embeddings, "tokens")
         features = self.source_embedding(tokens) * self.source_embedding.embedding_dim**0.5
         return self.encoder(features, lengths)[0], lengths

@@ -73,7 +73,8 @@ class VAE(LatentModel):
         return DiagonalNormal(*self.posterior(self.encoder(scaled)).chunk(2, 1))
 
     def decode(self, z: Tensor) -> IndependentPixels:
-        return IndependentPixels.from_parameters(self.head, self.decoder(z), self.image_shape[0], self.images.levels)
+        parameters = self.decoder(z.to(self.posterior.weight.dtype))
+        return IndependentPixels.from_parameters(self.head, parameters, self.image_shape[0], self.images.levels)
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         return self.decode(z).mean

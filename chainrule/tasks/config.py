@@ -270,6 +270,9 @@ class RunConfig:
         model = read_fields({"name": Literal[tuple(task.MODELS)], "options": dict}, content["model"], "model")
         data, training = (dict(read_value(dict, content[name], name)) for name in ("data", "training"))
         sources = read_fields(dict.fromkeys(task.SOURCES, str | None), data.pop("sources", None), "data.sources")
+        for source in task.SOURCES:
+            if task.SOURCES[source].needed and sources[source] is None:
+                raise ValueError(f"data.sources.{source}: expected {task.SOURCES[source].needed}, got null")
         duration = {item.name: training.pop(item.name) for item in fields(Duration) if item.name in training}
         config = cls(
             sources=sources,

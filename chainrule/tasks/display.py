@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
+from chainrule.printing import OVERRIDES, printable, writable
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -218,15 +220,11 @@ def loudness_line(amplitudes: "npt.ArrayLike", width: int = 60) -> str:
     return sparkline([math.log2(max(float(part.max()), 2.0**-10)) for part in parts], -len(_BARS), 0)
 
 
-# What moves a terminal's cursor, changes its settings, or turns the order of the text around it; halves of surrogate
-# pairs, which no stream takes. JSON escapes what lies below U+0020 itself.
-_ORDER = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-_UNSAFE = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff{_ORDER}]|\r(?!\n)")
-_UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f\ud800-\udfff{_ORDER}]")
+_UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f\ud800-\udfff\u2028\u2029{OVERRIDES}]")  # JSON escapes U+0000 to U+001F itself
 
 
 class Harmless:
-    """Standard output while a verb runs: data reach the terminal as text alone.
+    """Standard output while a verb runs: data reach a terminal as text alone, and anything else as they are.
 
     Args:
         stream: where the text goes.
@@ -234,13 +232,14 @@ class Harmless:
 
     def __init__(self, stream: TextIO):
         self._stream = stream
+        self._shown = printable if stream.isatty() else writable
         self._held = ""  # a carriage return, until it is known whether a line feed follows
 
     def write(self, text: str) -> int:
-        """Write `text` as `printable` shows it."""
+        """Write `text`, to a terminal as `printable` shows it."""
         whole = self._held + text
         self._held = "\r" if whole.endswith("\r") else ""
-        self._stream.write(printable(whole.removesuffix("\r") if self._held else whole))
+        self._stream.write(self._shown(whole.removesuffix("\r") if self._held else whole))
         return len(text)
 
     def flush(self) -> None:
@@ -249,31 +248,11 @@ class Harmless:
 
     def close(self) -> None:
         """End the output; the stream itself stays open."""
-        self._stream.write(printable(self._held))
+        self._stream.write(self._shown(self._held))
         self._held = ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-def printable(text: str) -> str:
-    r"""`text` with control characters escaped, line ends and tabs apart.
-
-    >>> print(printable("\x1b[2J red\t1\n"), end="")
-    \x1b[2J red	1
-    """
-    return _UNSAFE.sub(lambda found: _code(found[0]), text) if not text.isprintable() else text
-
-
-def one_line(text: str) -> str:
-    r"""`text` on one line: line ends, tabs and control characters escaped.
-
-    >>> one_line("a\tb\n")
-    'a\\tb\\n'
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == " " else _code(c) for c in text)
 
 
 def shortened(text: str, width: int) -> str:
@@ -295,7 +274,3 @@ def dump_json(record: Any) -> str:
     {"text": "é\u009b2J"}
     """
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(record, ensure_ascii=False))
-
-
-def _code(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

@@ -8,10 +8,16 @@ from importlib import import_module
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, Unpack, get_args, get_origin, get_type_hints
 
 from chainrule.ranges import Range
 from chainrule.tasks.config import CheckedOptions, options_class
+from chainrule.tasks.run_directory import count_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
 
 _SIMPLE = (int, float, bool, str, NoneType)
 _MEMBERS_HELP = "Models to average, each trained for itself; time and memory grow in proportion."
@@ -184,6 +190,67 @@ def _is_simple(hint: Any) -> bool:
     if get_origin(hint) in (UnionType, Union):
         return all(map(_is_simple, get_args(hint)))
     return hint in _SIMPLE or get_origin(hint) is Literal
+
+
+def check_size(build: "Callable[[], nn.Module]", config: Path, weights: Path | None, *, least: int = 0) -> None:
+    """Refuse options of a larger model than there are weights of, before it takes memory.
+
+    Args:
+        build: makes the model.
+        config: the file of the options.
+        weights: the file of its weights, or of its checkpoint; None where nothing is trained yet: then the model must
+            fit into memory.
+        least: weights that the model has at least.
+
+    Raises:
+        ValueError: the model is larger, or the file is damaged.
+    """
+    if weights is None:
+        needed = least if least > memory() // _TRAINED else count_built(build, most=memory())
+        check_memory(needed, f"{config}: its options", "restore it from a copy")
+        return
+    there = count_weights(weights)
+    needed = least if there < least else count_built(build, most=there)
+    if there < needed:
+        raise ValueError(
+            f"{weights}: holds {there} numbers, but {config.name} and the data describe a model of at least "
+            f"{needed}: one of the files was changed or comes from another run"
+        )
+
+
+def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
+    """Count the weights of a model, built without memory; building stops where they are many more than `most`.
+
+    >>> from torch import nn
+    >>> count_built(lambda: nn.Linear(1 << 20, 1 << 20), most=10) > 10
+    True
+    """
+    import torch
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    made = 0
+
+    def stop_early(module: "nn.Module", name: str, weight: "nn.Parameter | None") -> None:
+        nonlocal made
+        made += 0 if weight is None else weight.numel()
+        if made > _OFTEN * most:
+            raise _TooManyError
+
+    hook = register_module_parameter_registration_hook(stop_early)
+    try:
+        with torch.device("meta"):
+            return sum(weight.numel() for weight in build().parameters())
+    except _TooManyError:
+        return made
+    finally:
+        hook.remove()
+
+
+_OFTEN = 4  # times that a weight may be registered: shared by layers, or replaced
+
+
+class _TooManyError(Exception):
+    """A model has more weights than it may have."""
 
 
 _TRAINED = 24  # bytes a weight: itself, its gradient, two moments of AdamW, and a masked copy with its gradient

@@ -61,12 +61,36 @@ def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
     Raises:
         ValueError: the file is damaged, or `read` refuses it; the message names the file.
     """
+    if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
+        raise ValueError(f"{path}: expected a file, got a folder, device or pipe: damaged")
     if path.stat().st_size > _CONFIG_LIMIT:
         raise ValueError(f"{path}: expected at most {_CONFIG_LIMIT} bytes, got {path.stat().st_size}: damaged")
     try:
         return read(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:  # JSON's and Unicode's errors are ValueErrors too
         raise ValueError(f"{path}: {error or 'nested too deeply'}") from None
+
+
+def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
+    """Refuse a config with other facts than the prepared data have: fewer labels, or a row of 16 million symbols.
+
+    Args:
+        path: of the run.
+        facts: of its config.
+        prepared: the file that lists those of the data; where it is absent or damaged, using the data says so.
+
+    Raises:
+        ValueError: they differ.
+    """
+    from chainrule.data.atomic import read_json
+
+    try:
+        found = read_json(path / prepared)
+    except (OSError, ValueError):
+        return
+    for name in facts.keys() & found.keys() - {"name"}:  # a file may be renamed
+        if json.loads(json.dumps(facts[name])) != found[name]:
+            raise ValueError(f"{path / CONFIG}: facts.{name}: not what {prepared} says: one of the two was changed")
 
 
 def task_of(path: Path) -> str | None:
@@ -97,12 +121,25 @@ def refuse_taken(path: Path, *, overwrite: bool) -> None:
 
 def remove(path: Path) -> None:
     """Delete what a run consists of, except a draft; never another file, and not the directory itself."""
+    _remove_parts(path)
     for name in FILES:
         (path / name).unlink(missing_ok=True)
-        for partial in path.glob(f".{name}.*"):  # a file that a killed process did not finish
-            partial.unlink()
-    for name in (*FOLDERS, ".partial"):
+    for name in FOLDERS:
         remove_folder(path / name)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Delete what killed processes left in a run directory: files written in part, and the draft of another run."""
+    _remove_parts(path)
+    remove_folder(path / DRAFT)
+
+
+def _remove_parts(path: Path) -> None:
+    partial = [file for name in FILES for file in path.glob(f".{name}.*")]
+    for file in (*partial, *(path / DATA).glob(".*.json.*")):
+        file.unlink()
+    for folder in (path, path / DATA):
+        remove_folder(folder / ".partial")
 
 
 def remove_folder(path: Path) -> None:

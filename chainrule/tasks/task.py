@@ -12,8 +12,16 @@ from chainrule.tasks.config import Facts, Fingerprint, OptimisationOptions, RunC
 from chainrule.tasks.display import flag
 from chainrule.tasks.ladder import Ladder, choose_size, is_open, tell_size
 from chainrule.tasks.ledger import Basis, LedgerEntry
-from chainrule.tasks.model import Model
-from chainrule.tasks.run_directory import CONFIG, METRICS, WEIGHTS, count_weights, read_config, refuse_taken, remove
+from chainrule.tasks.model import Model, check_size
+from chainrule.tasks.run_directory import (
+    CONFIG,
+    METRICS,
+    WEIGHTS,
+    check_facts,
+    read_config,
+    refuse_taken,
+    remove,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -193,15 +201,17 @@ class Task(ABC, Generic[M]):
         """A new model with the options of the run and newly drawn weights; `of_data` are its other arguments."""
         return self.MODELS[self.config.model].build(self.config.options, **of_data)
 
+    def _network(self) -> M:
+        """The model as the options describe it, without what `build` reads from files; on the meta device, too."""
+        return self.build()
+
+    def check_size(self, weights: Path | None) -> None:
+        """Refuse options of a larger model than there are weights of; see `chainrule.tasks.model.check_size`."""
+        check_size(self._network, self.path / CONFIG, weights, least=self.fewest_weights())
+
     def fewest_weights(self) -> int:
-        """A number of weights that the model has at least: files with fewer are refused before it takes memory.
-
-        This version builds the model without memory, which needs weights that are not drawn on the meta device.
-        """
-        import torch
-
-        with torch.device("meta"):
-            return sum(weight.numel() for weight in self.build().parameters())
+        """A number of weights that the model has at least, where building it takes memory on the meta device too."""
+        return 0
 
     @abstractmethod
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
@@ -302,7 +312,10 @@ class Task(ABC, Generic[M]):
             raise FileNotFoundError(f"{path}: no such run; `chainrule train DATA --out {path}` makes one")
         if not (path / CONFIG).is_file():
             raise ValueError(f"{path}: not a run: expected a directory with {CONFIG}, as `chainrule train` writes it")
-        return cls(path, read_config(path / CONFIG, lambda content: RunConfig.from_json(content, cls)))
+        config = read_config(path / CONFIG, lambda content: RunConfig.from_json(content, cls))
+        facts = config.to_json(cls.name)["facts"] or {}
+        check_facts(path, {name: facts[name] for name in facts.keys() - cls.SOURCES}, cls.PREPARED)
+        return cls(path, config)
 
     @classmethod
     def create(cls, path: str | Path, config: RunConfig, *, overwrite: bool = False) -> Self:
@@ -360,12 +373,7 @@ class Task(ABC, Generic[M]):
             raise FileNotFoundError(
                 f"{weights}: no weights yet; `chainrule train --resume --out {self.path}` continues the training"
             )
-        there, needed = count_weights(weights), self.fewest_weights()
-        if there < needed:  # a changed config must not take the memory of the model that it claims
-            raise ValueError(
-                f"{weights}: holds {there} numbers, but {CONFIG} and the data describe a model of at least "
-                f"{needed}: one of the files was changed or comes from another run"
-            )
+        self.check_size(weights)
         model = self._unfilled()
         load_weights(weights, model)
         assert isinstance(chosen, torch.device)

@@ -44,7 +44,11 @@ def _replace(
     count = max(min(subject.elements // subject.time, 3 * subject.time) // (2 if weights else 1), 2)
     rows = torch.arange(count, device=subject.device) % len(x)
     spread = min(subject.time, count)
-    cuts = torch.linspace(0, subject.time - 1, spread).round().long()[torch.arange(count) % spread]
+    cuts = (
+        torch.linspace(0, subject.time - 1, spread, device="cpu")
+        .round()
+        .long()[torch.arange(count, device="cpu") % spread]
+    )
     if weights and spread < subject.time:  # at the weights as they are, evenly; at others, each time elsewhere
         cuts = subject.integers(subject.time, (count,)).cpu()
     cuts = cuts.to(subject.device)
@@ -116,7 +120,7 @@ def _differentiate(subject: SequenceSubject, model: AutoregressiveModel, weights
     if not numbers.requires_grad:
         return
     numbers = torch.where(numbers.isfinite(), numbers, 0)
-    times = torch.linspace(0, subject.time - 1, min(subject.time, 8)).round().long().tolist()
+    times = torch.linspace(0, subject.time - 1, min(subject.time, 8), device="cpu").round().long().tolist()
     for t in sorted(set(times)):
         direction = subject.normal(numbers[:, t].shape)
         total = (numbers[:, t] * direction).sum()

@@ -6,12 +6,13 @@ from typing import Any, Protocol, cast
 from torch import Tensor
 
 from chainrule.base import Context, TrainableModel
+from chainrule.modes import device_of
 from chainrule.testing.isolation import isolated
 from chainrule.testing.label_subject import LabelSubject
 from chainrule.testing.latent_subject import LatentSubject
 from chainrule.testing.report import Result
 from chainrule.testing.sequence_subject import SequenceSubject
-from chainrule.testing.subject import DoesNotApply, Subject, Violation, device_of
+from chainrule.testing.subject import DoesNotApply, Subject, Violation
 
 Kind = type[Subject[Any]]
 KINDS: tuple[Kind, ...] = (SequenceSubject, LatentSubject, LabelSubject)  # of several, the first

@@ -44,8 +44,8 @@ def check_full_context(subject: SequenceSubject) -> str:
 def _compare_elements(subject: SequenceSubject, x: Tensor) -> tuple[int, int]:
     """How many pairs s < t were seen to have an influence, and how many are declared to have none."""
     time = x.shape[1]
-    sources = torch.linspace(0, time - 1, min(time, LONGEST)).round().long()
-    watched = torch.zeros(time, time, dtype=torch.bool)
+    sources = torch.linspace(0, time - 1, min(time, LONGEST), device="cpu").round().long()
+    watched = torch.zeros(time, time, dtype=torch.bool, device="cpu")
     watched[:, sources] = True
     declared = _declared(subject.model, time) & watched
     seen = torch.zeros_like(declared)
@@ -65,7 +65,7 @@ def _compare_elements(subject: SequenceSubject, x: Tensor) -> tuple[int, int]:
 def _compare_contexts(subject: SequenceSubject, x: Tensor) -> None:
     """Every conditional moves with the context, and every part of it moves one."""
     told: dict[int, bool] = {}
-    seen, replaced = torch.zeros(x.shape[1], dtype=torch.bool), False
+    seen, replaced = torch.zeros(x.shape[1], dtype=torch.bool, device="cpu"), False
     for _, model in weighted(subject, *DRAWS):
         base = subject.numbers(subject.of(x), model)
         for part, context in _other_contexts(subject):
@@ -100,7 +100,7 @@ def _other_contexts(subject: SequenceSubject) -> Iterator[tuple[int, Context]]:
         return
     yield WHOLE, _other(subject, context)
     if context.dim() > 1 and context.shape[1] > 1:
-        for entry in sorted(set(torch.linspace(0, context.shape[1] - 1, 16).round().long().tolist())):
+        for entry in sorted(set(torch.linspace(0, context.shape[1] - 1, 16, device="cpu").round().long().tolist())):
             mixed = context.clone()
             mixed[:, entry] = _other(subject, context)[:, entry]
             yield entry, mixed
@@ -145,7 +145,7 @@ def influence(
 ) -> Tensor:
     """(T, T) booleans: whether replacing x_s, s in `sources`, moved p(x_t | x_<t) by more than a tolerance, nats."""
     time = x.shape[1]
-    found = torch.zeros(time, time, dtype=torch.bool)
+    found = torch.zeros(time, time, dtype=torch.bool, device="cpu")
     for part in sources.split(max(subject.elements // time, 1)) if len(sources) else ():
         rows = part.to(subject.device) % len(x)
         base = x[rows]
@@ -178,7 +178,7 @@ def _influence_through_state(subject: SequenceSubject, x: Tensor, wanted: Tensor
 
 def _from_state(subject: SequenceSubject, model: AutoregressiveModel, x: Tensor, s: int) -> Tensor:
     time = x.shape[1]
-    found = torch.zeros(time, dtype=torch.bool)
+    found = torch.zeros(time, dtype=torch.bool, device="cpu")
     with torch.no_grad():
         *_, taken = subject.stepped(subject.of(x[:, : s + 1]), model)
         other, state = (model.step(x_s, taken.following)[1] for x_s in (subject.altered(x)[:, s], x[:, s]))

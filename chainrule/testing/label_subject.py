@@ -159,6 +159,8 @@ class LabelSubject(Subject[LikelihoodModel]):
             values = self.alphabet.to(self.x)
             found += [values[self.integers(len(values), self.x.shape)] for _ in range(6)]
         else:
-            chosen = torch.linspace(0, len(self.alphabet) - 1, min(_PROBES, len(self.alphabet))).round().long()
+            chosen = (
+                torch.linspace(0, len(self.alphabet) - 1, min(_PROBES, len(self.alphabet)), device="cpu").round().long()
+            )
             found += [value.expand(self.x.shape) for value in self.alphabet[chosen.to(self.device)].to(self.x)]
         return torch.stack(found, 1)

@@ -202,7 +202,7 @@ def _judge_balance(x: Tensor, conditionals: Distribution, how: str, start: int) 
         terms = _accepted(conditionals.log_prob(x + shift) - base) - _accepted(conditionals.log_prob(x - shift) - base)
         _require_balance(terms[:, start:], how, "a shift")
     for factor in (1.5, 4.0):
-        log_jacobian = volume * torch.tensor(factor, dtype=base.dtype).log()
+        log_jacobian = volume * torch.tensor(factor, dtype=base.dtype, device="cpu").log()
         wider = conditionals.log_prob(centre + factor * (x - centre)) - base + log_jacobian
         narrower = conditionals.log_prob(centre + (x - centre) / factor) - base - log_jacobian
         _require_balance((_accepted(wider) - _accepted(narrower))[:, start:], how, "a stretch")

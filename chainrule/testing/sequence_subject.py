@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from chainrule.base import AutoregressiveModel, Context, Step, length_mask
+from chainrule.modes import device_of
 from chainrule.state import State, expand, map_state, select
 from chainrule.testing.subject import (
     OPERATIONS,
@@ -16,7 +17,6 @@ from chainrule.testing.subject import (
     DoesNotApply,
     Subject,
     Violation,
-    device_of,
     filled,
     independent_copy,
 )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from chainrule.base import Context, TrainableModel
 from chainrule.lengths import check_lengths
+from chainrule.modes import device_of
 from chainrule.state import expand, leaves, map_state, select
 from chainrule.testing.leaves import hidden_tensors
 
@@ -153,21 +154,17 @@ class Subject(ABC, Generic[M]):
         return ()
 
     def integers(self, high: int, shape: torch.Size | tuple[int, ...]) -> Tensor:
-        return torch.randint(high, tuple(shape), generator=self.random).to(self.device)
+        return torch.randint(high, tuple(shape), generator=self.random, device="cpu").to(self.device)
 
     def uniform(self, shape: torch.Size | tuple[int, ...]) -> Tensor:
-        return torch.rand(tuple(shape), generator=self.random, dtype=torch.float64).to(self.device)
+        return torch.rand(tuple(shape), generator=self.random, dtype=torch.float64, device="cpu").to(self.device)
 
     def normal(self, shape: torch.Size | tuple[int, ...]) -> Tensor:
-        return torch.randn(tuple(shape), generator=self.random, dtype=torch.float64).to(self.device)
+        return torch.randn(tuple(shape), generator=self.random, dtype=torch.float64, device="cpu").to(self.device)
 
     def generator(self, seed: int) -> torch.Generator:
         """A generator for a sampler, on the device of the model."""
         return torch.Generator(self.device).manual_seed(seed)
-
-
-def device_of(model: nn.Module) -> torch.device:
-    return next(model.parameters(), next(model.buffers(), torch.empty(0, device="cpu"))).device
 
 
 def number_type(model: nn.Module) -> torch.dtype:

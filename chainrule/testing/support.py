@@ -24,7 +24,7 @@ def finite_support(distribution: Distribution) -> Tensor | None:
     if getattr(constraint, "is_discrete", False) and not distribution.event_shape:
         low, high = _ends(constraint)
         if low > -float("inf") and high - low < LARGEST:
-            return torch.arange(low, high + 1)
+            return torch.arange(low, high + 1, device="cpu")
     return None
 
 

@@ -112,7 +112,7 @@ def _integrate(subject: SequenceSubject, model: AutoregressiveModel, label: str)
     conditionals = subject.conditionals(subject.of(x, subject.rows[:1]), model)
     ends = interval(conditionals)
     assert ends is not None
-    places = torch.linspace(0, subject.time - 1, min(FEW, subject.time)).round().long().tolist()
+    places = torch.linspace(0, subject.time - 1, min(FEW, subject.time), device="cpu").round().long().tolist()
     entries = conditionals.batch_shape[2:].numel()
     settled = 0
     for t in places:
@@ -128,7 +128,7 @@ def _integrate(subject: SequenceSubject, model: AutoregressiveModel, label: str)
                 break
         if error < INTEGRATION / 2:
             settled += 1
-            _require_one(torch.tensor([[total]]), INTEGRATION, f"{label}the density of x_{t}")
+            _require_one(torch.tensor([[total]], device="cpu"), INTEGRATION, f"{label}the density of x_{t}")
     return f"{settled} conditional densities integrated" if settled else ""
 
 

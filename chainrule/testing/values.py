@@ -17,7 +17,7 @@ def probe_values(distribution: Distribution, x: Tensor) -> Tensor:
     """A few elements inside the support, (K, *element shape)."""
     support = finite_support(distribution)
     if support is not None and support.shape[1:] == x.shape[2:]:
-        chosen = torch.linspace(0, len(support) - 1, min(PROBES, len(support))).round().long()
+        chosen = torch.linspace(0, len(support) - 1, min(PROBES, len(support)), device="cpu").round().long()
         return support[chosen.to(support.device)].to(x)
     drawn = distribution.sample().to(x)
     # Where positions have supports of their own, as columns of a table, an element of each of them.

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel
-from chainrule.data.atomic import replacing
+from chainrule.data.atomic import parse_json, replacing
 from chainrule.state import State, count_rows, flatten, unflatten
 from chainrule.training.duration import Position
 from chainrule.training.optimiser import AdamW, moments, restore_moments
@@ -230,8 +230,8 @@ def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def _parse_record(path: Path, text: str) -> dict[str, Any]:
     try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
+        record = parse_json(text.encode())
+    except ValueError:
         record = None
     if not isinstance(record, dict) or type(record.get("format")) is not int:
         raise ValueError(f"{path}: expected a record as chainrule wrote it, got another: restore the file from a copy")

@@ -84,6 +84,11 @@ def usable_threads() -> int:
     return min(threads, max(1, math.ceil(quota)))
 
 
+def most_threads() -> int:
+    """The threads beyond which this machine only waits for them: four for each of its cores."""
+    return 4 * (os.cpu_count() or 1)
+
+
 def cpu_quota(
     quota: Path = _QUOTA, older_quota: Path = _OLDER_QUOTA, older_period: Path = _OLDER_PERIOD
 ) -> float | None:

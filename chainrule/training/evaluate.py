@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel, Context, TrainableModel
 from chainrule.latent import LatentModel
-from chainrule.modes import evaluating
+from chainrule.modes import device_of, evaluating
 from chainrule.state import State, detach, map_state
 from chainrule.training.computation import autocast
 from chainrule.training.parallel import own_randomness
@@ -180,7 +180,7 @@ def evaluations(model: TrainableModel, batches: Iterable[Batch]) -> list[Evaluat
 
     A model that draws, for a bound, has the same draws every time, so that validations differ by the model alone.
     """
-    device = next(model.parameters(), torch.empty(0)).device
+    device = device_of(model)
     objective = Objective(model)
     read: list[Evaluation] = []
     total, elements, state = 0.0, 0, None  # a float32 sum of many chunks would lose digits

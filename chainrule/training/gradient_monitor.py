@@ -78,7 +78,7 @@ class GradientMonitor:
         """
         assert isinstance(model, AutoregressiveModel)  # what has no recurrence is refused by the watch itself
         size, time = batch.x.shape
-        lengths = torch.full((size,), time) if batch.lengths is None else batch.lengths.cpu()
+        lengths = torch.full((size,), time, device="cpu") if batch.lengths is None else batch.lengths.cpu()
         rows = torch.nonzero(lengths > 1).flatten()[:ROWS]
         if not len(rows):
             return []
@@ -114,7 +114,7 @@ def record(profiles: list[Profile]) -> dict[str, Any]:
 
 def _profile(norms: Tensor, lengths: Tensor) -> Profile:
     """norms: (B, T), zero where a row has no such step."""
-    there = torch.arange(norms.shape[1]) < lengths.unsqueeze(1)
+    there = torch.arange(norms.shape[1], device="cpu") < lengths.unsqueeze(1)
     at_the_loss = (norms[:, :1] * there).sum(0)  # (T,), of the rows that go back so far
     relative = torch.where(at_the_loss > 0, norms.sum(0) / at_the_loss, 0.0)
     return Profile(float(norms[:, 0].mean()), tuple(relative.tolist()))

@@ -291,8 +291,9 @@ class TrainingLoop:
             group["lr"] = self._rate
         with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and not self.steps):
             nats, state = score(self._objective, batch, self._state, self._process_group.device, progress)
-        elements = int(self._process_group.sum(torch.tensor(count_elements(batch))))
-        (nats * (self._process_group.world / elements)).backward()  # processes average their gradients: this sums them
+        own = count_elements(batch)
+        elements = int(self._process_group.sum(torch.tensor(own, device="cpu")))
+        self._process_group.share(nats, own, elements, self._model).backward()
         norm = clip_gradient(self._model, options.clip_norm)
         trained = position.elements + elements
         nats = self._process_group.sum(nats.detach())

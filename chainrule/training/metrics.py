@@ -5,9 +5,10 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from chainrule.data.atomic import replacing
 from chainrule.training.duration import Position
@@ -16,6 +17,8 @@ from chainrule.training.validation import Findings, MetricResult
 
 METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"
+_LONGEST_RECORD = 1 << 20  # bytes of a line; those of a look at the gradients take some thousand
+_LAST = 1 << 16  # bytes at the end of `timings.jsonl` that are read
 _EVENTS = ("step", "validation", "watch", "warning")
 _NO_FIGURES = ("event", "best", "perplexity", "warning")  # of a validation
 
@@ -37,13 +40,13 @@ class Metrics:
     """
 
     def __init__(self, directory: Path, position: Position, *, tensorboard: bool = False):
+        for path in (directory / METRICS, directory / TIMINGS):  # a run may come from elsewhere
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                raise OSError(f"{path}: expected a file of the run, got a link, folder, device or pipe: remove it")
         self._writer = _tensorboard(directory, position.step) if tensorboard else None
         _drop_later(directory / METRICS, position)
         if position.step == 0:
             (directory / TIMINGS).unlink(missing_ok=True)
-        for name in (METRICS, TIMINGS):  # a run may come from elsewhere: nothing outside it may be written to
-            if (directory / name).is_symlink():
-                raise OSError(f"{directory / name}: expected a file of the run, got a link: remove it")
         self._metrics = _Lines(directory / METRICS)
         self._timings = _Lines(directory / TIMINGS)
 
@@ -149,9 +152,9 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         ValueError: a line is no record of a run; the message names it.
     """
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.endswith(b"\n"):
+    with path.open("rb") as file:
+        for number, line in enumerate(_lines(file), start=1):
+            if line.endswith(b"\n") or len(line) == _LONGEST_RECORD:
                 record = _parse(line)
                 if record is None:
                     raise ValueError(
@@ -162,7 +165,12 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_elapsed(path: Path) -> float | None:
     """Seconds of training that the last whole line of a `timings.jsonl` tells; None where absent."""
-    for line in reversed(path.read_bytes().splitlines(keepends=True) if path.is_file() else []):
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
+        lines = file.read(_LAST).splitlines()
+    for line in reversed(lines):
         try:
             elapsed = json.loads(line)["elapsed"]
         except (ValueError, RecursionError, KeyError, TypeError):
@@ -185,11 +193,16 @@ def _drop_later(path: Path, position: Position) -> None:
     limits = {event: position.validated if event == "validation" else position.step for event in _EVENTS}
     with replacing(path) as partial, partial.open("wb") as kept:
         if position.step > 0 and path.exists():
-            with path.open("rb") as lines:
-                for line in lines:
+            with path.open("rb") as file:
+                for line in _lines(file):
                     record = _parse(line)
                     if record is not None and record["step"] <= limits[record["event"]]:
                         kept.write(line)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; of one that is longer than any record, pieces that are none."""
+    return iter(partial(file.readline, _LONGEST_RECORD), b"")
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

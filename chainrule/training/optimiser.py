@@ -203,7 +203,7 @@ class Muon(AdamW):
             weight.grad = gradient
             state = self.state[weight]
             if not state:
-                state |= {"step": torch.tensor(0.0), "momentum": torch.zeros_like(weight)}
+                state |= {"step": torch.tensor(0.0, device="cpu"), "momentum": torch.zeros_like(weight)}
                 state["direction"] = torch.zeros_like(weight, memory_format=torch.contiguous_format)
             momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
             if int(state["step"]) % EVERY == 0:

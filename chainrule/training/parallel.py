@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from chainrule.state import State, map_state
+from chainrule.state import State, count_rows, expand, leaves, map_state
 
 _DDP_OPTIONS = signature(DistributedDataParallel).parameters
 
@@ -59,33 +59,73 @@ class Processes:
             dist.all_reduce(values)
         return values
 
+    def share(self, nats: Tensor, own: int, elements: int, model: nn.Module) -> Tensor:
+        """This process's part of the loss, nats an element: the average over processes has the gradient of the whole.
+
+        Args:
+            nats: of the process's `own` elements.
+            own: how many of all `elements` of the batch are this process's.
+            model: whose every weight needs a gradient in every process, also in one without elements.
+        """
+        if not own and self.world > 1:
+            nats = nats + sum(0 * weight.sum() for weight in model.parameters() if weight.requires_grad)
+        return nats * (self.world / elements)
+
     def agree(self, decisions: Sequence[float]) -> list[float]:
         """The first process's numbers, everywhere."""
         if self.world == 1:
             return list(decisions)
-        values = torch.tensor(decisions, dtype=torch.float64)
+        values = torch.tensor(decisions, dtype=torch.float64, device="cpu")
         dist.broadcast(values, 0)
         return values.tolist()
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up in any process."""
-        return bool(self.sum(torch.tensor(float(flag))))
+        return bool(self.sum(torch.tensor(float(flag), device="cpu")))
 
     def gather(self, state: State) -> State:
-        """The state of the whole batch from each process's rows of it; called by all, and all have it."""
-        if self.world == 1:
+        """The state of the whole batch from each process's rows of it; called by all, and all have it.
+
+        Raises:
+            ValueError: the processes do not have the rows rank::world of the batch.
+        """
+        if self.world == 1 or not leaves(state):
             return state
+        state = expand(state, count_rows(state))
+        counts = torch.zeros(self.world, dtype=torch.long, device="cpu")
+        counts[self.rank] = count_rows(state)
+        counts = self.sum(counts)
+        check_shares_of_rows(counts.tolist())
+        most = int(counts.max())
+        # Row i of process r is row i * world + r of the batch; the last ranks may have one row less.
+        present = (torch.arange(most, device="cpu").unsqueeze(1) < counts).flatten().to(self.device)
 
         def whole(leaf: Tensor) -> Tensor:
-            parts = [torch.empty_like(leaf) for _ in range(self.world)]
-            dist.all_gather(parts, leaf.contiguous())
-            return torch.stack(parts, 1).flatten(0, 1)  # row i of process r is row i * world + r of the batch
+            own = leaf.new_zeros(most, *leaf.shape[1:])
+            own[: len(leaf)] = leaf
+            parts = [torch.empty_like(own) for _ in range(self.world)]
+            dist.all_gather(parts, own)
+            return torch.stack(parts, 1).flatten(0, 1)[present]
 
         return map_state(whole, state)
 
     def own_rows(self, state: State) -> State:
         """This process's rows of the whole batch's state, on its device."""
         return map_state(lambda leaf: leaf[self.rank :: self.world].contiguous().to(self.device), state)
+
+
+def check_shares_of_rows(counts: Sequence[int]) -> None:
+    """Raise ValueError unless the processes have as many rows as rank::world of one batch.
+
+    >>> check_shares_of_rows([3, 2, 2])
+    """
+    whole = sum(counts)
+    expected = [len(range(rank, whole, len(counts))) for rank in range(len(counts))]
+    if list(counts) != expected:
+        raise ValueError(
+            f"train_batches: expected {expected} rows in the processes, rank::world of a batch of {whole}, "
+            f"got {list(counts)}: see process_shard"
+        )
 
 
 @contextmanager

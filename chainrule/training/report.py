@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chainrule.printing import printable
 from chainrule.training.duration import Position
 from chainrule.training.evaluate import Evaluation, bits
 from chainrule.training.gradient_monitor import GradientAlarms, GradientWarning, Guard, Profile, record
@@ -32,7 +33,7 @@ class Display(ABC):
         """Show the result of a validation, and a text with it."""
         self.note(_validation_line(step, evaluation, verdict, best), "bold" if best else "")
         if sample:
-            self.note(_indented(sample), "dim")
+            self.note(textwrap.indent(printable(sample), "    "), "dim")
 
     @abstractmethod
     def _draw(self, progress: float, figures: str) -> None: ...
@@ -262,12 +263,6 @@ def _validation_line(step: int, evaluation: Evaluation, verdict: MetricResult | 
     if best:
         mark = "  best so far" if verdict is None or not verdict.margin else "  kept"
     return f"step {step:,}  held out: {figures}{measured}{mark}"
-
-
-def _indented(sample: str) -> str:
-    """A model may draw anything: control characters would reach the terminal as commands."""
-    shown = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in sample)
-    return textwrap.indent(shown, "    ")
 
 
 def _clock(seconds: float) -> str:

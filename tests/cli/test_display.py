@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from chainrule.tasks.display import Harmless, dump_json, one_line, printable, shortened
+from chainrule.printing import one_line, printable
+from chainrule.tasks.display import Harmless, dump_json, shortened
 
 COMMANDS = ["\x1b[2J", "\x07", "\x9b31m", "\x00", "\x7f", "\u202e", "\ud800", "\u2066"]
 
@@ -23,12 +24,27 @@ def test_json_keeps_data_exactly(text):
 
 
 def test_text_keeps_lines_tabs_and_letters_of_any_language():
-    text = "one\ttwo\r\nthree é ☃ ಠ \u200d\n"
+    text = "one\ttwo\r\nthree é ☃ ಠ \u200d می\u200cخواهم\u200f 10\u00a0000\n"
     assert printable(text) == text
+    assert one_line(text) == text.replace("\t", "\\t").replace("\r\n", "\\r\\n").replace("\n", "\\n")
+    assert dump_json(text) == json.dumps(text, ensure_ascii=False)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_files_and_pipes_get_the_text_as_it_is():
+    stream = io.StringIO()
+    shown = Harmless(stream)
+    shown.write("\x1b[2J\u202e\u200f\r\x85\ud800")
+    shown.close()
+    assert stream.getvalue() == "\x1b[2J\u202e\u200f\r\x85\\ud800"
 
 
 def test_a_carriage_return_is_a_line_end_only_before_a_line_feed():
-    stream = io.StringIO()
+    stream = Terminal()
     shown = Harmless(stream)
     for piece in ("one\r", "\ntwo\rthree", "\r", "\r\n", "\r"):
         assert shown.write(piece) == len(piece)
@@ -36,7 +52,7 @@ def test_a_carriage_return_is_a_line_end_only_before_a_line_feed():
     assert stream.getvalue() == "one\r\ntwo\\rthree\\r\r\n\\r"
 
 
-def test_every_verb_prints_through_it(command, runs, tmp_path):
+def test_every_verb_prints_through_it(command, runs, tmp_path, monkeypatch):
     file = tmp_path / "a.txt"
     file.write_text("line \x1b[31m 1\n")
     text = command("score", runs / "bytes", file, "--per", "line").out
@@ -45,6 +61,8 @@ def test_every_verb_prints_through_it(command, runs, tmp_path):
     assert (
         json.loads(command("score", runs / "bytes", file, "--per", "line", "--json").out)["text"] == "line \x1b[31m 1"
     )
+    assert command("sample", runs / "bytes", "--prompt", "\x1b[2J", "--length", 1).out.startswith("\x1b[2J")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert command("sample", runs / "bytes", "--prompt", "\x1b[2J", "--length", 1).out.startswith(r"\x1b[2J")
     assert not isinstance(sys.stdout, Harmless)
 

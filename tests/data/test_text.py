@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import read_lines, read_text
+from chainrule.data.delimited import DelimitedFile
 from chainrule.data.members import Members
-from chainrule.data.text import check_file, decode_chunks
+from chainrule.data.text import check_file, decode_chunks, open_source, split_by_position
 from chainrule.tasks.bundle import read_bundle
 
 
@@ -25,7 +26,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\0")) | st.text
 
 @given(texts, st.lists(st.integers(0)))
 def test_text_is_exact_wherever_chunks_are_cut(text, cuts):
-    assert "".join(decode_chunks(chunked(text.encode(), cuts), name="x")) == text
+    assert "".join(decode_chunks(chunked(text.encode(), cuts), name="x")) == text.removeprefix("\ufeff")
 
 
 @given(st.binary(), st.lists(st.integers(0)))
@@ -65,6 +66,17 @@ def test_lines_end_at_newlines_only_and_are_numbered(tmp_path):
     path = tmp_path / "lines"
     path.write_bytes("a\r\n\nb\u2028c\x0cd\r\nend".encode())
     assert list(read_lines(path)) == [(1, "a\r"), (2, ""), (3, "b\u2028c\x0cd\r"), (4, "end")]
+
+
+@pytest.mark.parametrize("raw", ["é\nb\n", "é\rb\r", "\ufeffé\nb\n", "\ufeffé\rb\r"])
+def test_lines_may_end_in_carriage_returns_and_begin_with_a_byte_order_mark(tmp_path, raw):
+    path = tmp_path / "a.txt"
+    path.write_bytes(raw.encode())
+    assert "".join(read_text(path)) == "é\nb\n"
+    assert list(DelimitedFile(path).lines()) == list(read_lines(path)) == [(1, "é"), (2, "b")]
+    train, valid = split_by_position(open_source(path), 0.5, at_line_end=True)
+    assert ["".join(part.text()) for part in (train, valid)] == ["é\n", "b\n"]
+    assert "".join(read_text(path, strict=False)) == raw  # bytes are bytes
 
 
 def test_an_invalid_line_is_located_in_the_whole_file(tmp_path):

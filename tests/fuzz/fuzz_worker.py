@@ -23,12 +23,22 @@ class TooLongError(BaseException):
     """A command line used up its time."""
 
 
+class Terminal(io.TextIOWrapper):
+    """A stream that calls itself a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def run(arguments: list[str]) -> dict[str, Any]:
     """Run one command line in this process."""
     from chainrule.cli.main import main
 
     written = io.BytesIO(), io.BytesIO()
-    streams = [io.TextIOWrapper(buffer, encoding="utf-8", write_through=True) for buffer in written]
+    streams = [
+        make(buffer, encoding="utf-8", write_through=True)
+        for make, buffer in zip((Terminal, io.TextIOWrapper), written, strict=True)
+    ]
     failure, status = None, None
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:

@@ -202,9 +202,37 @@ def test_torch_func_reaches_a_whole_model():
     torch.testing.assert_close(slope, sum(products), rtol=0, atol=1e-10)
 
 
-def test_batched_gradients_are_those_taken_one_by_one():
-    layer, x = GRU(N, M, backend="bptt"), torch.randn(1, 3, N)
-    jacobians = [
-        torch.autograd.functional.jacobian(lambda x: layer(x)[0], x, vectorize=vectorize) for vectorize in (False, True)
+def assert_batched_gradients_are_single_ones(outputs, inputs):
+    """Of each output alone: a batched gradient then reaches the others' zeros, which are not batched."""
+    for output in outputs:
+        weights = torch.randn(3, *output.shape)
+        batched = torch.autograd.grad(output, inputs, weights, is_grads_batched=True, retain_graph=True)
+        single = [torch.autograd.grad(output, inputs, weight, retain_graph=True) for weight in weights]
+        mapped = torch.vmap(lambda weight, y=output: torch.autograd.grad(y, inputs, weight, retain_graph=True))(weights)
+        for many in (batched, mapped):
+            assert_equal(many, [torch.stack(gradients) for gradients in zip(*single, strict=True)])
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_batched_gradients_are_those_taken_one_by_one(kind, lengths, bidirectional):
+    layer, x = KINDS[kind](backend="bptt", bidirectional=bidirectional), torch.randn(B, T, N, requires_grad=True)
+    output, last = layer(x, None, LENGTHS[lengths])
+    assert_batched_gradients_are_single_ones((output, *parts(last)), [x, *layer.parameters()])
+
+
+def test_batched_gradients_of_a_lattice_are_those_taken_one_by_one():
+    projected, weights = (torch.randn(*shape, requires_grad=True) for shape in ((2, 3, 3, 2, 8), (2, 2, 2, 8)))
+    h, c = lattice_lstm(projected, weights, (-1, 0))
+    assert_batched_gradients_are_single_ones((h, c), [projected, weights])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectorised_hessians_of_the_last_state_are_those_taken_row_by_row(kind):
+    layer, x = KINDS[kind](backend="bptt"), torch.randn(2, 3, N)
+    hessians = [
+        hessian(lambda x: parts(layer(x)[1])[-1].pow(3).sum(), x, vectorize=vectorize) for vectorize in (False, True)
     ]
-    assert_equal(*[[jacobian] for jacobian in jacobians])
+    assert hessians[0].abs().max() > 1e-6
+    assert_equal(*[[value] for value in hessians])

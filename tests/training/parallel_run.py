@@ -36,7 +36,12 @@ def main(directory: Path) -> None:
         module.get_buffer("table").add_(process_group.rank)  # from here on it is each one's own
         distributed(torch.ones(1, 1)).sum().backward()
         (directory / f"table-{process_group.rank}").write_text(str(module.get_buffer("table").tolist()))
-        for kind, batches in (("stream", ToyStream(shard=shard)), ("lines", ToyLines(shard=shard))):
+        for kind, batches in (
+            ("stream", ToyStream(shard=shard)),
+            ("lines", ToyLines(shard=shard)),
+            ("uneven stream", ToyStream(5, shard=shard)),
+            ("one line", ToyLines(1, shard=shard)),  # the second process has none
+        ):
             model = ToyModel(dropout=0.0, seed=process_group.rank)  # only the first process's weights count
             train(model, batches, held_out, options(), directory / kind, progress=False)
             save_weights(directory / f"{kind}-{process_group.rank}" / "weights", model, {})

@@ -13,7 +13,7 @@ from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
 
 from chainrule.training import train
 from chainrule.training.checkpoint import read_sealed
-from chainrule.training.parallel import Processes, choose_device, process_shard
+from chainrule.training.parallel import Processes, check_shares_of_rows, choose_device, process_shard
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +35,17 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("kind", ["stream", "lines"])
+ONE = {
+    "stream": lambda: ToyStream(),
+    "lines": lambda: ToyLines(),
+    "uneven stream": lambda: ToyStream(5),
+    "one line": lambda: ToyLines(1),
+}
+
+
+@pytest.mark.parametrize("kind", ONE)
 def test_two_processes_equal_one_on_the_same_batches(kind: str, two: Path, tmp_path: Path) -> None:
-    batches = ToyLines() if kind == "lines" else ToyStream()
-    train(ToyModel(dropout=0.0), batches, held_out, options(), tmp_path, progress=False)
+    train(ToyModel(dropout=0.0), ONE[kind](), held_out, options(), tmp_path, progress=False)
     one, other = load_file(tmp_path / "checkpoint.safetensors"), load_file(two / kind / "checkpoint.safetensors")
     assert one.keys() == other.keys()
     for name, tensor in one.items():
@@ -73,6 +80,12 @@ def test_the_rows_of_all_processes_are_the_rows_of_the_batch(monkeypatch: pytest
     torch.testing.assert_close(torch.stack(parts, 1).flatten(0, 1), whole["h"])
     for rank, part in enumerate(parts):
         torch.testing.assert_close(part, whole["h"][rank::3])
+
+
+@pytest.mark.parametrize("counts", [[3, 3, 1], [1, 2], [0, 1]])
+def test_rows_that_are_not_every_nth_of_a_batch_are_refused(counts: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"^train_batches: expected \[.*\] rows in the processes, rank::world of"):
+        check_shares_of_rows(counts)
 
 
 def test_outside_torchrun_there_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def test_figures_and_samples_are_shown(display: type[Display], monkeypatch: pyte
         "best so far",
     ):
         assert part in text
-    assert "    [red]one\N{REPLACEMENT CHARACTER}[31m" in text  # shown as it is, and no command to the terminal
+    assert "    [red]one\\x1b[31m" in text  # shown as it is, and no command to the terminal
     assert "    two" in text
 
 

@@ -97,4 +97,4 @@ class ImageStore:
             ValueError: it cannot be read as an image; the message names it.
         """
         with self._members[name].open() as file:
-            return self._reading.image(file.read(), self._members[name].label)[0]
+            return self._reading.image(file, self._members[name].label)[0]

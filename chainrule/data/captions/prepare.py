@@ -1,7 +1,7 @@
 """Prepare captioned images on disk: pixels of one size, a vocabulary, captions as numbers; in bounded memory."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -153,11 +153,17 @@ def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool =
         ValueError: an image is missing, or there is no caption; the message names file and line.
     """
     found: dict[str, list[Caption]] = {}
+    named: dict[str, str] = {}  # with its folders, which the store may have others of
     for caption in read_captions(path):
-        if caption.image not in store:
+        name = PurePosixPath(caption.image.replace("\\", "/")).name
+        if name not in store:
             raise ValueError(f"{path} line {caption.line}: the image {caption.image} is not in {store.path}")
-        caption = replace(caption, text=caption.text.lower()) if lower_case else caption
-        found.setdefault(caption.image, []).append(caption)
+        if named.setdefault(name, caption.image) != caption.image:
+            raise ValueError(
+                f"{path} line {caption.line}: {named[name]} and {caption.image}: expected one image of each name"
+            )
+        text = caption.text.lower() if lower_case else caption.text
+        found.setdefault(name, []).append(replace(caption, image=name, text=text))
     if not found:
         raise ValueError(f"{path}: expected captions, got none")
     return found

@@ -5,15 +5,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from chainrule.data.images.source import ImageLabels, ImageSource, Pixels, spread_over
-from chainrule.data.members import Member, Members
+from chainrule.data.members import LARGEST, Member, Members
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
+# Pillow looks at the content, not at the name, and would start Ghostscript on PostScript that is named 0.png.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 Colour = Literal["grey", "rgb"]
 Fit = Literal["crop", "pad", "stretch"]
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")  # grey of 16 bits, as Pillow may call it
@@ -48,15 +50,18 @@ class Reading:
     colour: Colour | None = None
     fit: Fit = "crop"
 
-    def image(self, content: bytes, label: str) -> tuple[Pixels, str]:
+    def image(self, file: BinaryIO, label: str) -> tuple[Pixels, str]:
         """An image (C, H, W) of values up to 255, and its mode: "1" where it was stored in black and white alone.
 
         Grey of 16 bits is scaled to 8.
 
         Raises:
             BadImageError: it is no image, cut or damaged.
-            ValueError: it is of a kind that has no pixels of 8 bits.
+            ValueError: it is of a kind that has no pixels of 8 bits, or too large.
         """
+        content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise ValueError(f"{label}: expected an image file of at most {LARGEST >> 20} MiB, got more: scale it")
         image, mode = _in_known_mode(_opened(content, label), label)
         image = self._in_colour(image, mode)
         if image.mode not in ("L", "RGB"):
@@ -83,12 +88,13 @@ def _opened(content: bytes, label: str) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(content)) as file:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as file:
                 file.load()
                 frames = getattr(file, "n_frames", 1)
                 image: Image.Image = ImageOps.exif_transpose(file)
     except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
-        reason = "no image file that is known" if type(error).__name__ == "UnidentifiedImageError" else error
+        known = ", ".join(FORMATS)
+        reason = f"expected {known}, got another format" if isinstance(error, UnidentifiedImageError) else error
         raise BadImageError(f"{label}: cannot be read ({reason})") from None
     if frames > 1:
         raise ValueError(f"{label}: expected one image, got {frames}, such as an animation: split it into files")
@@ -109,10 +115,11 @@ def _in_known_mode(image: Image.Image, label: str) -> tuple[Image.Image, str]:
 
 
 def _eight_bits(image: Image.Image, label: str) -> Image.Image:
-    values = np.asarray(image).astype(np.int64)
+    values = np.asarray(image)
     if values.min() < 0 or values.max() >= 1 << 16:
         raise ValueError(f"{label}: grey of 32 bits: expected grey or RGB of 8 or 16 bits: convert it")
-    return Image.fromarray(((values + _BYTE // 2) // _BYTE).astype(np.uint8))
+    whole, rest = np.divmod(values.astype(np.uint16), _BYTE)  # no wider: an image may have 89 million pixels
+    return Image.fromarray((whole + (rest > _BYTE // 2)).astype(np.uint8))
 
 
 _FITS: dict[Fit, Callable[..., Image.Image]] = {
@@ -162,7 +169,8 @@ class ImageFolder(ImageSource):
         self._levels = black_and_white if self._survey(files, skip_bad) == "1" and self._reading == Reading() else 256
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
-            numbers = np.array([names.index(parents[file.name]) for file in self._files], np.int64)
+            places = {name: place for place, name in enumerate(names)}
+            numbers = np.array([places[parents[file.name]] for file in self._files], np.int64)
             self.labels = ImageLabels(numbers, names)
 
     @property
@@ -184,7 +192,7 @@ class ImageFolder(ImageSource):
 
     def _pixels(self, file: Member) -> tuple[Pixels, str]:
         with file.open() as content:
-            return self._reading.image(content.read(), file.label)
+            return self._reading.image(content, file.label)
 
     def _survey(self, files: list[Member], skip_bad: bool) -> str:
         """Look at every file once: which can be read, and whether they agree; return their mode."""

@@ -9,13 +9,14 @@ import numpy as np
 
 from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, images_in
 from chainrule.data.images.source import ImageLabels, ImageSource
-from chainrule.data.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array
+from chainrule.data.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array, read_bytes
 from chainrule.data.members import ARCHIVES, TARS, file_names, is_visible
 from chainrule.data.text import check_file, fingerprint
 
 FAVOURITES = ("x_train", "train_images", "images_train", "train", "images", "x", "data")
 _LABELS_OF = (("x", "y"), ("images", "labels"), ("image", "label"), ("train", "train_labels"), ("data", "labels"))
 _HELD_OUT = ("valid", "validation", "val")
+_MOST_LABELS = 1 << 16
 
 
 def is_images(path: str | Path) -> bool:
@@ -190,9 +191,17 @@ def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
     at = "" if array is None else f": the array {array!r}"
     with open_array(path, array) as (file, header):
         try:
-            values = np.frombuffer(file.read(), header.dtype)
-            if len(values) != count:
-                raise ValueError(f"it holds {len(values)} labels of {count}")
+            raw = read_bytes(file, count * header.dtype.itemsize)
+            if len(raw) < count * header.dtype.itemsize:
+                raise ValueError(f"it holds {len(raw) // header.dtype.itemsize} labels of {count}")
+            if file.read(1):
+                raise ValueError(f"it goes on after its {count} labels")
         except UNREADABLE as error:
             raise ValueError(f"{path}{at}: cannot be read ({error}): restore it from a copy") from None
-    return ImageLabels.of(values.astype(np.int64))
+    labels = ImageLabels.of(np.frombuffer(raw, header.dtype).astype(np.int64))
+    if len(labels.names) > _MOST_LABELS:
+        raise ValueError(
+            f"{path}{at}: expected at most {_MOST_LABELS:,} different labels, got {len(labels.names):,}: "
+            "train without them, with --no-labels"
+        )
+    return labels

@@ -40,10 +40,11 @@ class ImageLabels:
         Raises:
             ValueError: one of them is not in it.
         """
-        unknown = [name for name in self.names if name not in names]
+        places = {name: place for place, name in enumerate(names)}
+        unknown = [name for name in self.names if name not in places]
         if unknown:
             raise ValueError(f"{where}: the label {unknown[0]!r} was not in training (known: {', '.join(names):.200})")
-        return np.array([names.index(name) for name in self.names], np.int64)[self.numbers]
+        return np.array([places[name] for name in self.names], np.int64)[self.numbers]
 
 
 class ImageSource(ABC):
@@ -100,7 +101,10 @@ def spread_over(pixels: Pixels, levels: int) -> Pixels:
     >>> spread_over(np.array([0, 100, 255], np.uint8), 17).tolist()
     [0, 6, 16]
     """
-    return pixels if levels == 256 else (pixels * ((levels - 1) / 255)).round().astype(np.uint8)
+    if levels == 256:
+        return pixels
+    wide = pixels.astype(np.uint16)  # no wider: an image may have 89 million pixels
+    return ((wide * (levels - 1) + 127) // 255).astype(np.uint8)
 
 
 def found_levels(largest: int) -> int:

@@ -112,7 +112,8 @@ def labelled_evaluation(
     texts: EncodedTexts, labels: Numbers, batch_size: int, limit: int | None = None, rows: Numbers | None = None
 ) -> Iterator[Batch]:
     """Every row once, or those with the numbers in `rows`, in order."""
-    return (_batch(texts, labels, chosen, limit) for chosen in in_order(len(texts), batch_size, rows))
+    lengths = texts.lengths if limit is None else np.minimum(texts.lengths, limit)
+    return (_batch(texts, labels, chosen, limit) for chosen in in_order(len(texts), batch_size, rows, lengths))
 
 
 def _batch(texts: EncodedTexts, labels: Numbers, rows: Numbers, limit: int | None) -> Batch:

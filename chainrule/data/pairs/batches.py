@@ -116,4 +116,5 @@ def scheduled_sampling_rate(decay: str, step: int, steps: int) -> float:
 
 def pair_evaluation(pairs: PairedSentences, batch_size: int = 128) -> Iterator[Batch]:
     """Every pair once, in order."""
-    return map(pairs.batch, in_order(len(pairs), batch_size))
+    lengths = np.maximum(pairs.source.lengths, pairs.target.lengths)
+    return map(pairs.batch, in_order(len(pairs), batch_size, lengths=lengths))

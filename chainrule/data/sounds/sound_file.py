@@ -30,6 +30,8 @@ def is_sounds(path: str | Path) -> bool:
 
 Amplitudes = npt.NDArray[np.float32]
 _STREAMED = 0x7FFFF000  # bytes: from here on programs that write to a pipe say that they do not know the length
+_CANCELLED = 1e6  # power of the channels over that of their mean
+_QUIET = 1e-12  # power of rounding
 BLOCK = 1 << 20  # frames read at a time: a minute at 16 kHz
 
 
@@ -121,21 +123,48 @@ def _opened(content: BinaryIO, label: str) -> Any:
         import soundfile
     except ImportError:
         raise ValueError("sounds need the package soundfile, which is not installed: pip install soundfile") from None
-    _refuse_cut_wav(content, label)
+    data = _refuse_cut_wav(content, label)
     try:
-        return soundfile.SoundFile(content)
+        return soundfile.SoundFile(content if data is None else _WithoutLength(content, data))
     except soundfile.LibsndfileError as error:
         reason = error.error_string.rstrip(".").lower()
         raise ValueError(f"{label}: no sound that can be read ({reason}): repair or remove it") from None
 
 
-def _refuse_cut_wav(content: BinaryIO, label: str) -> None:
-    """Refuse a wav file that ends before its samples do: libsndfile reads what is left of it without a word."""
+class _WithoutLength:
+    """A wav file whose header says that it has no samples, read as one of unknown length, to its end.
+
+    Args:
+        content: the file.
+        data: where the samples begin.
+    """
+
+    def __init__(self, content: BinaryIO, data: int):
+        self._content, self._unknown = content, (4, data - 4)  # the lengths of the file and of the samples
+        self.seek, self.tell = content.seek, content.tell
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, the largest number in place of each length."""
+        start = self._content.tell()
+        part = bytearray(self._content.read(size))
+        for length in self._unknown:
+            for place in range(max(length - start, 0), min(length + 4 - start, len(part))):
+                part[place] = 0xFF
+        return bytes(part)
+
+
+def _refuse_cut_wav(content: BinaryIO, label: str) -> int | None:
+    """Refuse a wav file that ends before its samples do: libsndfile reads what is left of it without a word.
+
+    Returns:
+        Where the samples begin, if the header says that there are none; else None.
+    """
     start = content.tell()
     size = content.seek(0, 2)
     content.seek(start)
     head = content.read(12)
     wav = head[:4] == b"RIFF" and head[8:] == b"WAVE"
+    data = None
     while wav and len(chunk := content.read(8)) == 8:
         length = int.from_bytes(chunk[4:], "little")
         if chunk[:4] == b"data":
@@ -144,9 +173,24 @@ def _refuse_cut_wav(content: BinaryIO, label: str) -> None:
                 raise ValueError(
                     f"{label}: cut short: expected {length} bytes of samples, got {there}: repair or remove it"
                 )
+            if length == 0 and not _are_chunks(content.tell(), content, size):
+                data = size - there
             break
         content.seek(length + length % 2, 1)
     content.seek(start)
+    return data
+
+
+def _are_chunks(place: int, content: BinaryIO, size: int) -> bool:
+    """Whether chunks of a wav file, or nothing, follow to its very end."""
+    while place < size:
+        content.seek(place)
+        chunk = content.read(8)
+        if len(chunk) < 8 or not all(0x20 <= byte < 0x7F for byte in chunk[:4]):
+            return False
+        length = int.from_bytes(chunk[4:], "little")
+        place += 8 + length + length % 2
+    return place == size
 
 
 def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:
@@ -155,7 +199,7 @@ def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:
     read = 0
     while read < sound.frames:
         try:
-            block = sound.read(BLOCK, dtype="float32", always_2d=True)
+            block = sound.read(max(1, BLOCK // sound.channels), dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
             raise ValueError(f"{label}: damaged after {read} samples ({error.error_string})") from None
         if not len(block):
@@ -163,4 +207,7 @@ def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:
         if not np.isfinite(block).all():
             raise ValueError(f"{label}: expected finite amplitudes, got NaN or infinity: repair or remove it")
         read += len(block)
-        yield block.mean(1)
+        mean = block.mean(1)
+        if np.square(block).mean() > _CANCELLED * max(np.square(mean).mean(), _QUIET):
+            raise ValueError(f"{label}: the channels cancel, their mean is silent: keep one of them, or leave it out")
+        yield mean

@@ -80,7 +80,7 @@ class TableSchema(Record):
         Raises:
             ValueError: a type is asked for a column that is not there; see `ColumnSchema.fit` too.
         """
-        names, asked = [column.name for column in facts], dict[str, ColumnKind]()
+        names, asked = dict.fromkeys(column.name for column in facts), dict[str, ColumnKind]()
         for name, kind in types.items():
             if name not in names:
                 raise ValueError(f"--types {name}={kind}: there is no such column (there are: {', '.join(names)})")
@@ -142,10 +142,11 @@ class TableSchema(Record):
             FileNotFoundError: there is no such file.
         """
         file = TableFile(path, header=self.header)
-        names = [column.name for column in self.columns]
+        names = dict.fromkeys(column.name for column in self.columns)
         if not self.header and len(file.names) != len(names):
             raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
-        missing = [column.name for column in self.kept if complete and column.name not in file.names]
+        there = {name: place for place, name in enumerate(file.names)}
+        missing = [column.name for column in self.kept if complete and column.name not in there]
         unknown = [name for name in file.names if name not in names]
         if missing:
             raise ValueError(
@@ -156,7 +157,6 @@ class TableSchema(Record):
             raise ValueError(
                 f"{path}: the column {unknown[0]!r} was not there in training: remove it (expected: {', '.join(names)})"
             )
-        there = {name: place for place, name in enumerate(file.names)}
         return file, [there.get(column.name, -1) for column in self.kept]
 
     def encoded(self, path: str | Path) -> Generator[tuple[int, list[str], list[float]], None, None]:

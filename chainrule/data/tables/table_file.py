@@ -1,5 +1,6 @@
 """A table on disk, CSV or Parquet, row by row."""
 
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from importlib import import_module
@@ -9,10 +10,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.blocks import in_blocks
-from chainrule.data.delimited import DelimitedFile, Row, may_have_decimal_commas, with_point
+from chainrule.data.delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
 from chainrule.data.tables.cell_column import Block
 from chainrule.data.tables.first_rows import find_layout, is_header, is_units
-from chainrule.data.text import check_file
+from chainrule.data.text import LONGEST_LINE, check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _PARQUET_ROWS = 1 << 14
@@ -56,6 +57,11 @@ class TableFile:
         if self._parquet:
             self.names, self.header, self.units = list(self._read_parquet("read_parquet_schema")), True, False
             self._before = 0
+            if len(self.names) > MOST_COLUMNS:
+                raise ValueError(
+                    f"{path}: expected at most {MOST_COLUMNS:,} columns, got {len(self.names):,}: "
+                    "keep those that matter"
+                )
             return
         self._file = DelimitedFile(path)
         layout = find_layout(self._file)
@@ -73,7 +79,7 @@ class TableFile:
         numbered = [f"column{number}" for number in range(1, len(cells[0]) + 1)]
         self.names = [cell or name for cell, name in zip(cells[0], numbered, strict=True)] if self.header else numbered
         if len(set(self.names)) < len(self.names):
-            twice = next(name for name in self.names if self.names.count(name) > 1)
+            twice = Counter(self.names).most_common(1)[0][0]
             raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or say --header no")
 
     def left_out(self) -> str:
@@ -133,7 +139,7 @@ class TableFile:
                 yield from self._listed(self._checked(rows))
 
         with self._file.open() as file:
-            header = [file.readline() for _ in range(self._lines_of_header)]
+            header = [file.readline(LONGEST_LINE) for _ in range(self._lines_of_header)]
             if any(b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") for line in header):
                 yield from self._listed(self.rows())  # lines end in another way
             else:

@@ -131,4 +131,4 @@ def tagged_evaluation(
     sentences: TaggedSentences, batch_size: int = _EVALUATED, rows: npt.NDArray[np.int64] | None = None
 ) -> Iterator[Batch]:
     """Every sentence once, or those with the numbers in `rows`, in order."""
-    return map(sentences.batch, in_order(len(sentences), batch_size, rows))
+    return map(sentences.batch, in_order(len(sentences), batch_size, rows, sentences.lengths))

@@ -9,6 +9,7 @@ from chainrule.data.text import name_of
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCUMENT = "-DOCSTART-"
+_BLANKS = " \t\r"  # between columns; other white space, such as a no-break space, belongs to a word
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,16 @@ class ConllFile:
 
     CoNLL-U has ten columns separated by tabs; lines of several words (id 3-4), empty words (id 3.1) and comments are
     no words. Any other file has a word first in each line and its tag last, or words alone, separated by tabs, or by
-    blanks where no line has a tab. Blank lines end sentences; where there is nothing to end, a blank line is an empty
-    sentence. A line of -DOCSTART- and the blank line after it separate documents and are no sentence.
+    blanks where no line has a tab; comments may come before the words of a sentence, see `comments_of`. Blank lines end
+    sentences; where there is nothing to end, a blank line is an empty sentence. A line of -DOCSTART- and the blank line
+    after it separate documents and are no sentence.
 
     Args:
         name: how errors call the file.
         lines: without line ends.
         column: which column has the tags: a name of CoNLL-U (upos, xpos, ...), or a number from 1; None takes upos, or
             the last column.
+        word_column: which column has the words, a number from 1; not of CoNLL-U.
         tagged: whether every word must have a tag. Otherwise tags are not looked at, and the column may be missing.
         max_length: words of the longest sentence that is taken; None takes all.
         documents: whether -DOCSTART- separates documents; otherwise it is a word.
@@ -71,6 +74,7 @@ class ConllFile:
         lines: Sequence[str],
         column: str | None = None,
         *,
+        word_column: int = 1,
         tagged: bool = True,
         max_length: int | None = None,
         documents: bool = True,
@@ -78,8 +82,9 @@ class ConllFile:
         self.name, self._lines, self._documents = name, lines, documents
         self.conllu = is_conllu(lines)
         self.separator, self.width = columns_of(lines, documents=documents)
-        self._word = 1 if self.conllu else 0
+        self._word = self._place_of_words(word_column)
         self._tag = self._place_of_tags(column, tagged)
+        self._comments = comments_of(lines, self.separator, self.width, self._tag) if documents else set()
         self._has_tags = tagged
         self._max_length = max_length
         self.sentences = list(self._read())
@@ -94,7 +99,7 @@ class ConllFile:
         written = list(self._lines)
         for sentence, given in zip(self.sentences, tags, strict=True):
             for line, tag in zip(sentence.lines, given, strict=True):
-                cells = written[line - 1].split(self.separator)
+                cells = cells_of(written[line - 1], self.separator)
                 cells[self._tag : self._tag + 1] = [tag]
                 written[line - 1] = (self.separator or ("\t" if len(cells) == 2 else " ")).join(cells)
         yield from written
@@ -113,14 +118,24 @@ class ConllFile:
         if column is None or (alone and not tagged):
             if alone and tagged:
                 raise ValueError(f"{self.name} line {self._first_line()}: expected a word and its tag, got one column")
-            return 1 if alone else self.width - 1
-        if not column.isdigit() or not 2 <= int(column) <= self.width + (not tagged):
+            return 1 if alone else self.width - 1 - (self._word == self.width - 1)
+        first = 2 if self._word == 0 else 1
+        if not column.isdigit() or not first <= int(column) <= self.width + (not tagged):
             what = "no CoNLL-U, " if column in CONLLU else ""
             raise ValueError(
-                f"{self.name}: column: expected a number from 2 to {self.width} ({what}the file has {self.width} "
-                f"columns, words in the first), got {column!r}"
+                f"{self.name}: column: expected a number from {first} to {self.width} ({what}the file has {self.width} "
+                f"columns, words in column {self._word + 1}), got {column!r}"
             )
+        if int(column) == self._word + 1:
+            raise ValueError(f"{self.name}: column: expected another than that of the words, got {column}")
         return int(column) - 1
+
+    def _place_of_words(self, column: int) -> int:
+        if self.conllu or self.width <= 1:
+            return 1 if self.conllu else 0
+        if column > self.width:
+            raise ValueError(f"{self.name}: word_column: expected a number from 1 to {self.width}, got {column}")
+        return column - 1
 
     def _first_line(self) -> int:
         return next(number for number, line in enumerate(self._lines, 1) if line.strip())
@@ -142,9 +157,9 @@ class ConllFile:
                 yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0] if lines else number)
                 words, tags, lines = [], [], []
                 continue
-            if self.conllu and line.startswith("#"):
+            if number in self._comments:
                 continue
-            cells = line.split(self.separator)
+            cells = cells_of(line, self.separator)
             if len(cells) != self.width:
                 raise ValueError(
                     f"{self.name} line {number}: expected {self.width} columns as in the file's first row, got "
@@ -173,8 +188,8 @@ class ConllFile:
         return self._documents and _is_separator(line)
 
     def _cell(self, cells: list[str], place: int, what: str, number: int) -> str:
-        cell = cells[place].strip()
-        if not cell or (what == "tag" and cell == "_"):
+        cell = cells[place].strip(_BLANKS)
+        if not cell.strip() or (what == "tag" and cell == "_"):
             raise ValueError(
                 f"{self.name} line {number}: expected a {what} in column {place + 1}, got {cells[place]!r}"
             )
@@ -182,7 +197,12 @@ class ConllFile:
 
 
 def read_conll(
-    path: str | Path, column: str | None = None, *, tagged: bool = True, max_length: int | None = None
+    path: str | Path,
+    column: str | None = None,
+    *,
+    word_column: int = 1,
+    tagged: bool = True,
+    max_length: int | None = None,
 ) -> ConllFile:
     """Read a file, see `DelimitedFile`; other arguments as `ConllFile`'s.
 
@@ -190,7 +210,8 @@ def read_conll(
         FileNotFoundError: there is no such file.
         ValueError: it is no UTF-8, or `ConllFile` refuses it.
     """
-    return ConllFile(name_of(path), read_lines_of(path), column, tagged=tagged, max_length=max_length)
+    lines = read_lines_of(path)
+    return ConllFile(name_of(path), lines, column, word_column=word_column, tagged=tagged, max_length=max_length)
 
 
 def read_lines_of(path: str | Path) -> list[str]:
@@ -204,11 +225,55 @@ def columns_of(lines: Sequence[str], *, documents: bool = True) -> tuple[str | N
     >>> columns_of(["", "Hi\tINTJ"]), columns_of(["Time flies ."])
     (('\t', 2), (None, 3))
     """
-    separator = "\t" if any("\t" in line for line in lines) else None
-    conllu = is_conllu(lines)
-    rows = (line for line in lines if line.strip() and not (conllu and line.startswith("#")))
-    first = next((line for line in rows if not (documents and _is_separator(line))), "")
-    return separator, len(first.split(separator)) if first else 0
+    rows = [line for line in lines if line.strip() and not (documents and _is_separator(line))]
+    rows = [line for line in rows if not line.startswith("#")] or rows
+    separator = "\t" if any("\t" in line for line in rows) else None
+    return separator, len(cells_of(rows[0], separator)) if rows else 0
+
+
+def cells_of(line: str, separator: str | None) -> list[str]:
+    """The cells of a line; where the separator is None, between blanks and tabs, and no other white space.
+
+    >>> cells_of("10\u00a0000  NUM", None)
+    ['10\\xa0000', 'NUM']
+    """
+    if separator is not None:
+        return line.split(separator)
+    return [cell for cell in line.replace("\t", " ").split(" ") if cell]
+
+
+def comments_of(lines: Sequence[str], separator: str | None, width: int, tag: int) -> set[int]:
+    """The numbers of the lines that are comments.
+
+    In CoNLL-U these are all that begin with `#`. In other columns they come before the words of a sentence and are no
+    rows: they have more or fewer cells, or begin with `#` and a blank where tabs separate cells; or where blanks do,
+    they have for a tag what no other row has.
+
+    >>> sorted(comments_of(["# id 3 x=y", "# _ _ O", "2 _ _ NUM", "", "Oh _ _ O"], None, 4, 3))
+    [1]
+    """
+    if is_conllu(lines):
+        return {number for number, line in enumerate(lines, 1) if line.startswith("#")}
+    if not any(line.startswith("#") for line in lines):
+        return set()
+    heads: list[int] = []
+    begins = True
+    for number, line in enumerate(lines, 1):
+        begins = not line.strip() or (begins and line.startswith("#"))
+        if begins and line.strip():
+            heads.append(number)
+    candidates = set(heads)
+    others = [cells_of(line, separator) for number, line in enumerate(lines, 1) if number not in candidates]
+    tags = {cells[tag] for cells in others if len(cells) == width > tag}
+    by_tabs = separator is not None
+
+    def is_row(line: str) -> bool:
+        cells = cells_of(line, separator)
+        if len(cells) != width or cells[0].startswith("# "):
+            return False
+        return by_tabs or width <= tag or cells[tag] in tags
+
+    return {number for number in heads if not is_row(lines[number - 1])}
 
 
 def is_conllu(lines: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ from chainrule.data.split import check_fraction, hold_out
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.tagged.batches import TaggedSentences, number_sentences
 from chainrule.data.tagged.conll_file import ConllFile, Sentence, read_conll
-from chainrule.data.tagged.tag_scheme import Scheme, find_scheme, impossible, repaired
+from chainrule.data.tagged.tag_scheme import Spelling, find_spelling, impossible, repaired
 from chainrule.data.tagged.vocabulary import TaggedVocabulary
 from chainrule.data.text import fingerprint
 
@@ -42,6 +42,7 @@ def prepare_tagged(
     directory: str | Path,
     *,
     column: str | None = None,
+    word_column: int = 1,
     validation: str | Path | None = None,
     validation_fraction: float = 0.1,
     max_length: int = 512,
@@ -56,6 +57,7 @@ def prepare_tagged(
         path: CoNLL-U or columns, compressed by gzip or not; see `ConllFile`.
         directory: created if it is missing; `corpus.json` is the last file written into it.
         column: of the tags; None takes upos, or the last one.
+        word_column: of the words, where the file is no CoNLL-U.
         validation: a file to hold out in place of sentences of the first.
         validation_fraction: of the sentences.
         max_length: words of a sentence.
@@ -70,33 +72,39 @@ def prepare_tagged(
     check_fraction("validation_fraction", validation_fraction)
     if max_length < 1:
         raise ValueError(f"max_length: expected an integer >= 1, got {max_length}")
-    file = read_conll(path, column, max_length=max_length)
-    held_file = (
-        file if validation is None else read_conll(validation, column_for(validation, file), max_length=max_length)
-    )
+    file = held_file = read_conll(path, column, word_column=word_column, max_length=max_length)
+    if validation is not None:
+        held_file = read_conll(validation, column_for(validation, file), word_column=word_column, max_length=max_length)
     train = [sentence for sentence in file.sentences if sentence.words]
+    tags = {tag for sentence in train for tag in sentence.tags}
+    _refuse_numbers(train, file)
     try:
-        scheme = find_scheme({tag for sentence in train for tag in sentence.tags})
+        spelling = find_spelling(tags)
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from None
-    train, mended = possible(train, scheme, file.name, repair=repair)
+    train, mended = possible(train, spelling, file.name, repair=repair)
     if validation is None:
         train, valid = _split(train, file.name, validation_fraction, seed)
     else:
         kept = [sentence for sentence in held_file.sentences if sentence.words]
-        valid, mended_too = possible(kept, scheme, held_file.name, repair=repair)
+        valid, mended_too = possible(kept, spelling, held_file.name, repair=repair)
         mended += mended_too
     if not train or not valid:
         raise ValueError(f"{(held_file if train else file).name}: expected sentences with words, got none")
     vocabulary = TaggedVocabulary.fit(train)
     check_tags_known(valid, vocabulary, held_file.name)
+    if len(vocabulary.tags) == 1:
+        raise ValueError(
+            f"{file.name}: column: expected at least two different tags, got only {vocabulary.tags[0]!r} in column "
+            f"{file.column}: name the column of the tags"
+        )
     manifest = {
         "source": fingerprint(path),
         "validation": None if validation is None else fingerprint(validation),
         "conllu": file.conllu,
         "column": file.column,
         "width": file.width,
-        "scheme": scheme,
+        "scheme": None if spelling is None else spelling.scheme,
         "repaired": mended,
         "sentences": {"train": len(train), "valid": len(valid)},
         "words": {"train": _words(train), "valid": _words(valid)},
@@ -134,18 +142,20 @@ def column_for(path: str | Path, file: ConllFile) -> str | None:
 
 
 def possible(
-    sentences: Sequence[Sentence], scheme: Scheme | None, name: str, *, repair: bool
+    sentences: Sequence[Sentence], spelling: Spelling | None, name: str, *, repair: bool
 ) -> tuple[list[Sentence], int]:
     """Sentences whose tags keep the scheme, and how many had to be repaired.
 
     Raises:
         ValueError: one does not, and `repair` is false; the line is named.
     """
-    if scheme is None:
+    if spelling is None:
         return list(sentences), 0
+    scheme = spelling.scheme
     kept, mended = [], 0
     for sentence in sentences:
-        found = impossible(sentence.tags, scheme)
+        tags = [spelling.standard(tag) for tag in sentence.tags]
+        found = impossible(tags, scheme)
         if found is not None:
             if not repair:
                 place, what = found
@@ -154,7 +164,7 @@ def possible(
                     "or say --repair to have it read as the nearest possible"
                 )
             mended += 1
-            sentence = replace(sentence, tags=tuple(repaired(sentence.tags, scheme)))
+            sentence = replace(sentence, tags=tuple(map(spelling.own, repaired(tags, scheme))))
         kept.append(sentence)
     return kept, mended
 
@@ -169,6 +179,23 @@ def check_tags_known(
                 vocabulary.tag(tag)
             except ValueError as error:
                 raise ValueError(f"{name} line {line}: {error}: {remedy}") from None
+
+
+def _refuse_numbers(sentences: Sequence[Sentence], file: ConllFile) -> None:
+    """`ValueError` where the words are the numbers of words or of sentences: the words are in another column."""
+    rows = [sentence.words for sentence in sentences if len(sentence.words) > 1]
+    if file.conllu or len(rows) < 2:
+        return
+    counted = all(
+        words[0].isdecimal() and list(words) == [str(int(words[0]) + place) for place in range(len(words))]
+        for words in rows
+    )
+    if counted or all(len(set(words)) == 1 for words in rows):
+        what = "the numbers of words" if counted else "the same for all words of a sentence"
+        raise ValueError(
+            f"{file.name} line {sentences[0].line}: expected words, got {what}: name the column that holds the words, "
+            "as in --word-column 2"
+        )
 
 
 def _split(sentences: list[Sentence], name: str, fraction: float, seed: int) -> tuple[list[Sentence], list[Sentence]]:

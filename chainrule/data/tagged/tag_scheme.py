@@ -1,31 +1,130 @@
-"""How tags mark spans of words: BIO and BIOES, what is impossible in them, and its repair."""
+"""How tags mark spans of words: BIO and BIOES in any usual spelling, what is impossible in them, and its repair."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 Scheme = Literal["bio", "bioes"]
+_ROLES = dict(zip("BIMELSUW", "BIIEESSS", strict=True))  # M of BMES, L and U of BILOU, W of BMEWO
+_FAMILIES = ("BIES", "BILU", "BMES", "BMEW")  # the letters that mean B, I, E and S
+_SEPARATORS = "-_.:/|+"
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How a file writes the tags of a scheme: `U-PER`, `S_PER`, `b-per`, `PER-B` or a bare `B`.
+
+    Args:
+        scheme: BIO or BIOES.
+        letters: those of B, I, E and S.
+        separator: between the letter and the type; empty where there are no types.
+        suffix: whether the letter comes last.
+        outside: the tag of a word outside all spans.
+
+    >>> spelling = find_spelling({"O", "B_PER", "L_PER", "U_PER"})
+    >>> spelling.standard("U_PER"), spelling.own("I-PER")
+    ('S-PER', 'I_PER')
+    """
+
+    scheme: Scheme
+    letters: str
+    separator: str = "-"
+    suffix: bool = False
+    outside: str = "O"
+
+    def standard(self, tag: str) -> str:
+        """The tag as BIO or BIOES name it, `B-PER`; the type of a bare letter is "_". Other tags stay as they are."""
+        if tag == self.outside:
+            return "O"
+        letter, kind = _cut(tag, self.separator, self.suffix)
+        return f"{_ROLES[letter.upper()]}-{kind}" if letter else tag
+
+    def own(self, standard: str) -> str:
+        """The spelling of a standard tag."""
+        if standard == "O":
+            return self.outside
+        letter, kind = self.letters["BIES".index(standard[0])], standard[2:]
+        if not self.separator:
+            return letter
+        return self.separator.join((kind, letter) if self.suffix else (letter, kind))
 
 
 def find_scheme(tags: Collection[str]) -> Scheme | None:
     """The scheme in which tags mark spans; None where they mark no spans, as parts of speech do.
 
     Raises:
-        ValueError: the tags are BILOU's, whose E is named L and whose S is named U.
+        ValueError: as `find_spelling`.
 
     >>> find_scheme({"O", "B-PER", "I-PER"}), find_scheme({"NOUN", "VERB"})
     ('bio', None)
     """
-    marks = [tag for tag in tags if tag != "O"]
-    if not marks or not all(len(tag) > 2 and tag[1] == "-" for tag in marks):
-        return None
-    letters = frozenset(tag[0] for tag in marks)
-    if letters <= frozenset("BI"):
-        return "bio"
-    if letters <= frozenset("BIES"):
-        return "bioes"
-    if letters <= frozenset("BILU"):
-        raise ValueError("the tags are of the scheme BILOU: rename L-X to E-X and U-X to S-X, to read them as BIOES")
+    spelling = find_spelling(tags)
+    return None if spelling is None else spelling.scheme
+
+
+def find_spelling(tags: Collection[str]) -> Spelling | None:
+    """How tags mark spans; None where they mark no spans.
+
+    Raises:
+        ValueError: some tags mark spans, and others belong to no scheme with them; or they are brackets.
+    """
+    if brackets := [tag for tag in tags if "(" in tag and "*" in tag]:
+        raise ValueError(f"the tag {brackets[0]!r} marks a span by brackets: write B-X, I-X and O in their place")
+    outside = "o" if "o" in tags and "O" not in tags else "O"
+    marks = [tag for tag in tags if tag != outside]
+    forms = [("", False), *((separator, suffix) for suffix in (False, True) for separator in _SEPARATORS)]
+    for separator, suffix in forms:
+        letters = {_cut(tag, separator, suffix)[0] for tag in marks}
+        roles = {_ROLES[letter.upper()]: letter for letter in letters if letter}
+        one_each = "" not in letters and len(roles) == len(letters)
+        if one_each and (not roles.keys().isdisjoint("BI") or (roles and (separator, suffix) == ("-", False))):
+            scheme: Scheme = "bio" if roles.keys() <= set("BI") else "bioes"
+            return Spelling(scheme, _letters(roles), separator, suffix, outside)
+    for separator, suffix in forms[1:]:
+        _refuse_mixture(marks, separator, suffix)
     return None
+
+
+def _cut(tag: str, separator: str, suffix: bool) -> tuple[str, str]:
+    """The letter and the type of a tag; both empty where it has no letter of a scheme."""
+    if not separator:
+        letter, kind = tag, "_"
+    elif suffix:
+        kind, _, letter = tag.rpartition(separator)
+    else:
+        letter, _, kind = tag.partition(separator)
+    return (letter, kind) if len(letter) == 1 and letter.upper() in _ROLES and kind else ("", "")
+
+
+def _letters(roles: dict[str, str]) -> str:
+    """A letter for each of B, I, E and S: those that are there, the others of the same family."""
+    found = set("".join(roles.values()).upper())
+    family = next((family for family in _FAMILIES if found <= set(family)), _FAMILIES[0])
+    if all(letter.islower() for letter in roles.values()):
+        family = family.lower()
+    return "".join(roles.get(role, usual) for role, usual in zip("BIES", family, strict=True))
+
+
+def _refuse_mixture(marks: Collection[str], separator: str, suffix: bool) -> None:
+    """`ValueError` where two tags begin and continue spans of one type, but not all tags belong to their scheme."""
+    cut = {tag: _cut(tag, separator, suffix) for tag in sorted(marks)}
+    begins = {kind: tag for tag, (letter, kind) in cut.items() if letter in {"B", "b"}}
+    pair = next(
+        (
+            (begins[kind], tag)
+            for tag, (letter, kind) in cut.items()
+            if kind in begins and _ROLES[letter.upper()] in "IE"
+        ),
+        None,
+    )
+    if pair is None:
+        return
+    odd = [tag for tag, (letter, _) in cut.items() if not letter]
+    what = f"{odd[0]!r} is no tag of their scheme" if odd else "two letters mean the same"
+    raise ValueError(
+        f"the tags {pair[0]} and {pair[1]} mark spans, but {what}: write all tags as B-X and I-X (with E-X and S-X if "
+        "you like), and O outside spans"
+    )
 
 
 def impossible(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from chainrule.data.atomic import Record
 from chainrule.data.tagged.conll_file import Sentence
-from chainrule.data.tagged.tag_scheme import Scheme, find_scheme
+from chainrule.data.tagged.tag_scheme import Scheme, Spelling, find_scheme, find_spelling
 
 UNKNOWN = 0
 WORD_CHARACTERS = 32  # of a longer word, its beginning and its end are read
@@ -96,6 +96,11 @@ class TaggedVocabulary(Record):
             known = ", ".join(self.tags[:40]) + (", ..." if len(self.tags) > 40 else "")
             raise ValueError(f"the tag {tag!r} was never seen in training (there were: {known})") from None
 
+    def standard(self, tags: Iterable[str]) -> list[str]:
+        """Tags of spans as BIO or BIOES name them, however they are spelt; see `Spelling`."""
+        assert self.spelling is not None
+        return list(map(self.spelling.standard, tags))
+
     def spell(self, words: Sequence[str]) -> Numbers:
         """The characters of words, (N, C), 0 past the end of a word; C is that of the longest, at most 32."""
         half = WORD_CHARACTERS // 2
@@ -105,6 +110,11 @@ class TaggedVocabulary(Record):
         for row, word in zip(rows, cut, strict=True):
             row[: len(word)] = [numbers.get(character, 1) for character in word]
         return rows
+
+    @cached_property
+    def spelling(self) -> Spelling | None:
+        """How the tags are written where they mark spans; None where they mark none."""
+        return find_spelling(self.tags) if self.scheme else None
 
     @cached_property
     def _word_numbers(self) -> dict[str, int]:

@@ -112,7 +112,7 @@ def _row(inspection: Inspection) -> int:
     bad, lengths, has = dict(inspection.flow.nonfinite), inspection.flow.lengths.tolist(), inspection.has_property
 
     def worth(row: int) -> tuple[int, int]:
-        marked = torch.zeros(0, dtype=torch.bool) if has is None else has[row, : lengths[row]]
+        marked = torch.zeros(0, dtype=torch.bool, device="cpu") if has is None else has[row, : lengths[row]]
         return min(int(marked.sum()), int((~marked).sum())), lengths[row]
 
     return max((row for row in range(len(lengths)) if row not in bad), key=worth)

@@ -37,6 +37,9 @@ class CaptionOptions(NBestOptions):
 
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
     """Caption images."""
+    import torch
+
+    from chainrule.decoding import rescored
     from chainrule.tasks.caption.searching import search, words_of
 
     if not images:
@@ -55,7 +58,10 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
     best: dict[int, Tensor] = {}
 
     def rows() -> Iterator[Sequence[Any]]:
-        for place, (image, decoded) in enumerate(zip(images, found, strict=True)):
+        device_of_model = next(model.parameters()).device
+        for place, (image, shown, decoded) in enumerate(zip(images, pixels, found, strict=True)):
+            context = torch.from_numpy(shown).unsqueeze(0).to(device_of_model)
+            decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
             best[place] = decoded.sequences[0]
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
                 yield image, text, -log_prob, decoded.proven
@@ -80,7 +86,8 @@ def read_image(path: Path, data: "CaptionData") -> "Pixels":
     from chainrule.data.text import check_file
 
     reading = Reading(size=(data.image_size, data.image_size), colour="rgb", fit=data.fit)
-    return reading.image(check_file(path).read_bytes(), str(path))[0]
+    with check_file(path).open("rb") as file:
+        return reading.image(file, str(path))[0]
 
 
 def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor") -> "Figure":

@@ -100,10 +100,11 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     name = "caption"
     help = "Train a captioner: a convolutional network, and a recurrent one that looks at it word by word."
     SOURCES: ClassVar[dict[str, Source]] = {
-        "source": Source("The images: an archive (zip, tar) or a folder."),
+        "source": Source("The images: an archive (zip, tar) or a folder.", needed="images"),
         "captions": Source(
             "Their captions, a line each: NAME, a tab, and the caption; NAME#0, NAME#1 where there are several.",
             "--captions",
+            needed="captions",
         ),
         "validation": Source("Images to hold out, if they are not among DATA.", "--validation"),
         "validation_captions": Source(
@@ -202,14 +203,14 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     def build(self) -> "Captioner":
         from chainrule.layers.backbone import Backbone
 
-        model: Captioner = self.built(vocab_size=self.facts.words)
+        model = self._network()
         if isinstance(model.encoder, Backbone):
             model.encoder.load(self.path / BACKBONE)
         return model
 
-    def fewest_weights(self) -> int:
-        options = self.config.options
-        return int(self.facts.words * options.embedding_size + options.num_layers * options.hidden_size**2)
+    def _network(self) -> "Captioner":
+        model: Captioner = self.built(vocab_size=self.facts.words)
+        return model
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.captions import caption_batches, caption_evaluation

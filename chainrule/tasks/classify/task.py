@@ -239,9 +239,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         from chainrule.data.labelled import load_counts, load_ngrams
 
         options, labels, symbols = self.config.options, len(self.labels), len(self.symbols)
-        model: SequenceClassifier = self.built(
-            num_classes=labels, vocab_size=symbols, ngram_symbols=self.symbols.elements, prior=self.labels.prior
-        )
+        model = self._network()
         if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():
             if 2 * labels <= options.embedding_size:
                 model.start_from_counts(torch.from_numpy(load_counts(self.path / DATA, (symbols, labels))))
@@ -250,9 +248,14 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
                 table.copy_(torch.from_numpy(load_ngrams(self.path / DATA, (len(table), labels))))
         return model
 
-    def fewest_weights(self) -> int:
-        options = self.config.options
-        return int(len(self.symbols) * options.embedding_size + options.num_layers * options.hidden_size**2)
+    def _network(self) -> "SequenceClassifier":
+        model: SequenceClassifier = self.built(
+            num_classes=len(self.labels),
+            vocab_size=len(self.symbols),
+            ngram_symbols=self.symbols.elements,
+            prior=self.labels.prior,
+        )
+        return model
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.labelled import labelled_batches, labelled_evaluation

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainrule.printing import one_line
 from chainrule.results import Report, Result
 from chainrule.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule.tasks.display import counted, one_line
+from chainrule.tasks.display import counted
 from chainrule.tasks.forecast.prediction import draw_paths
 
 if TYPE_CHECKING:

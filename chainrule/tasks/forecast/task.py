@@ -14,6 +14,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import (
     Facts,
@@ -23,7 +24,7 @@ from chainrule.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule.tasks.display import counted, one_line, quoted, size_of, sparkline
+from chainrule.tasks.display import counted, quoted, size_of, sparkline
 from chainrule.tasks.forecast.evaluation import (
     ForecastEvaluation,
     ForecastInspection,
@@ -224,10 +225,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         from chainrule.tasks.forecast.linear import with_linear
 
         return with_linear(self, network)
-
-    def fewest_weights(self) -> int:
-        options = self.config.options
-        return int((options.num_members or 1) * options.num_layers * options.hidden_size**2)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.series import SeriesWindows, rolling_origins, window_evaluation

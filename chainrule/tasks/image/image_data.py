@@ -161,7 +161,8 @@ class ImageDataTask(Task[M]):
         from chainrule.data.images import format_shape, spread_over
         from chainrule.data.text import check_file
 
-        pixels, _ = self.data.reading.image(check_file(path).read_bytes(), str(path))
+        with check_file(path).open("rb") as file:
+            pixels, _ = self.data.reading.image(file, str(path))
         if pixels.shape != self.shape:
             channels, height, width = pixels.shape
             raise ValueError(

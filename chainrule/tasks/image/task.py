@@ -188,11 +188,6 @@ class ImageTask(
         classes = None if self.conditions is None else len(self.conditions)
         return self.built(image_shape=shape, levels=self.reduction.levels, num_classes=classes)
 
-    def fewest_weights(self) -> int:
-        if self.config.model == "image-transformer" or self.has_code:
-            return super().fewest_weights()
-        return int(self.config.options.channels) ** 2 // 4
-
     def prepare(self) -> dict[str, Any]:
         data = self.data
         binarise = None if data.binarise == "no" else data.binarise

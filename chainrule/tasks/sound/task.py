@@ -232,12 +232,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     def build(self) -> "WaveNet":
         return self.built(levels=self.facts.levels, num_classes=len(self.labels) or None)
 
-    def fewest_weights(self) -> int:
-        options = self.config.options
-        layers, channels = options.blocks * options.layers_per_block, options.channels
-        a_layer = channels * (2 * options.kernel_size * channels + options.skip_channels)
-        return int(layers * a_layer + options.skip_channels**2)
-
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data import StreamBatches, stream_evaluation
         from chainrule.data.sounds import clip_batches, clip_evaluation

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from chainrule.printing import one_line
 from chainrule.results import Report
 from chainrule.tasks.codes import about_code, code_report, error_words, errors, traversal_words, traversed
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import aligned, counted, one_line
+from chainrule.tasks.display import aligned, counted
 from chainrule.tasks.page import inspect_again
 from chainrule.tasks.table.scoring import nats_of
 

@@ -50,7 +50,7 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
         raise ValueError("DATA: expected a file of tagged sentences, got none")
     vocabulary = run.vocabulary
     file = sentences_of(run, data, tagged=True, column=options.column)
-    sentences, mended = possible(file.sentences, vocabulary.scheme, file.name, repair=options.repair)
+    sentences, mended = possible(file.sentences, vocabulary.spelling, file.name, repair=options.repair)
     if not options.allow_unseen:
         check_tags_known(sentences, vocabulary, f"{file.name}", "say --allow-unseen to count such words as wrong")
     if not any(sentence.words for sentence in sentences):
@@ -78,7 +78,7 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
     if vocabulary.scheme is not None:
         from chainrule.metrics.tagging import entity_scores
 
-        scores = asdict(entity_scores(gold, found))
+        scores = asdict(entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (gold, found))))
         by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
         figures |= scores | {"by_type": by_type}
     if mended:

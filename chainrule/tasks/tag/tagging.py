@@ -153,15 +153,17 @@ def sentences_of(
         expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
         hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
         raise ValueError(f"{name}: expected {expected}, got {width} columns: {hint}")
-    return ConllFile(name, lines, column, tagged=tagged, max_length=run.data.max_length)
+    return ConllFile(
+        name, lines, column, word_column=run.data.word_column, tagged=tagged, max_length=run.data.max_length
+    )
 
 
 def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
-    from chainrule.data.tagged.conll_file import ConllFile
+    from chainrule.data.tagged.conll_file import ConllFile, cells_of
 
     rows: list[str] = []
     for number, line in enumerate(lines, 1):
-        words = line.split()
+        words = [word for word in cells_of(line, None) if word.strip()]
         if len(words) > max_length:
             raise ValueError(
                 f"{name} line {number}: expected at most {max_length} words, got {len(words)}: put a sentence on each "

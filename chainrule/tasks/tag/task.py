@@ -27,6 +27,7 @@ from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
     from chainrule.data.tagged import TaggedCorpus, TaggedVocabulary
+    from chainrule.layers import TemplateScores
     from chainrule.models import SequenceTagger
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
@@ -43,6 +44,8 @@ class TagData(SplitOptions):
 
     column: str | None = None
     """Column of the tags: upos, xpos or another name of CoNLL-U, or a number from 1; upos or the last if not given."""
+    word_column: int = within(1, 1, 1 << 20)
+    """Column of the words, a number from 1; CoNLL-U has them in form."""
     max_length: int = within(512, 1, 1 << 20)
     """Words of the longest sentence that is taken."""
     repair: bool = False
@@ -196,30 +199,34 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         )
 
     def build(self) -> "SequenceTagger":
+        from chainrule.tasks.tag.templates import fitted_templates
+
+        if not self.training.template_passes or (self.path / WEIGHTS).is_file():
+            return self._network()
+        return self._tagger(fitted_templates(self, self.training.template_passes))
+
+    def _network(self) -> "SequenceTagger":
+        from chainrule.tasks.tag.templates import new_templates
+
+        return self._tagger(new_templates(self) if self.training.template_passes else None)
+
+    def _tagger(self, templates: "TemplateScores | None") -> "SequenceTagger":
         from chainrule.heads import bio_constraints, bioes_constraints
 
         options, vocabulary = self.config.options, self.vocabulary
         constraints = None
         if options.head == "crf" and vocabulary.scheme is not None:
-            constraints = {"bio": bio_constraints, "bioes": bioes_constraints}[vocabulary.scheme](vocabulary.tags)
-        templates = None
-        if self.training.template_passes:
-            from chainrule.tasks.tag.templates import fitted_templates, new_templates
-
-            trained = (self.path / WEIGHTS).is_file()
-            templates = new_templates(self) if trained else fitted_templates(self, self.training.template_passes)
-        return self.built(
+            constraints = {"bio": bio_constraints, "bioes": bioes_constraints}[vocabulary.scheme](
+                vocabulary.standard(vocabulary.tags)
+            )
+        tagger: SequenceTagger = self.built(
             num_tags=len(vocabulary.tags),
             vocab_size=vocabulary.word_symbols,
             num_characters=vocabulary.character_symbols,
             constraints=constraints,
             templates=templates,
         )
-
-    def fewest_weights(self) -> int:
-        options = self.config.options
-        recurrences = 2 * options.num_layers * options.hidden_size * options.hidden_size
-        return int(self.vocabulary.word_symbols * options.embedding_size + recurrences)
+        return tagger
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.tagged import tagged_batches, tagged_evaluation

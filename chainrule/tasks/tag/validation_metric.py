@@ -63,7 +63,9 @@ def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
             place = shown[int(np.random.default_rng(step).integers(len(shown)))]
             example = side_by_side(corpus.valid_words[rows[place]], true[place], found[place])
         if marks_spans:
-            return MetricValue("f1", entity_scores(true, found).f1, example)
+            return MetricValue(
+                "f1", entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (true, found))).f1, example
+            )
         return MetricValue("accuracy", tag_accuracy(true, found, [unknown[row] for row in rows]).accuracy, example)
 
     return ValidationMetric(len(gold), answer, compare)

@@ -14,15 +14,16 @@ from chainrule.diagnostics.active_units import active_units
 from chainrule.diagnostics.report.code_page import code_sections
 from chainrule.diagnostics.report.page import Table
 from chainrule.models import SentenceVAE
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.codes import BoundMeter, about_code, code_answer, error_words, errors, traversal_words, traversed
-from chainrule.tasks.display import counted, flag, one_line
+from chainrule.tasks.display import counted, flag
 from chainrule.tasks.ledger import LedgerEntry
 from chainrule.tasks.page import checked_page, inspect_again
 from chainrule.tasks.text.embedding import batched_lines
 from chainrule.tasks.text.inspection import TextInspection
 from chainrule.tasks.text.preparing import own_window
-from chainrule.tasks.text.rows import Row, TextScoring, size_of_text
+from chainrule.tasks.text.rows import Row, TextScoring, expected_nats, size_of_text, surprise
 from chainrule.tasks.text.sampling import TextSampling
 from chainrule.training.evaluate import describe_figures
 from chainrule.training.validation import OnValidation
@@ -45,6 +46,7 @@ def score_by_bounds(run: "TextTask", file: str, options: TextScoring, *, ranked:
         raise ValueError("--per element: the bound is of a whole line, which is encoded at once: use --per line")
     total, bounds = Row(None, None), BoundMeter(run.code_model(device, "score"), options.samples)
     basis, unknown = replace(run.basis, samples=bounds.samples), run.vocabulary.unknown
+    expected = expected_nats(run) if ranked else 0.0
 
     def records() -> Iterator[Record]:
         for rows, x, lengths in batched_lines(run, file, ends=True):
@@ -55,8 +57,7 @@ def score_by_bounds(run: "TextTask", file: str, options: TextScoring, *, ranked:
                 if per == "line":
                     shown = text.removesuffix("\n")
                     told = f"{line:>8} {nats:>10.2f} {elbo:>10.2f} {kl:>8.2f}  {one_line(shown)}"
-                    surprise = nats if options.by == "nats" else nats / len(ids)
-                    yield Record(values | {"text": shown}, told, surprise)
+                    yield Record(values | {"text": shown}, told, surprise(nats, len(ids), options.by, expected))
         if not total.elements:
             raise ValueError(f"{file}: expected at least one line to score, got an empty text")
         if per == "file":

@@ -62,7 +62,7 @@ def batched_lines(run: "TextTask", file: str, *, ends: bool) -> "Iterator[tuple[
     """
     import torch
 
-    from chainrule.data.batches import padded
+    from chainrule.data.batches import SMALL_BATCH, padded
     from chainrule.tasks.text.scoring import read_pieces, whole_lines
 
     def batch(rows: "list[Line]") -> "tuple[list[Line], Tensor, Tensor]":
@@ -70,15 +70,16 @@ def batched_lines(run: "TextTask", file: str, *, ends: bool) -> "Iterator[tuple[
         return rows, padded([ids for _, _, ids in rows], int(lengths.max())), lengths
 
     rows: list[Line] = []
-    longest = 0
+    longest = held = 0
     for line, text in whole_lines(read_pieces(file, strict=run.data.level != "byte")):
         ids = run.vocabulary.encode(text if ends else text.removesuffix("\n"))
         if len(ids) > _LONGEST:
             raise ValueError(f"line {line}: expected at most {_LONGEST:,} symbols, got {len(ids):,}: divide the line")
-        if rows and (len(rows) + 1) * max(longest, len(ids)) > _LONGEST:
+        size = (len(rows) + 1) * max(longest, len(ids))
+        if rows and (size > _LONGEST or size > max(2 * (held + len(ids)), SMALL_BATCH)):
             yield batch(rows)
-            rows, longest = [], 0
+            rows, longest, held = [], 0, 0
         rows.append((line, text, ids))
-        longest = max(longest, len(ids))
+        longest, held = max(longest, len(ids)), held + len(ids)
     if rows:
         yield batch(rows)

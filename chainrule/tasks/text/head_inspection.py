@@ -12,8 +12,9 @@ from chainrule.diagnostics.mixer_views import MixerView, cache_size, mixer_views
 from chainrule.diagnostics.report import Page, ReadRow, ReadText, reading_line
 from chainrule.diagnostics.report.heads_page import cache_line, head_line, heads_sections, kept_line
 from chainrule.models import TransformerLM
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.display import counted, one_line
+from chainrule.tasks.display import counted
 from chainrule.tasks.page import page_answer
 from chainrule.tasks.text.inspection import TextInspection, count_unknown, read_window, which_member
 

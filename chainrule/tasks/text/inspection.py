@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import aligned, counted, one_line, progress_bars, quoted
+from chainrule.tasks.display import aligned, counted, progress_bars, quoted
 from chainrule.tasks.page import checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:

@@ -1,16 +1,19 @@
 """Surprise of a text to a trained model: a row a line, an element or the whole file."""
 
+import math
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from chainrule.data.text import name_of
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import Switch, one_line
+from chainrule.tasks.display import Switch
 from chainrule.tasks.ledger import LedgerEntry
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 
 Per = Literal["line", "element", "file"]
+_BEGINNING = 1 << 14  # symbols of the training text whose line ends are looked at
+By = Literal["excess", "bits", "nats"]
 _HEADING = f"{'line':>8} {'nats':>10} {'bits/elem':>9} {'unknown':>7}  text"
 
 
@@ -40,9 +45,10 @@ class TextScoring(CheckedOptions):
 
     per: Per | None = None
     """One row for each line, each element or the whole file; line where --sort or --top is given, else file."""
-    by: Literal["bits", "nats"] = "bits"
-    """Sort by bits, the surprise of the average element, or by nats, that of the whole row: then long lines come first
-    however ordinary they are."""
+    by: By = "excess"
+    """Sort by excess: nats above those of as many elements of the held-out text, divided by the root of their number;
+    by bits, the surprise of the average element, which puts very short lines first; or by nats, that of the whole row,
+    which puts long lines first."""
     adapt: Switch = False
     """Dynamic evaluation: a copy of the model is trained while it reads. Each part is scored before it is learnt, so
     that the figures are a valid likelihood. The run is not changed."""
@@ -73,15 +79,17 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
     evaluator = DynamicEvaluator(model, rate=RATE if rate is None else rate) if options.adapt else None
     if run.data.reading == "stream":
         chunks = read_stream(file, strict=strict)
-        scored, close = score_stream(model, vocabulary, chunks, evaluator), chunks.close
+        close = chunks.close
+        scored = score_stream(model, vocabulary, _telling(run, file, chunks, lambda text: text), evaluator)
     else:
-        pieces = read_pieces(file, strict=strict)
-        close = pieces.close
+        lines = read_pieces(file, strict=strict)
+        close = lines.close
+        pieces = _telling(run, file, lines, lambda piece: piece[1])
         if evaluator is None:
             scored = score_lines(model, vocabulary, pieces)
         else:
             scored = adapt_to_lines(evaluator, vocabulary, pieces)
-    total = Row(None, None)
+    total, expected = Row(None, None), expected_nats(run) if ranked else 0.0
     width = max(20, shutil.get_terminal_size((120, 24)).columns - 42) if sys.stdout.isatty() else 1 << 20
 
     def records() -> Iterator[Record]:
@@ -89,7 +97,7 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
             for row in _rows(scored, vocabulary, per):
                 total.add(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
                 if per != "file":
-                    yield row.record(per, options.by, width)
+                    yield row.record(per, options.by, expected, width)
         finally:
             close()
         if not total.elements:
@@ -154,7 +162,7 @@ class Row:
 
         return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
 
-    def record(self, per: Per, by: str, width: int) -> Record:
+    def record(self, per: Per, by: By, expected: float, width: int) -> Record:
         """The row as it is printed, its text cut to `width`."""
         figures = self.figures()
         text = (self.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -163,7 +171,66 @@ class Row:
             f"{_shown(self.text or '', width)}"
         )
         values = {"line": self.line, **figures, **(self.text_figures() if per == "line" else {}), "text": text}
-        return Record(values, line, self.nats if by == "nats" else self.nats / self.elements)
+        return Record(values, line, surprise(self.nats, self.elements, by, expected))
+
+
+Piece = TypeVar("Piece")
+
+
+def _telling(run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str]) -> Iterator[Piece]:
+    """Pass the pieces of a file on; say so if its lines end in another way than those of the training text."""
+    own: bool | None = None
+    for piece in pieces:
+        text = text_of(piece)
+        if own is None and "\n" in text:
+            own = "\r\n" in text
+            trained = _trained_on_crlf(run)
+            if trained is not None and own != trained:
+                names = ("LF", "CR LF")
+                print(
+                    f"{name_of(file)}: lines end in {names[own]}, those of the training text in {names[trained]}: "
+                    "every line end is a surprise; convert the file for figures of its text alone",
+                    file=sys.stderr,
+                )
+        yield piece
+
+
+def _trained_on_crlf(run: "TextTask") -> bool | None:
+    """Whether lines of the training text end in a carriage return too; None where that cannot be told."""
+    from chainrule.tasks.text.preparing import corpus_of
+
+    if run.data.level == "word":
+        return None  # carriage returns are white space between words
+    try:
+        text = corpus_of(run).train
+    except (FileNotFoundError, ValueError):
+        return None
+    beginning = run.vocabulary.decode(text.slice(0, min(len(text), _BEGINNING)))
+    return "\r\n" in beginning if "\n" in beginning else None
+
+
+def expected_nats(run: "TextTask") -> float:
+    """Nats per element of the held-out text at the run's best validation; 0 where none is recorded."""
+    from chainrule.tasks.run_directory import METRICS
+    from chainrule.training.metrics import read_metrics
+
+    path = run.path / METRICS
+    records = read_metrics(path) if path.is_file() else ()
+    return min((record["nats_per_element"] for record in records if record["event"] == "validation"), default=0.0)
+
+
+def surprise(nats: float, elements: int, by: By, expected: float) -> float:
+    """What rows are sorted by.
+
+    The standard deviation of a sum grows with the square root of the number of its terms: divided by it, the excess of
+    a short line and that of a long one compare.
+
+    >>> surprise(12.0, 4, "excess", 1.0), surprise(12.0, 4, "bits", 1.0), surprise(12.0, 4, "nats", 1.0)
+    (4.0, 3.0, 12.0)
+    """
+    if by == "excess":
+        return (nats - elements * expected) / math.sqrt(elements)
+    return nats if by == "nats" else nats / elements
 
 
 def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per) -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -60,6 +60,7 @@ def sample_text(
     from chainrule.heads.categorical import check_filters
 
     whole = json or out is not None
+    options = replace(options, prompt=without_last_blank(run.vocabulary, options.prompt))
     check_filters(options.temperature, options.top_k, options.top_p)
     vocabulary = run.vocabulary
     if run.has_code:
@@ -142,6 +143,12 @@ def _ngrams(run: "TextTask") -> "AutoregressiveModel":
     except FileNotFoundError as error:
         raise ValueError(f"--method: n-grams need the training text, got {error}: give --draft RUN") from error
     return NgramDraft(text.slice(max(0, len(text) - _LEARNT), len(text)), len(run.vocabulary))
+
+
+def without_last_blank(vocabulary: "Vocabulary", prompt: str) -> str:
+    """A prompt without a byte order mark and, where symbols begin with the blank before a word, without last blanks."""
+    prompt = prompt.removeprefix("\ufeff")
+    return prompt.rstrip(" ") if vocabulary.cuts_at_spaces else prompt
 
 
 def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tuple[Ids, str]":

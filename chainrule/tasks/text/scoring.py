@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel
-from chainrule.data.text import decode_chunks, name_of, open_bytes, read_chunks
+from chainrule.data.text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
 from chainrule.data.vocabulary import Ids, Vocabulary, cut_before_space
 from chainrule.state import State
 from chainrule.training.dynamic_evaluation import DynamicEvaluator
@@ -50,17 +50,20 @@ class Scored:
 def read_stream(path: str, *, strict: bool) -> Generator[str, None, None]:
     """A file (`-`: standard input) as pieces of text, cut anywhere."""
     with open_bytes(path) as file:
-        yield from decode_chunks(read_chunks(file, size=_PIECE_BYTES), name=name_of(path), strict=strict)
+        chunks = read_chunks(file, size=_PIECE_BYTES)
+        yield from decode_chunks(with_line_feeds(chunks) if strict else chunks, name=name_of(path), strict=strict)
 
 
 def read_pieces(path: str, *, strict: bool) -> Generator[tuple[int, str], None, None]:
     """The lines of a file (`-`: standard input) with their numbers and line ends; very long ones in several pieces."""
     line = 1
     with open_bytes(path) as file:
-        for piece in decode_chunks(iter(partial(file.readline, _PIECE_BYTES), b""), name=name_of(path), strict=strict):
-            if piece:
-                yield line, piece
-                line += piece.endswith("\n")
+        chunks = iter(partial(file.readline, _PIECE_BYTES), b"")
+        chunks = with_line_feeds(chunks) if strict else chunks
+        for piece in decode_chunks(chunks, name=name_of(path), strict=strict):
+            for part in _LINE.findall(piece):
+                yield line, part
+                line += part.endswith("\n")
 
 
 @torch.no_grad()
@@ -101,7 +104,9 @@ def score_lines(
         nats: dict[int, npt.NDArray[np.float64]] = {}
         while order:
             longest = len(pool[order[-1]][2])
-            rows = order[-max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256)))) :]
+            most = max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256))))
+            # A row less than half as long would be padding more than symbols.
+            rows = [index for index in order[-most:] if 2 * len(pool[index][2]) >= longest]
             del order[-len(rows) :]
             ids = torch.zeros(len(rows), longest, dtype=torch.int64)
             for row, index in enumerate(rows):
@@ -116,7 +121,7 @@ def adapt_to_lines(
 ) -> Iterator[Scored]:
     """Score each line on its own, some short ones or a long one at a time, and learn them before the next."""
     lines = ((line, text, vocabulary.encode(text)) for line, text in whole_lines(pieces) if text)
-    for pool in _pools(lines, evaluator.chunk_length):
+    for pool in _pools(lines, evaluator.chunk_length, even=True):
         lengths = torch.tensor([len(ids) for _, _, ids in pool])
         rows = [torch.from_numpy(ids) for _, _, ids in pool]
         x = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
@@ -136,15 +141,22 @@ def _unroll(
     return torch.cat(nats, 1).numpy(), state, previous
 
 
-def _pools(lines: Iterator[tuple[int, str, Ids]], size: int) -> Iterator[list[tuple[int, str, Ids]]]:
+def _pools(
+    lines: Iterator[tuple[int, str, Ids]], size: int, *, even: bool = False
+) -> Iterator[list[tuple[int, str, Ids]]]:
+    """Lines in order, about `size` symbols together; `even`: no more padding than symbols where they are one batch."""
     pool: list[tuple[int, str, Ids]] = []
-    held = 0
+    held = longest = 0
     for line in lines:
+        length = len(line[2])
+        if pool and even and (len(pool) + 1) * max(longest, length) > 2 * (held + length):
+            yield pool
+            pool, held, longest = [], 0, 0
         pool.append(line)
-        held += len(line[2])
+        held, longest = held + length, max(longest, length)
         if held >= size:
             yield pool
-            pool, held = [], 0
+            pool, held, longest = [], 0, 0
     if pool:
         yield pool
 

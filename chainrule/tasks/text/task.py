@@ -223,12 +223,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             network = self._network()
         return with_ngrams(self, network.to_empty(device="cpu"))
 
-    def fewest_weights(self) -> int:
-        import torch
-
-        with torch.device("meta"):
-            return sum(weight.numel() for weight in self._network().parameters())
-
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.tasks.text.preparing import batches_of, corpus_of
 

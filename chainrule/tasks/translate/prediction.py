@@ -53,6 +53,7 @@ def translate(
                 beam_size=options.beam,
                 n_best=options.n_best,
                 length_penalty=options.length_penalty,
+                exact=json or options.n_best > 1,
             )
             for (line, text), answers in zip(part, found, strict=True):
                 yield _record(line, text, answers, numbered=options.n_best > 1)
@@ -67,13 +68,11 @@ def translate(
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":
     """The trained model with its vocabularies."""
     from chainrule.tasks.translate.searching import Translator
-    from chainrule.training.computation import multiply_dtype
     from chainrule.training.parallel import choose_device
 
-    chosen = choose_device(device)
-    model, pairs, dtype = run.model(chosen), run.pairs, multiply_dtype(run.config.training.precision, chosen)
+    model, pairs = run.model(choose_device(device)), run.pairs
     longest = run.longest if max_length is None else max_length + 1  # <eos> is counted there
-    return Translator(model, pairs.source_vocabulary, pairs.target_vocabulary, longest, dtype)
+    return Translator(model, pairs.source_vocabulary, pairs.target_vocabulary, longest)
 
 
 def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:

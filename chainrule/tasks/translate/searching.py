@@ -10,11 +10,9 @@ import torch
 from chainrule.data.pairs import held_out_texts, source_context
 from chainrule.data.ragged import Ragged
 from chainrule.data.vocabulary import Vocabulary
-from chainrule.decoding import Decoded, beam_search
+from chainrule.decoding import Decoded, beam_search, rescored
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
-from chainrule.state import map_state
 from chainrule.tasks.run_directory import DATA
-from chainrule.training.computation import autocast
 from chainrule.training.validation import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ def translations(
     n_best: int = 1,
     length_penalty: float = 0.0,
     batch_size: int = 128,
-    dtype: torch.dtype = torch.float32,
+    exact: bool = False,
 ) -> list[Decoded]:
     """The most probable translations of each sentence that a beam finds, in the order of the sentences.
 
@@ -51,25 +49,34 @@ def translations(
         n_best: translations of each.
         length_penalty: see `beam_search`.
         batch_size: sentences searched together.
-        dtype: number format of matrix products, see `chainrule.training.computation.multiply_dtype`; probabilities of
-            words are normalised and summed in float32 and float64 either way.
+        exact: score what was found again, each translation alone, see `rescored`.
     """
     order = np.argsort(sources.lengths, kind="stable")
     results: dict[int, Decoded] = {}
     for first in range(0, len(order), batch_size):
         chosen = order[first : first + batch_size]
-        with autocast(dtype, model.bias_ho.device):
-            found = beam_search(
-                model,
-                source_context(sources, chosen),
-                beam_size=beam_size,
-                max_length=max_length,
-                eos=eos,
-                length_penalty=length_penalty,
-                n_best=n_best,
-            )
+        found = beam_search(
+            model,
+            source_context(sources, chosen),
+            beam_size=beam_size,
+            max_length=max_length,
+            eos=eos,
+            length_penalty=length_penalty,
+            n_best=n_best,
+        )
+        if exact:
+            contexts = (_on_device(source_context(sources, chosen[[row]]), model) for row in range(len(chosen)))
+            found = [
+                rescored(model, context, row, eos=eos, length_penalty=length_penalty)
+                for context, row in zip(contexts, found, strict=True)
+            ]
         results.update(zip(chosen.tolist(), found, strict=True))
     return [results[place] for place in range(len(order))]
+
+
+def _on_device(context: dict[str, torch.Tensor], model: TranslationModel) -> dict[str, torch.Tensor]:
+    device = model.bias_ho.device
+    return {name: leaf.to(device) for name, leaf in context.items()}
 
 
 @dataclass(frozen=True)
@@ -83,19 +90,23 @@ class Translator:
         model: in evaluation mode.
         source_vocabulary, target_vocabulary: with an `<eos>`.
         max_length: most symbols of a translation, `<eos>` counted.
-        dtype: number format of matrix products.
     """
 
     model: TranslationModel
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
     max_length: int
-    dtype: torch.dtype = torch.float32
 
     def search(
-        self, sources: Sequence[str], *, beam_size: int = 1, n_best: int = 1, length_penalty: float = 0.0
+        self,
+        sources: Sequence[str],
+        *,
+        beam_size: int = 1,
+        n_best: int = 1,
+        length_penalty: float = 0.0,
+        exact: bool = False,
     ) -> "list[list[Translation]]":
-        """The n best translations of each sentence, best first."""
+        """The n best translations of each sentence, best first; with `exact`, figures are those of each alone."""
         eos = self.target_vocabulary.eos
         assert eos is not None
         spoken = [place for place, source in enumerate(sources) if source.strip()]
@@ -108,7 +119,7 @@ class Translator:
             beam_size=beam_size,
             n_best=n_best,
             length_penalty=length_penalty,
-            dtype=self.dtype,
+            exact=exact,
         )
         answers = [[Translation("", 0.0, 0.0, True)] for _ in sources]
         for place, result in zip(spoken, found, strict=True):
@@ -143,10 +154,9 @@ class Translator:
 
     @torch.no_grad()
     def _attended(self, source: str, symbols: list[int]) -> torch.Tensor:
-        device = self.model.bias_ho.device
         context = source_context(Ragged.of([self.source_vocabulary.encode(f"{source}\n")]), np.zeros(1, dtype=np.int64))
-        x = torch.tensor([symbols], dtype=torch.long, device=device)
-        return self.model.attended(x, map_state(lambda leaf: leaf.to(device), context))[0].cpu()
+        x = torch.tensor([symbols], dtype=torch.long, device=self.model.bias_ho.device)
+        return self.model.attended(x, _on_device(context, self.model))[0].cpu()
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             "Pairs, a line each: the source, a tab, the target; .gz too.",
             alias="--source",
             alias_help="In place of DATA: source sentences, a line each, and with --target their translations.",
+            needed="pairs of sentences",
         ),
         "target": Source("The translation of each line of --source.", "--target"),
         "validation": Source(

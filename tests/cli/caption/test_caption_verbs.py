@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from chainrule.data.captions import ImageStore, captions_by_image
+
 pytest.importorskip("sacrebleu")
 from PIL import Image
 from safetensors.torch import save_file
@@ -260,3 +262,24 @@ def test_an_empty_caption_and_a_nul_byte_are_refused(refused, data, tmp_path):
         (tmp_path / "captions.txt").write_text(f"0.png#0\ta red square\n1.png#0\t{caption}\n")
         arguments = ("--captions", tmp_path / "captions.txt", "--task", "caption", "--out", tmp_path / "run")
         assert message in refused("train", data / "images.zip", *arguments)
+
+
+def test_folders_in_names_of_captions_do_not_matter_unless_they_differ(data, tmp_path):
+    store = ImageStore(data / "images.zip", 8)
+    (tmp_path / "c.txt").write_text("data/images/1.png#0\tone\ndata/images/1.png#1\tuno\na\\b\\2.png\ttwo\n")
+    found = captions_by_image(tmp_path / "c.txt", store)
+    assert {name: [caption.text for caption in own] for name, own in found.items()} == {
+        "1.png": ["one", "uno"],
+        "2.png": ["two"],
+    }
+    (tmp_path / "c.txt").write_text("a/1.png\tone\nb/1.png\ttwo\n")
+    with pytest.raises(ValueError, match=r"line 2: a/1.png and b/1.png: expected one image of each name"):
+        captions_by_image(tmp_path / "c.txt", store)
+
+
+def test_the_nats_of_a_caption_are_those_of_its_image_alone(command, run, data):
+    def nats(*images):
+        out = command("caption", run, *images, "--n-best", 2, "--json").out
+        return [json.loads(line)["nats"] for line in out.splitlines()]
+
+    assert nats(data / "one.png", data / "one.png", data / "one.png")[:2] == nats(data / "one.png")

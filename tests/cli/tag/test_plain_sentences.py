@@ -17,7 +17,9 @@ def runs(tmp_path_factory):
         "\t".join((str(n), w, "_", t, "_", "_", "_", "_", "_", "_")) + "\n" for n, (w, t) in enumerate(row, 1)
     )
     (folder / "columns.conll").write_text(plain)
-    (folder / "broader.conll").write_text("".join(f"{line} X\n" if line else "\n" for line in plain.split("\n")))
+    (folder / "broader.conll").write_text(
+        "".join(f"{line} {line[-1]}\n" if line else "\n" for line in plain.split("\n"))
+    )
     (folder / "universal.conllu").write_text((rows + "\n") * 30)
     for name in ("columns.conll", "broader.conll", "universal.conllu"):
         assert main(["train", str(folder / name), "--out", str(folder / name[:7]), "--steps", "2", *SMALL]) == 0

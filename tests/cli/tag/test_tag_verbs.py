@@ -311,9 +311,10 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, files, tmp_p
         ("a\tB-X\n\n" * 9 + "b\tO\nc\tI-X\n", (), "in.conll line 20: I-X after O is impossible in BIO tags"),
         ("a\tX\nb\tX\nc\tX\n", ("--max-length", 2), "in.conll line 1: a sentence of more than 2 words"),
         ("a\tX\n", (), "in.conll: expected sentences enough to hold some out"),
+        ("a\tO\n\n" * 9, (), "in.conll: column: expected at least two different tags, got only 'O' in column 2"),
         ("a\tX\n\n" * 9, ("--column", "upos"), "in.conll: column: expected a number from 2 to 2"),
         (
-            "a\tX\n\n" * 9,
+            "a\tX\nb\tY\n\n" * 9,
             ("--character-encoder", "lstm", "--character-size", 7),
             "--character-size: expected an even number",
         ),

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from chainrule.tasks import open_run
-from chainrule.tasks.display import printable
 from chainrule.tasks.text.sampling import Sampler
 
 
@@ -22,7 +21,7 @@ def test_a_seed_gives_the_same_text_however_it_is_shown(command, runs, kind):
     streamed = command(*asked).out
     assert command(*asked).out == streamed
     record = json.loads(command(*asked, "--json").out)
-    assert printable(record["prompt"] + record["text"] + "\n") == streamed
+    assert record["prompt"] + record["text"] + "\n" == streamed
     assert record["seed"] == 7
     others = {command(*asked[:-1], seed).out for seed in range(8, 12)}
     assert others != {streamed}
@@ -153,7 +152,7 @@ def test_in_parallel_it_is_the_same_text_in_fewer_passes(command, runs, kind):
     for method, draft in (("parallel", ()), ("parallel", ("--draft", runs / kind)), ("speculative", ())):
         record = json.loads(command(*asked, "--method", method, *draft, "--json").out)
         if method == "parallel":
-            assert printable(record["prompt"] + record["text"] + "\n") == expected.out
+            assert record["prompt"] + record["text"] + "\n" == expected.out
         assert record["elements"] == pytest.approx(record["passes"] * record["elements_per_pass"])
         assert (record["acceptance_rate"] == 1) == bool(draft)
 
@@ -175,8 +174,19 @@ def test_the_file_that_is_named_holds_what_would_be_printed(command, refused, ru
         asked, out = ("sample", run, *more, "--length", 20, "--seed", 3), tmp_path / "drawn.txt"
         written = command(*asked, "--out", out)
         assert (written.status, written.out) == (0, "")
-        assert printable(out.read_text()) == command(*asked).out
+        assert out.read_text() == command(*asked).out
     written = command("sample", runs / "stream", "--method", "parallel", "--out", tmp_path / "parallel.txt")
     assert "a pass" in written.err
     assert "no such file" in refused("sample", vae, "--out", tmp_path / "none" / "drawn.txt").lower()
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("words", "line 1"), ("stream", "line 1 ")])
+def test_the_blank_at_the_end_of_a_prompt_is_not_doubled(command, runs, kind, kept):
+    """Of words and their pieces, the next one brings its own."""
+    asked = ["sample", runs / kind, "--length", 8, "--seed", 3, "--prompt"]
+    record = json.loads(command(*asked, "line 1 ", "--json").out)
+    assert record["prompt"] == kept
+    assert record == json.loads(command(*asked, kept, "--json").out)
+    assert record == json.loads(command(*asked, "\ufeff" + kept, "--json").out)
+    assert "  " not in command(*asked, "line 1 ").out

@@ -8,6 +8,7 @@ import torch
 
 from chainrule.tasks import open_run
 from chainrule.tasks.text import scoring
+from chainrule.training.dynamic_evaluation import DynamicEvaluator
 
 
 def records(outcome):
@@ -85,9 +86,52 @@ def test_the_most_surprising_lines_come_first(command, runs, text_file):
     rows = records(command(*asked, "--per", "line"))
     by_nats = [row["nats"] for row in records(command(*asked, "--sort", "--by", "nats"))]
     assert by_nats == sorted((row["nats"] for row in rows), reverse=True)
-    by_bits = [row["bits_per_element"] for row in records(command(*asked, "--sort"))]
+    by_bits = [row["bits_per_element"] for row in records(command(*asked, "--sort", "--by", "bits"))]
     assert by_bits == sorted((row["bits_per_element"] for row in rows), reverse=True)
-    assert [row["bits_per_element"] for row in records(command(*asked, "--top", 3))] == by_bits[:3]
+    found = records(command(*asked, "--top", 3, "--by", "bits"))
+    assert [row["bits_per_element"] for row in found] == by_bits[:3]
+
+
+def test_by_default_lines_are_sorted_by_surprise_above_expectation(command, runs, tmp_path, monkeypatch):
+    """An empty line of a stream, one symbol, came first."""
+    (tmp_path / "a.txt").write_text("line 1 of the café log, all is well\n\n\n" + "XQ#Z%%KJW=\n" + "line 2 of the\n")
+    asked = ["score", runs / "stream", tmp_path / "a.txt", "--json"]
+    monkeypatch.setattr("chainrule.tasks.text.rows.expected_nats", lambda run: 2.0)
+    rows = records(command(*asked, "--per", "line", "--sort"))
+    assert rows[0]["line"] == 4
+    excess = [(row["nats"] - row["elements"] * 2.0) / row["elements"] ** 0.5 for row in rows]
+    assert excess == sorted(excess, reverse=True)
+    assert [row["line"] for row in records(command(*asked, "--top", 2))] == [row["line"] for row in rows[:2]]
+
+
+def test_lines_of_unequal_length_are_padded_to_less_than_twice_their_symbols(command, runs, tmp_path, monkeypatch):
+    """A long line among many short ones made each of these as long."""
+    sizes = []
+    unroll = scoring._unroll
+
+    def counted(model, ids, *more):
+        sizes.append(ids.numel())
+        return unroll(model, ids, *more)
+
+    lines = ["line 1"] * 40 + ["line 2 " * 300] + ["line"] * 40 + ["line 3 of the log"] * 20
+    (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in lines))
+    monkeypatch.setattr(scoring, "_unroll", counted)
+    rows = records(command("score", runs / "lines", tmp_path / "a.txt", "--per", "line", "--json"))
+    assert [row["text"] for row in rows] == lines
+    symbols = sum(row["elements"] for row in rows)
+    assert symbols <= sum(sizes) < 2 * symbols
+
+    sizes.clear()
+    read_rows = DynamicEvaluator.read_rows
+
+    def counted_rows(self, x, lengths):
+        sizes.append(x.numel())
+        return read_rows(self, x, lengths)
+
+    monkeypatch.setattr(DynamicEvaluator, "read_rows", counted_rows)
+    rows = records(command("score", runs / "lines", tmp_path / "a.txt", "--per", "line", "--json", "--adapt"))
+    assert [row["text"] for row in rows] == lines
+    assert symbols <= sum(sizes) <= 2 * symbols
 
 
 def test_unseen_characters_are_counted_not_refused(command, runs, tmp_path):
@@ -196,3 +240,24 @@ def test_a_wide_vocabulary_in_clusters_is_opened_again(command, tmp_path):
     scored = command("score", tmp_path / "run", tmp_path / "words.txt", "--per", "file", "--json")
     assert scored.status == 0, scored.err
     assert json.loads(scored.out)["elements"] >= 40_000
+
+
+@pytest.mark.parametrize("kind", ["stream", "lines"])
+def test_line_ends_of_another_kind_are_noticed(command, runs, text_file, tmp_path, kind):
+    text = text_file.read_bytes()
+    (tmp_path / "crlf.txt").write_bytes(text.replace(b"\n", b"\r\n"))
+    assert (
+        "lines end in CR LF, those of the training text in LF"
+        in command("score", runs / kind, tmp_path / "crlf.txt").err
+    )
+    assert "lines end in" not in command("score", runs / kind, text_file).err
+
+
+def test_a_byte_order_mark_and_old_line_ends_change_no_figure(command, runs, text_file, tmp_path):
+    text = text_file.read_bytes()
+    (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbf" + text)
+    (tmp_path / "cr.txt").write_bytes(text.replace(b"\n", b"\r"))
+    for kind in ("stream", "lines", "words"):
+        expected = records(command("score", runs / kind, text_file, "--per", "line", "--json"))
+        for name in ("bom.txt", "cr.txt"):
+            assert records(command("score", runs / kind, tmp_path / name, "--per", "line", "--json")) == expected

@@ -4,6 +4,7 @@ import json
 import random
 
 import pytest
+import torch
 
 from chainrule.cli.main import main
 
@@ -222,3 +223,31 @@ def test_bad_requests_of_a_run_are_one_line(folder, capsys, tmp_path):
         assert (status, out) == (2, "")
         assert message in err
         assert err.count("\n") == 1
+
+
+def test_log_probabilities_are_those_of_each_sentence_alone_in_float32(folder, capsys, tmp_path):
+    """They were taken from the search, in bfloat16, and changed with the other sentences."""
+    trained = tmp_path / "bfloat16"
+    options = ["--steps", 3, "--batch-size", 16, "--precision", "bfloat16", "--json"]
+    assert run(capsys, "train", folder / "p.tsv", "--out", trained, *SMALL, *options)[0] == 0
+    sentences = ["eins", "vier drei zwei eins", "null zwei", "drei"]
+
+    def translated(lines):
+        (tmp_path / "x.de").write_text("".join(f"{line}\n" for line in lines))
+        asked = ["translate", trained, tmp_path / "x.de", "--beam", 3, "--n-best", 2, "--json"]
+        return [json.loads(line)["n_best"] for line in run(capsys, *asked)[1].splitlines()]
+
+    together = translated(sentences)
+    assert together == [translated([sentence])[0] for sentence in sentences]
+    assert together == translated(sentences[::-1])[::-1]
+    from chainrule.tasks import open_run
+    from chainrule.tasks.translate.prediction import translator_of
+
+    translator = translator_of(open_run(trained), None, "cpu")
+    read = [translator.source_vocabulary.encode(f"{sentences[1]}\n").tolist()]
+    best = next(each for each in together[1] if each["ended"])
+    written = torch.tensor([translator.target_vocabulary.encode(best["text"] + "\n").tolist()])
+    context = {"tokens": torch.tensor(read), "lengths": torch.tensor([len(read[0])])}
+    with torch.no_grad():
+        exact = translator.model.log_prob(written, context).item()
+    assert best["log_prob"] == pytest.approx(exact, abs=1e-5)

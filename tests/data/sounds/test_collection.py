@@ -115,7 +115,7 @@ def test_labels_have_an_order_and_numbers():
 
 @pytest.mark.parametrize("name", ["sounds.zip", "sounds.tar.gz"])
 def test_a_file_that_inflates_to_gigabytes_is_not_read(tmp_path, name, monkeypatch):
-    monkeypatch.setattr(members, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(members, "LARGEST", 1 << 20)
     path = tmp_path / name
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:

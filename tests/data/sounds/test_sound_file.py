@@ -102,6 +102,29 @@ def test_a_wav_that_was_cut_is_refused_and_a_streamed_one_is_not(tmp_path):
     assert len(whole(path, 8000)) == 400
 
 
+def test_a_wav_whose_header_says_that_it_is_empty_is_read_to_its_end(tmp_path):
+    path = write(tmp_path / "a.wav", tone(400))
+    content, expected = path.read_bytes(), whole(path, 8000)
+    at = content.index(b"data") + 4
+    for size in (content[4:8], bytes(4)):
+        path.write_bytes(content[:4] + size + content[8:at] + bytes(4) + content[at + 4 :])
+        assert sound_facts(opened(path)).frames == 400
+        np.testing.assert_array_equal(whole(path, 8000), expected)
+    path.write_bytes(content[:at] + bytes(4) + b"LIST" + (4).to_bytes(4, "little") + b"INFO")
+    with pytest.raises(ValueError, match="it has no samples"):
+        sound_facts(opened(path))
+
+
+def test_channels_that_cancel_are_named(tmp_path):
+    path = write(tmp_path / "a.wav", np.stack([tone(400), -tone(400)], 1))
+    with pytest.raises(ValueError, match=r"a\.wav: the channels cancel, their mean is silent: keep one of them"):
+        whole(path, 8000)
+    write(path, np.stack([tone(400), -0.9 * tone(400)], 1))
+    assert len(whole(path, 8000)) == 400
+    write(path, np.zeros((400, 2), dtype=np.float32))
+    assert len(whole(path, 8000)) == 400
+
+
 def test_the_name_of_a_draft_does_not_reach_a_message(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         write_wav(tmp_path / "none" / "a.wav", np.zeros(3), 8000)

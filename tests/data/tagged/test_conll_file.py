@@ -70,6 +70,25 @@ def test_other_files_have_words_first_and_tags_last(lines, expected_words, expec
     assert list(file.with_tags(expected_tags)) == lines
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["# id 9 domain=en", "Bob _ _ X", "# _ _ X", "", "# id 8 domain=en", "# _ _ X"], [["Bob", "#"], ["#"]]),
+        (["# a comment", "Bob\tX", "", "#\tX", "#tag\tX"], [["Bob"], ["#", "#tag"]]),
+        (["#newdoc", "# text = a\tb", "Bob _ X"], [["Bob"]]),
+    ],
+)
+def test_comments_before_a_sentence_are_no_words_and_stay(lines, expected):
+    file = ConllFile("f", lines)
+    assert words(file) == expected
+    assert list(file.with_tags(tags(file))) == lines
+
+
+def test_columns_are_cut_at_blanks_and_tabs_alone():
+    lines = ["10\N{NO-BREAK SPACE}000 M", "a\u2028b\x0bc  N"]
+    assert words(ConllFile("f", lines)) == [["10\N{NO-BREAK SPACE}000", "a\u2028b\x0bc"]]
+
+
 def test_blank_lines_that_end_nothing_are_empty_sentences_and_stay():
     lines = ["", "a\tX", "", "", " ", "b\tY"]
     file = ConllFile("f", lines)

@@ -61,6 +61,21 @@ def test_impossible_tags_are_refused_or_repaired(tmp_path):
     assert corpus.manifest["repaired"] == 2
 
 
+def test_the_column_of_the_words_can_be_named(tmp_path):
+    source = write(tmp_path / "a.tsv", ["1/Bob/B-PER/O 2/meets/O/O 3/Oslo/B-LOC/O"] * 10)
+    corpus = prepare_tagged(source, tmp_path / "data", word_column=2, column="3")
+    assert corpus.valid_words == [["Bob", "meets", "Oslo"]]
+    assert corpus.vocabulary.tags == ("O", "B-LOC", "B-PER")
+
+
+def test_repaired_spans_keep_the_spelling_of_the_file(tmp_path):
+    source = write(tmp_path / "a.conll", ["a/O b/M_X c/E_X", "a/S_X"] * 8)
+    corpus = prepare_tagged(source, tmp_path / "data", repair=True)
+    assert corpus.manifest["scheme"] == "bioes"
+    assert corpus.vocabulary.tags == ("O", "B_X", "E_X", "S_X")
+    assert corpus.vocabulary.standard(["B_X", "E_X", "S_X", "O"]) == ["B-X", "E-X", "S-X", "O"]
+
+
 @pytest.mark.parametrize(
     ("sentences", "dev", "options", "message"),
     [
@@ -69,7 +84,15 @@ def test_impossible_tags_are_refused_or_repaired(tmp_path):
         (["a/X"] * 5, None, {"validation_fraction": 0.0}, "validation_fraction: expected above 0"),
         (["a/X"] * 5, None, {"max_length": 0}, "max_length: expected an integer >= 1"),
         (["a/X b/X c/X"] * 5, None, {"max_length": 2}, r"train\.conll line 1: a sentence of more than 2 words"),
-        (["a/B-X", "a/L-X", "a/U-X"], None, {}, r"train\.conll: the tags are of the scheme BILOU"),
+        (
+            ["a/O"] * 9,
+            None,
+            {},
+            r"train\.conll: column: expected at least two different tags, got only 'O' in column 2",
+        ),
+        (["a/(X*", "a/*)"] * 5, None, {}, r"train\.conll: the tag '\(X\*' marks a span by brackets"),
+        (["1/O 2/X", "1/X 2/O"] * 5, None, {}, r"line 1: expected words, got the numbers of words: .* --word-column 2"),
+        (["s1/O s1/X", "s2/X s2/O"] * 5, None, {}, r"expected words, got the same for all words of a sentence: name"),
     ],
 )
 def test_what_cannot_be_trained_on_is_named(tmp_path, sentences, dev, options, message):

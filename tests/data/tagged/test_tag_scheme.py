@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data.tagged import find_scheme, impossible, repaired
+from chainrule.data.tagged.tag_scheme import find_spelling
 from chainrule.heads import bio_constraints, bioes_constraints
 from chainrule.metrics.tagging import entity_scores
 
@@ -32,9 +33,50 @@ def test_the_scheme_is_seen_from_the_tags(tags, scheme):
     assert find_scheme(tags) == scheme
 
 
-def test_bilou_is_named_with_what_to_rename():
-    with pytest.raises(ValueError, match="BILOU: rename L-X to E-X and U-X to S-X"):
-        find_scheme(["O", "B-X", "L-X", "U-X"])
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        (["O", "B-X", "M-X", "E-X", "S-X"], "bioes"),
+        (["O", "B-X", "M-X", "E-X", "W-X"], "bioes"),
+        (["O", "B-X", "I-X", "L-X", "U-X"], "bioes"),
+        (["B", "M", "E", "S"], "bioes"),
+        (["O", "B", "I"], "bio"),
+        (["o", "b-x", "i-x"], "bio"),
+        (["O", "B_X", "I_X", "B_Y"], "bio"),
+        (["O", "X-B", "X-I", "Y-E", "Y-S", "Y-B"], "bioes"),
+        (["O", "X.b", "X.i"], "bio"),
+    ],
+)
+def test_every_usual_spelling_of_spans_is_recognised(tags, scheme):
+    spelling = find_spelling(tags)
+    assert spelling.scheme == scheme
+    assert [spelling.own(spelling.standard(tag)) for tag in tags] == tags
+    standard = {spelling.standard(tag) for tag in tags}
+    assert find_spelling(standard).standard("B-X") == "B-X"
+    assert find_scheme(standard) == scheme
+
+
+def test_a_tag_that_no_row_has_is_spelt_as_the_others():
+    spelling = find_spelling(["O", "X-B", "X-M"])
+    assert spelling.own("E-Y") == "Y-E"
+    assert find_spelling(["O", "B_X", "U_X"]).own("E-X") == "L_X"
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        (
+            ["O", "B-X", "I-X", "NOUN"],
+            "B-X and I-X mark spans, but 'NOUN' is no tag of their scheme: write all tags as",
+        ),
+        (["OUT", "B_X", "I_X"], "B_X and I_X mark spans, but 'OUT' is no tag"),
+        (["O", "B-X", "I-X", "i-X"], "B-X and I-X mark spans, but two letters mean the same"),
+        (["(PER*", "*)", "*"], "marks a span by brackets: write B-X, I-X and O"),
+    ],
+)
+def test_tags_that_mark_spans_in_part_are_refused(tags, message):
+    with pytest.raises(ValueError, match=message):
+        find_scheme(tags)
 
 
 @pytest.mark.parametrize(("names", "make"), [(BIO, bio_constraints), (BIOES, bioes_constraints)])

@@ -1,0 +1,126 @@
+"""Run directories that were changed: pipes, other facts, larger models, and what killed processes leave."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from chainrule import open_run
+from chainrule.cli.main import main
+from chainrule.tasks.model import count_built
+from chainrule.training import metrics
+from chainrule.training.computation import most_threads
+from chainrule.training.metrics import read_elapsed, read_metrics
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    home = tmp_path_factory.mktemp("run")
+    rows = home / "rows.csv"
+    rows.write_text("colour,size\n" + "".join(f"{'red' if n % 3 else 'blue'},{n * n % 17}\n" for n in range(60)))
+    assert main(["train", str(rows), "--out", str(home / "run"), "--steps", "1", "--hidden-size", "4"]) == 0
+    return home / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of a run of a table."""
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def change(run, **values):
+    content = json.loads((run / "config.json").read_text())
+    for name, value in values.items():
+        *parents, last = name.split("__")
+        place = content
+        for parent in parents:
+            place = place[parent]
+        place[last] = value
+    (run / "config.json").write_text(json.dumps(content))
+
+
+def resume(run, capsys):
+    capsys.readouterr()
+    status = main(["train", "--resume", "--out", str(run), "--steps", "2"])
+    return status, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "timings.jsonl"])
+def test_a_pipe_in_a_run_directory_does_not_block(run, capsys, name):
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    status, told = resume(run, capsys)
+    assert (status, len(told.splitlines()[-1:])) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data__sources__source": None}, "data.sources.source: expected a table, got null"),
+        ({"facts__rows": {"train": 1 << 24, "valid": 6}}, "facts.rows: not what data/table.json says"),
+        ({"facts__columns": []}, "facts.columns: not what data/table.json says"),
+        ({"model__options__hidden_size": 1 << 16}, "describe a model of at least"),
+    ],
+)
+def test_a_changed_config_is_refused_on_resume(run, capsys, changes, message):
+    change(run, **changes)
+    status, told = resume(run, capsys)
+    assert status == 2
+    assert message in told
+
+
+def test_a_model_that_cannot_be_trained_here_is_refused_before_it_takes_memory(run, capsys):
+    for name in ("model.safetensors", "checkpoint.safetensors"):
+        (run / name).unlink()
+    change(run, model__options__hidden_size=1 << 16, model__options__num_layers=200)
+    status, told = resume(run, capsys)
+    assert status == 2
+    assert "GiB" in told
+
+
+def test_no_more_threads_than_the_machine_can_run(run, capsys):
+    change(run, computation__threads=257 + most_threads())
+    status, told = resume(run, capsys)
+    assert status == 0
+    assert f"{most_threads()} threads instead of" in told
+
+
+def test_what_a_killed_preparation_left_is_removed_on_resume(run, capsys):
+    (run / ".preparing" / "data").mkdir(parents=True)
+    left = [run / ".preparing", run / ".config.json.x1", run / "data" / ".table.json.x2", run / ".partial"]
+    left[1].write_text("")
+    left[2].write_text("")
+    left[3].mkdir()
+    assert resume(run, capsys)[0] == 0
+    assert [path for path in left if path.exists()] == []
+
+
+def test_labels_fewer_than_those_of_the_data_are_refused(tmp_path, capsys):
+    """The page about a code looked up the name of a label beyond the end of the list."""
+    pixels = np.random.default_rng(0).integers(0, 2, (12, 4, 4)).astype(np.uint8)
+    np.savez(tmp_path / "x.npz", images=pixels, labels=np.arange(12) % 3)
+    line = ["train", str(tmp_path / "x.npz"), "--out", str(tmp_path / "run"), "--steps", "1", "--model", "vae"]
+    assert main([*line, "--hidden-size", "4", "--latent-size", "2"]) == 0
+    change(tmp_path / "run", facts__classes=["0"])
+    with pytest.raises(ValueError, match=r"facts\.classes: not what"):
+        open_run(tmp_path / "run")
+
+
+def test_a_record_longer_than_any_is_damage(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "_LONGEST_RECORD", 1000)
+    (tmp_path / "metrics.jsonl").write_text('{"a": 1,' * 1000)
+    with pytest.raises(ValueError, match="line 1: expected a record"):
+        list(read_metrics(tmp_path / "metrics.jsonl"))
+
+
+def test_of_the_timings_the_end_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "_LAST", 40)
+    (tmp_path / "timings.jsonl").write_text('{"elapsed": 1}\n' * 100 + '{"elapsed": 2.5}\n')
+    assert read_elapsed(tmp_path / "timings.jsonl") == 2.5
+
+
+def test_building_stops_where_the_weights_are_too_many(run):
+    large = open_run(run).with_options(hidden_size=64, num_layers=200)
+    assert 1000 < count_built(large._network, most=1000) < 200_000
