@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from itertools import chain
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ def in_evaluation(
         with evaluating(model):
             return function(model, *arguments, **options)
 
-    return evaluated
+    return cast("Callable[Concatenate[Model, Arguments], Result]", evaluated)
 
 
 def drawn_in_evaluation(model: nn.Module, draws: Iterator[Tensor]) -> Iterator[Tensor]:

@@ -128,8 +128,8 @@ class DelimitedFile:
             before: lines that are passed over.
         """
         with self.open() as file:
-            lines = (file.read(_BEGINNING) + file.readline(LONGEST_LINE)).split(b"\n")
-            beginning = b"\n".join(lines[before:])
+            first_lines = (file.read(_BEGINNING) + file.readline(LONGEST_LINE)).split(b"\n")
+        beginning = b"\n".join(first_lines[before:])
         found = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
         cutting = [delimiter for delimiter, rows in found.items() if rows and len(rows[0]) > 1]
         if "\t" in cutting and self.name.lower().endswith((".tsv", ".tsv.gz")):

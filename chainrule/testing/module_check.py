@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from chainrule.base import TrainableModel
 from chainrule.models.logits_model import LogitsModel, from_logits
 from chainrule.models.module_call import CacheStep
-from chainrule.modes import evaluating
+from chainrule.modes import device_of, evaluating
 from chainrule.testing.agreement import require_equal, rounding
 from chainrule.testing.causality import ROUNDING
 from chainrule.testing.contract import check_model
@@ -18,7 +18,7 @@ from chainrule.testing.full_context import DRAWS, LONGEST, check_full_context, i
 from chainrule.testing.isolation import isolated
 from chainrule.testing.report import Report, Result
 from chainrule.testing.sequence_subject import SequenceSubject
-from chainrule.testing.subject import DoesNotApply, device_of
+from chainrule.testing.subject import DoesNotApply
 from chainrule.testing.values import distance
 from chainrule.testing.weights import weighted
 
