@@ -1,18 +1,19 @@
 """`chainrule train DATA`: prepare or reopen a run, train it, and report the result."""
 
 import math
+import os
 import sys
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from chainrule.cli.resume import resumed_config
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags
+from chainrule.data.kinds import file_and_array
 from chainrule.tasks.config import ChosenComputation, RunConfig, facts_of, options_class
 from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
@@ -24,19 +25,6 @@ if TYPE_CHECKING:
     from chainrule.training.computation import Computation
     from chainrule.training.options import TrainingOptions
     from chainrule.training.parallel import Processes
-
-
-_given: list[float] = []
-
-
-def note_start() -> None:
-    """Remember that a command begins now."""
-    _given[:] = [monotonic()]
-
-
-def take_start() -> float:
-    """When the present command began, once; now, where none was noted."""
-    return _given.pop() if _given else monotonic()
 
 
 def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
@@ -65,7 +53,13 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         options: Any,
         training: Any,
         given: Annotated[frozenset[str], Parameter(parse=False)],
+        began: Annotated[float, Parameter(parse=False)],
     ) -> int:
+        if data == "-":
+            raise ValueError(
+                "train -: training reads its data several times, and again on --resume, which standard input does not "
+                "allow: write it to a file and give its name"
+            )
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
         for source in positional if data is not None else ():
             if files[source] is not None:
@@ -74,7 +68,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         asked = RunConfig(files, reading, model, options, run.duration(task.BUDGET), training)
         if not run.resume:
             task.check_asked(asked, given)
-        return train_run(task, asked, run.out or Path("runs") / task.run_name(asked), run, given)
+        return train_run(task, asked, run.out or Path("runs") / task.run_name(asked), run, given, began)
 
     groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
     groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
@@ -102,7 +96,14 @@ def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
     return {source: flagged for source, flagged in flags.items() if flagged[0]}
 
 
-def train_run(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
+def train_run(
+    task: type[Task[Any]],
+    asked: RunConfig,
+    out: Path,
+    flags: RunFlags,
+    given: frozenset[str],
+    began: float | None = None,
+) -> int:
     """Train a new run, or go on with one; returns the exit status.
 
     Args:
@@ -111,18 +112,25 @@ def train_run(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlag
         out: the run directory.
         flags: whether to resume, overwrite, or print JSON.
         given: the names of options that the user wrote (`--hidden-size`): on resume only these must agree.
+        began: the time of `time.monotonic` from which a budget counts; now, if not given.
 
     Raises:
         FileExistsError: `out` is taken.
         ValueError, OSError: the options cannot be, the data cannot be read, or both changed since the run began.
         KeyboardInterrupt: Ctrl-C; the run is saved.
     """
-    from chainrule.training.parallel import Interrupted
-
     if flags.resume and flags.overwrite:
         raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
+    before = task.open(out).config if flags.resume else None
+    _check_packages(task, asked if before is None or "--tensorboard" in given else before)
+    if before is None:
+        refuse_taken(out, overwrite=flags.overwrite)
+        _check_sources(asked)
+    _announce(out if before is not None else asked.sources["source"])
+    from chainrule.training.parallel import Interrupted
+
     try:
-        return _train(task, asked, out, flags, given)
+        return _train(task, asked, before, out, flags, given, began)
     except Interrupted as stop:
         raise KeyboardInterrupt(f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}") from None
 
@@ -136,16 +144,32 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
             )
 
 
-def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
-    began = take_start()
+def _check_sources(config: RunConfig) -> None:
+    for path in filter(None, config.sources.values()):
+        if not file_and_array(path)[0].exists():
+            raise FileNotFoundError(f"{path}: no such file or folder")
+
+
+def _announce(source: Path | str | None) -> None:
+    """Say at once what is read: importing torch takes a second or more."""
+    if os.environ.get("RANK", "0") == "0":  # of several processes, the first
+        shown = "the text built into Python" if source is None else printable(str(source))
+        print(f"reading {shown} …", file=sys.stderr, flush=True)
+
+
+def _train(
+    task: type[Task[Any]],
+    asked: RunConfig,
+    before: RunConfig | None,
+    out: Path,
+    flags: RunFlags,
+    given: frozenset[str],
+    began: float | None,
+) -> int:
     from chainrule.training.computation import computing
     from chainrule.training.loop import train
     from chainrule.training.parallel import processes
 
-    before = task.open(out).config if flags.resume else None
-    _check_packages(task, asked if before is None or "--tensorboard" in given else before)
-    if before is None:
-        refuse_taken(out, overwrite=flags.overwrite)
     with (
         processes((asked if before is None or "--device" in given else before).training.device) as process_group,
         lock_run(out) if process_group.first else nullcontext(),

@@ -1,8 +1,6 @@
 """A model joins the command line by a class and a line in MODELS, a task by a class and a line in TASKS."""
 
 import json
-import sys
-from types import ModuleType
 from typing import Annotated, ClassVar
 
 import pytest
@@ -170,10 +168,7 @@ def flips(monkeypatch):
     for name in ("Data", "Scoring", "Sampling", "Prediction"):
         monkeypatch.setattr(FlipTask, name, options)
     monkeypatch.setattr(FlipTask, "Training", OptimisationOptions)
-    home = ModuleType("flip_task")
-    home.FlipTask = FlipTask
-    monkeypatch.setitem(sys.modules, "flip_task", home)
-    monkeypatch.setitem(TASKS, "flips", "flip_task:FlipTask")
+    monkeypatch.setitem(TASKS, "flips", lambda: FlipTask)
 
 
 def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):

@@ -11,9 +11,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from chainrule.data.images.source import ImageLabels, ImageSource, Pixels, spread_over
+from chainrule.data.kinds import IMAGES
 from chainrule.data.members import Member, Members
 
-SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
 Colour = Literal["grey", "rgb"]
 Fit = Literal["crop", "pad", "stretch"]
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")  # grey of 16 bits, as Pillow may call it
@@ -221,7 +221,7 @@ class ImageFolder(ImageSource):
 
 def images_in(path: Path) -> Members:
     """The image files of a folder or an archive."""
-    return Members(path, tuple(sorted(SUFFIXES)), "image")
+    return Members(path, IMAGES, "image")
 
 
 def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colour | None) -> None:

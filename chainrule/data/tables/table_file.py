@@ -17,20 +17,10 @@ from chainrule.data.delimited import DECIMAL_COMMA, DelimitedFile, Row, may_have
 from chainrule.data.tables.cell_column import MISSING, Block, as_integer, as_number
 from chainrule.data.text import check_file
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _PARQUET_ROWS = 1 << 14
 _LOOKED_AT = 1000  # rows, to tell names from data that happen to be words
 _WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
 _CELLS = 1 << 16  # held as Python strings at a time
-
-
-def is_table(path: str | Path) -> bool:
-    """Whether the name of a file says that it is a table.
-
-    >>> is_table("rows.csv"), is_table("rows.CSV.gz"), is_table("rows.txt")
-    (True, True, False)
-    """
-    return Path(path).name.lower().endswith(SUFFIXES)
 
 
 class TableFile:

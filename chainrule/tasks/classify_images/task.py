@@ -312,10 +312,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
     def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
         """Images and their names, of one image file or of many."""
-        from chainrule.data.images.folder import SUFFIXES
+        from chainrule.data.kinds import IMAGES
 
         path = Path(data)
-        if path.is_file() and path.suffix.lower() in SUFFIXES:
+        if path.is_file() and path.suffix.lower() in IMAGES:
             yield self.read_pixels(path)[None], [data]
             return
         source, start = self._source(data, labelled=False, skip_bad=skip_bad), 0

@@ -9,7 +9,6 @@ samples.png                                drawn at the last validation
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -149,12 +148,6 @@ class ImageTask(
     Embedding, embed = ImageEmbedding, embed_images
     Reconstruction, reconstruct = ImageReconstruction, reconstruct_images
     Interpolation, interpolate = ImageInterpolation, interpolate_images
-
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        from chainrule.data.images.open import is_images
-
-        return is_images(path)
 
     @property
     def conditions(self) -> tuple[str, ...] | None:

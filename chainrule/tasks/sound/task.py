@@ -8,7 +8,6 @@ preview.wav                               drawn at the last validation
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -144,12 +143,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     @property
     def facts(self) -> SoundFacts:
         return cast(SoundFacts, self.config.facts)
-
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        from chainrule.data.sounds.sound_file import is_sounds
-
-        return is_sounds(path)
 
     @property
     def rate(self) -> int:

@@ -123,12 +123,6 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return cast(TableFacts, self.config.facts)
 
     @classmethod
-    def recognises(cls, path: Path) -> bool:
-        from chainrule.data.tables.table_file import is_table
-
-        return is_table(path)
-
-    @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
         from chainrule.data.tables import parse_types
 

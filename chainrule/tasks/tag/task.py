@@ -10,7 +10,6 @@ data/corpus.json                      counts and fingerprints
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
@@ -109,10 +108,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     @property
     def facts(self) -> TagFacts:
         return cast(TagFacts, self.config.facts)
-
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        return path.name.lower().removesuffix(".gz").endswith((".conllu", ".conll"))
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from chainrule.cli.stages import all_verbs, verb_asked_for, verbs_of
+from chainrule.cli.selection import VERBS, described_verbs, select, verbs_of
 from chainrule.tasks import TASKS, task_class
 
 
@@ -28,8 +28,10 @@ from chainrule.tasks import TASKS, task_class
         (["rows.csv", "--task=text"], "text"),
     ],
 )
-def test_the_data_or_the_task_tell_what_is_trained(arguments, task):
-    assert verb_asked_for("train", arguments)[0].name == task
+def test_the_data_or_the_task_tell_what_is_trained(arguments, task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").touch()
+    assert select("train", arguments)[0].name == task
 
 
 def test_a_task_that_is_none_is_refused(refused):
@@ -45,8 +47,8 @@ def test_a_folder_without_images_or_sounds_is_refused(refused, tmp_path):
 def test_the_run_tells_which_options_a_verb_has(command, runs):
     assert "--prompt" in command("sample", "--help").out
     assert "--prompt" in command("sample", runs / "stream", "--help").out
-    assert verb_asked_for("sample", [str(runs / "stream"), "-n", "3"])[0].name == "text"
-    assert verb_asked_for("train", ["--resume", "--out", str(runs / "stream")])[0].name == "text"
+    assert select("sample", [str(runs / "stream"), "-n", "3"])[0].name == "text"
+    assert select("train", ["--resume", "--out", str(runs / "stream")])[0].name == "text"
     assert "--types" in command("train", "rows.csv", "--help").out
     assert "--chunk-length" not in command("train", "--task", "table", "--help").out
 
@@ -54,12 +56,12 @@ def test_the_run_tells_which_options_a_verb_has(command, runs):
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_class_that_names_it_and_verbs(name):
     assert name == task_class(name).name
-    assert {"train", "info", "check", "inspect"} <= verbs_of(task_class(name)).keys()
+    assert {"train", "info", "check", "inspect"} <= set(verbs_of(task_class(name)))
 
 
 def test_images_to_classify_are_told_from_the_data_else_from_the_model():
     def task(*words: str) -> str:
-        return verb_asked_for("train", [*words, "--task", "classify"])[0].name
+        return select("train", [*words, "--task", "classify"])[0].name
 
     assert task("--model", "vit") == task("train-images-idx3-ubyte.gz", "--model", "vit") == "classify-images"
     assert task() == task("--model", "transformer") == task("texts.tsv", "--model", "vit") == "classify"
@@ -94,7 +96,12 @@ def test_a_value_out_of_the_range_of_an_option_is_refused_with_its_flag(refused,
 
 
 def test_help_of_a_verb_comes_from_a_task_that_has_it():
-    for verb, task in all_verbs().items():
+    listed = dict(described_verbs())
+    assert listed.keys() == {*VERBS, "tag", "classify", "translate", "caption", "forecast"}
+    for verb, line in listed.items():
+        task, made = select(verb, [])
+        assert line
+        assert made is not None
         assert verb in verbs_of(task)
 
 
