@@ -8,24 +8,11 @@ import ast
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 _NO_EXPORTS = ("typing", __name__)
-
-
-def parse_module(name: str) -> ast.Module:
-    """The source of a module, which is not imported for it.
-
-    Raises:
-        OSError: there is no source.
-    """
-    spec = find_spec(name)
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError(f"{name}: expected a module with a source file")
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
@@ -53,7 +40,9 @@ def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
     (True, 'greedy')
     """
     module = sys.modules[package]
-    homes = {name: home for name, home in imported_names(parse_module(package)).items() if home not in _NO_EXPORTS}
+    assert module.__file__ is not None
+    imported = imported_names(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
+    homes = {name: home for name, home in imported.items() if home not in _NO_EXPORTS}
 
     class Package(ModuleType):
         def __setattr__(self, name: str, value: object) -> None:

@@ -47,7 +47,7 @@ _AS_TEXT = {"--level", "--reading"}  # given with a table, they say that it is t
 
 def is_verb(name: str) -> bool:
     """Whether there is such a verb."""
-    return name in VERBS or (name in TASKS and issubclass(task_class(name), Predicts))
+    return name in VERBS or (name in TASKS and _predicting(task_class(name)) == name)
 
 
 def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
@@ -63,8 +63,8 @@ def verbs_of(task: type[Task[Any]]) -> list[str]:
 
 
 def _predicting(task: type[Task[Any]]) -> str:
-    """The name of a task's verb of prediction."""
-    return (issubclass(task, Predicts) and task.verb) or task.name
+    """The name of a task's verb of prediction; empty where it predicts nothing."""
+    return task.verb or task.name if issubclass(task, Predicts) else ""
 
 
 def described_verbs() -> Iterator[tuple[str, str]]:
@@ -72,7 +72,7 @@ def described_verbs() -> Iterator[tuple[str, str]]:
     for name, verb in VERBS.items():
         yield name, _first_line(getattr(verb, "body", verb))
     for task in map(task_class, TASKS):
-        if issubclass(task, Predicts) and not task.verb:
+        if issubclass(task, Predicts) and _predicting(task) == task.name:
             yield task.name, _first_line(task.Prediction)
 
 
@@ -87,10 +87,15 @@ def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb |
     one, the first task that has the verb shows its options.
 
     Raises:
-        ValueError: --task is unknown, or the data are a folder without images or sounds.
+        ValueError: --task is unknown, or the data are standard input, or a folder without images or sounds.
     """
     line = scan(arguments)
     if name == "train":
+        if "-" in (*line.words, *line.unsure):
+            raise ValueError(
+                "train -: training reads its data several times, and again on --resume, which standard input does not "
+                "allow: write it to a file and give its name"
+            )
         task = task_class(_task_to_train(line))
         model = line.flags.get("--model") or _model_to_resume(line)
         return task, train_verb(task, model if model in task.MODELS else "")

@@ -55,11 +55,6 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         given: Annotated[frozenset[str], Parameter(parse=False)],
         began: Annotated[float, Parameter(parse=False)],
     ) -> int:
-        if data == "-":
-            raise ValueError(
-                "train -: training reads its data several times, and again on --resume, which standard input does not "
-                "allow: write it to a file and give its name"
-            )
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
         for source in positional if data is not None else ():
             if files[source] is not None:

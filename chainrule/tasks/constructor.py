@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any
 
-from chainrule._lazy import imported_names, parse_module
+from chainrule._lazy import imported_names
 
 REQUIRED = object()
 """The default of an argument that has none."""
@@ -35,10 +37,15 @@ def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
 
     The keys of `**arguments: Unpack[Keys]` are among them; the default of a key is the attribute of its name.
 
-    >>> constructor_arguments("chainrule.models.sentence_vae", "SentenceVAE")["kl_warmup"].default
+    >>> constructor_arguments("chainrule.models", "SentenceVAE")["kl_warmup"].default
     0.3
+
+    Raises:
+        TypeError: the module has no such class.
     """
     lineage = list(_lineage(_scope(module), name))
+    if not lineage:
+        raise TypeError(f"{module}: expected a class {name}, found none: export it there")
     helps: dict[str, str] = {}
     for _, node in reversed(lineage):
         helps |= argument_help(ast.get_docstring(node) or "")
@@ -69,14 +76,17 @@ class _Scope(dict[str, Any]):
     """The names of a module, for the evaluation of its annotations; each is read from the source when it is needed."""
 
     def __init__(self, module: str):
-        tree = parse_module(module)
+        spec = find_spec(module)
+        assert spec is not None
+        assert spec.origin is not None
+        tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
         self.imports = imported_names(tree)
         self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-        self.values = dict(_assignments(tree.body))
+        self.assigned = dict(_assignments(tree.body))
 
     def __missing__(self, name: str) -> Any:
-        if name in self.values:
-            return self.evaluate(self.values[name])
+        if name in self.assigned:
+            return self.evaluate(self.assigned[name])
         home = self.imports.get(name, "")
         if home in _LIGHT:
             return getattr(import_module(home), name)
@@ -99,12 +109,10 @@ _scope = cache(_Scope)
 
 def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
     for node in body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        for target in targets:
-            if isinstance(target, ast.Name) and node.value is not None:
-                yield target.id, node.value
+        if isinstance(node, ast.Assign):
+            yield from ((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            yield node.target.id, node.value
 
 
 def _lineage(scope: _Scope, name: str) -> Iterator[tuple[_Scope, ast.ClassDef]]:

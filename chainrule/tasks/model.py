@@ -24,7 +24,7 @@ class Model:
     range is a `chainrule.ranges.Range` in the annotation, its help the text after its name in the docstring's Args.
 
     Args:
-        home: the class, or its module and name, "chainrule.models.wavenet:WaveNet", imported when it is needed.
+        home: the name of a class in `chainrule.models`, which is imported when it is needed; or a class.
         fixed: arguments that the task sets, no options.
         planned: options that the task settles from data and budget where the user gives none: None until then.
         hidden: arguments that are no options.
@@ -43,8 +43,9 @@ class Model:
         members: bool = False,
         **defaults: Any,
     ):
-        named = isinstance(home, str)
-        self.module, _, self.name = home.partition(":") if named else (home.__module__, "", home.__name__)
+        self.module, self.name = (
+            ("chainrule.models", home) if isinstance(home, str) else (home.__module__, home.__name__)
+        )
         self.fixed, self.planned, self.hidden, self.defaults = fixed or {}, planned, hidden, defaults
         self.members = members
 

@@ -136,10 +136,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     Facts = LabelledImageFacts
     Training = ImageClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "cnn": Model("chainrule.models.conv_net:ConvNet", hidden=("levels",)),
-        "vit": Model("chainrule.models.vision_transformer:VisionTransformer", hidden=("levels",)),
-        "cct": Model("chainrule.models.compact_transformer:CompactTransformer", hidden=("levels",)),
-        "swin": Model("chainrule.models.swin_transformer:SwinTransformer", hidden=("levels",)),
+        "cnn": Model("ConvNet", hidden=("levels",)),
+        "vit": Model("VisionTransformer", hidden=("levels",)),
+        "cct": Model("CompactTransformer", hidden=("levels",)),
+        "swin": Model("SwinTransformer", hidden=("levels",)),
     }
     BUDGET = "5m"
     LADDERS: ClassVar[dict[str, Ladder]] = {

@@ -51,9 +51,7 @@ _MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows; a value is in as many
 _MOST_MEMBERS = 4
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 _FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
-_forecaster = partial(
-    Model, "chainrule.models.forecaster:Forecaster", planned=("num_members",), hidden=_FROM_DATA, members=True
-)
+_forecaster = partial(Model, "Forecaster", planned=("num_members",), hidden=_FROM_DATA, members=True)
 
 
 @dataclass(frozen=True)

@@ -109,16 +109,16 @@ class ImageTask(
     Data = ImageData
     Training = ImageTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "gated-pixelcnn": Model("chainrule.models.gated_pixel_cnn:GatedPixelCNN", hidden=_FROM_DATA),
-        "pixelcnn": Model("chainrule.models.pixel_cnn:PixelCNN", hidden=_FROM_DATA),
-        "pixelcnn++": Model("chainrule.models.pixel_cnn_pp:PixelCNNPP", hidden=_FROM_DATA),
-        "row-lstm": Model("chainrule.models.pixel_rnn:PixelRNN", fixed={"kind": "row"}, hidden=_FROM_DATA),
-        "diagonal-bilstm": Model("chainrule.models.pixel_rnn:PixelRNN", fixed={"kind": "diagonal"}, hidden=_FROM_DATA),
-        "image-transformer": Model("chainrule.models.image_transformer:ImageTransformer", hidden=_FROM_DATA),
-        "vae": Model("chainrule.models.vae:VAE", hidden=("levels",)),
-        "pixel-vae": Model("chainrule.models.pixel_vae:PixelVAE", hidden=("levels",)),
-        "hierarchical-vae": Model("chainrule.models.hierarchical_vae:HierarchicalVAE", hidden=("levels",)),
-        "autoencoder": Model("chainrule.models.autoencoder:Autoencoder", hidden=("levels",)),
+        "gated-pixelcnn": Model("GatedPixelCNN", hidden=_FROM_DATA),
+        "pixelcnn": Model("PixelCNN", hidden=_FROM_DATA),
+        "pixelcnn++": Model("PixelCNNPP", hidden=_FROM_DATA),
+        "row-lstm": Model("PixelRNN", fixed={"kind": "row"}, hidden=_FROM_DATA),
+        "diagonal-bilstm": Model("PixelRNN", fixed={"kind": "diagonal"}, hidden=_FROM_DATA),
+        "image-transformer": Model("ImageTransformer", hidden=_FROM_DATA),
+        "vae": Model("VAE", hidden=("levels",)),
+        "pixel-vae": Model("PixelVAE", hidden=("levels",)),
+        "hierarchical-vae": Model("HierarchicalVAE", hidden=("levels",)),
+        "autoencoder": Model("Autoencoder", hidden=("levels",)),
     }
     CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
     BUDGET = "10m"

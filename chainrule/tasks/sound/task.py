@@ -124,9 +124,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     Facts = SoundFacts
     Training = SoundTraining
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
-    MODELS: ClassVar[dict[str, Model]] = {
-        "wavenet": Model("chainrule.models.wavenet:WaveNet", hidden=("levels", "num_classes"))
-    }
+    MODELS: ClassVar[dict[str, Model]] = {"wavenet": Model("WaveNet", hidden=("levels", "num_classes"))}
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
         "wavenet": Ladder(

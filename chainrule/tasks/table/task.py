@@ -107,8 +107,8 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     Facts = TableFacts
     Training = with_defaults(OptimisationOptions, batch_size=128, learning_rate=3e-3)  # rows are short and many
     MODELS: ClassVar[dict[str, Model]] = {
-        "made": Model("chainrule.models.table_made:TableMADE"),
-        "vae": Model("chainrule.models.table_vae:TableVAE"),
+        "made": Model("TableMADE"),
+        "vae": Model("TableVAE"),
     }
     CODED = ("vae",)
     BUDGET = "1m"
