@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
 
+from chainrule.data.kinds import file_and_array
 from chainrule.tasks.config import MOST_SEED, Duration, options_class
 from chainrule.tasks.constructor import argument_help
 from chainrule.tasks.display import Switch, Verb, parse_duration
@@ -162,15 +163,31 @@ def with_types(body: Verb, types: dict[str, Any], **defaults: Any) -> Verb:
     return made
 
 
+_INPUTS = ("data", "file", "files", "first", "last")
+
+
 def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
     """Open the run that the argument `run` of a verb names, in place.
 
     Raises:
-        ValueError, OSError: there is no such run, or the output would replace a file that it was trained on.
+        ValueError, OSError: there is no such run or input, or the output would replace a file that the run was trained
+            on.
     """
-    if isinstance(arguments.get("run"), Path):
-        arguments["run"] = task.open(arguments["run"])
+    run = arguments.get("run")
+    if isinstance(run, RunFlags):  # of training, which may go on without its data
+        return
+    if isinstance(run, Path):
+        arguments["run"] = task.open(run)
         _spare_sources(arguments["run"], arguments.get("out"))
+    for inputs in filter(None, map(arguments.get, _INPUTS)):
+        for path in inputs if isinstance(inputs, tuple) else [inputs]:
+            check_path(path)
+
+
+def check_path(path: str | Path) -> None:
+    """Raise FileNotFoundError if there is no such file or folder; - is standard input."""
+    if str(path) != "-" and not file_and_array(path)[0].exists():
+        raise FileNotFoundError(f"{path}: no such file or folder")
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from chainrule.cli.resume import resumed_config
-from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags
-from chainrule.data.kinds import file_and_array
+from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, check_path
 from chainrule.tasks.config import ChosenComputation, RunConfig, facts_of, options_class
 from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
@@ -120,7 +119,8 @@ def train_run(
     _check_packages(task, asked if before is None or "--tensorboard" in given else before)
     if before is None:
         refuse_taken(out, overwrite=flags.overwrite)
-        _check_sources(asked)
+        for source in filter(None, asked.sources.values()):
+            check_path(source)
     _announce(out if before is not None else asked.sources["source"])
     from chainrule.training.parallel import Interrupted
 
@@ -137,12 +137,6 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
             raise ValueError(
                 f"training needs the package {package}, which is not installed: pip install 'chainrule[{extra}]'"
             )
-
-
-def _check_sources(config: RunConfig) -> None:
-    for path in filter(None, config.sources.values()):
-        if not file_and_array(path)[0].exists():
-            raise FileNotFoundError(f"{path}: no such file or folder")
 
 
 def _announce(source: Path | str | None) -> None:

@@ -63,6 +63,8 @@ def test_training_imports_neither_a_compiler_nor_algebra(tmp_path):
         (["train", "--resume", "--out", "missing"], 2),
         (["sample", "missing"], 2),
         (["score", "missing", "log.txt"], 2),
+        (["compress", "missing"], 2),
+        (["decompress", "missing"], 2),
     ],
 )
 def test_help_and_mistakes_are_answered_without_torch(arguments, status, tmp_path):
@@ -72,6 +74,18 @@ def test_help_and_mistakes_are_answered_without_torch(arguments, status, tmp_pat
     assert int(ours) <= 110
     assert not status or answer.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_input_of_a_run_is_named_without_torch(runs, tmp_path):
+    for verb in ("score", "inspect", "embed"):
+        answer = subprocess.run(
+            [sys.executable, "-c", ANSWER, verb, runs / "stream", "none.txt"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        assert answer.stdout.split()[:2] == ["2", "False"]
+        assert answer.stderr == "chainrule: none.txt: no such file or folder\n"
 
 
 def test_training_says_what_it_reads_before_it_imports_torch(tmp_path):
