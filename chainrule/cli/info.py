@@ -4,7 +4,7 @@ from typing import Any
 
 from chainrule.cli.signature import Seed, offered
 from chainrule.tasks.abilities import Checks
-from chainrule.tasks.display import Switch, dump_json, format_duration, one_line, resume_command, size_of
+from chainrule.tasks.display import Switch, counted, dump_json, format_duration, one_line, resume_command, size_of
 from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
 from chainrule.tasks.task import Task
 
@@ -74,7 +74,9 @@ def _best(run: Task[Any], record: _Validation) -> tuple[dict[str, Any], str]:
 def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str) -> None:
     """Print facts as rows: those about the data, `rows`, among those that every run has."""
     model, training = facts["model"], facts["training"]
-    asked = f"{training['steps']:,} steps" if training["steps"] is not None else f"{training['epochs'] or 0:g} epochs"
+    asked = (
+        counted(training["steps"], "step") if training["steps"] is not None else f"{training['epochs'] or 0:g} epochs"
+    )
     if training["budget"] is not None:
         asked = format_duration(training["budget"])
     options = ", ".join(f"{name} {value}" for name, value in model["options"].items() if value is not None)
@@ -84,7 +86,7 @@ def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str
         "parameters": f"{facts['parameters']:,}",
         "on disk": ", ".join(f"{name} {size_of(size)}" for name, size in facts["bytes"].items()),
         **{name: text for name, text in rows.items() if name},
-        "training": f"{facts['step']:,} steps; asked for {asked}",
+        "training": f"{counted(facts['step'], 'step')}; asked for {asked}",
         "chosen": facts["chosen"],
         "best": best,
         "measured": facts["measured"],

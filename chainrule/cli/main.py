@@ -10,11 +10,13 @@ from contextlib import closing, redirect_stdout
 from time import monotonic
 from typing import Any, TextIO, cast
 
-from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
+from chainrule.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, FoldedHelp, description, suggestion, usage
 from chainrule.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule.cli.signature import open_run
 from chainrule.tasks.display import Harmless, Verb, flag, printable, shortened
+from chainrule.tasks.task import Task
 
 LINE_LIMIT = 299  # characters of an error: a message may quote data of any size
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
@@ -57,19 +59,25 @@ def _run(arguments: list[str], known: set[str], began: float) -> int:
         name="chainrule",
         help="Exact models of sequences, one element at a time: text, tables, images, sound, and labels of them.",
         help_format="plaintext",  # Markdown would take <unk> for a tag and drop it
+        help_formatter=FoldedHelp(),
         version=_version,
         version_flags=["--version"],
         config=(remember,),
     )
     name = arguments[0] if arguments else ""
-    if not is_verb(name):
-        for place, (other, line) in enumerate(described_verbs()):
-            app.command(_placeholder(line), name=other, sort_key=place)
-        return app(arguments, exit_on_error=False, print_error=False, result_action="return_value") or 0
-    task, verb = select(name, arguments[1:])
-    if verb is None:
-        raise ValueError(f"{name}: a run of the task {task.name} has no such verb; it has {', '.join(verbs_of(task))}")
-    app.command(verb, name=name)
+    task: type[Task[Any]] | None = None
+    verb: Verb | None = None
+    verbs: dict[str, str] = {}
+    if is_verb(name):
+        task, verb = select(name, arguments[1:])
+        if verb is None:
+            own = ", ".join(verbs_of(task))
+            raise ValueError(f"{name}: a run of the task {task.name} has no such verb; it has {own}")
+        app.command(verb, name=name, help=description(verb), usage=usage(name, verb))
+    else:
+        verbs = dict(described_verbs())
+        for place, (other, line) in enumerate(verbs.items()):
+            app.command(_listed, name=other, help=line, sort_key=place)
     try:
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
         if command is not verb:  # help and version, which style their own text
@@ -77,16 +85,25 @@ def _run(arguments: list[str], known: set[str], began: float) -> int:
         context = {"given": frozenset(given), "began": began}
         bound.arguments.update({name: context[name] for name in unbound if name in context})
         with closing(Harmless(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)):
+            assert task is not None
             open_run(task, bound.arguments)
             return command(*bound.args, **bound.kwargs) or 0
     except UnknownOptionError as error:
         flag_typed = error.token.keyword or error.token.value
-        models = owners(task, flag_typed) if name == "train" else []
+        models = owners(task, flag_typed) if task is not None and name == "train" else []
         if not models:
-            raise
+            flag_typed = (flag_typed or "").partition("=")[0]
+            names = [name for argument in error.argument_collection if argument.parse for name in argument.names]
+            near = suggestion(flag_typed, [*names, "--help", "--version"], OPTION_SYNONYMS)
+            raise ValueError(f"Unknown option: {flag_typed}.{near}") from None
         raise ValueError(
             f"{flag_typed}: an option of {', '.join(models)}, not of this model: "
             f"leave it out, or take --model {models[0]}"
+        ) from None
+    except UnknownCommandError:
+        near = suggestion(arguments[0], verbs, VERB_SYNONYMS)
+        raise ValueError(
+            f'Unknown command "{arguments[0]}".{near} `chainrule --help` lists all: {", ".join(verbs)}'
         ) from None
     except ValueError as error:  # the library names the argument, the user wrote the flag
         if isinstance(error, CycloptsError):
@@ -112,13 +129,8 @@ def _with_flags(message: str, known: set[str]) -> str:
     )
 
 
-def _placeholder(line: str) -> Verb:
-    """A verb in the list of all: only its name and the line about it are read."""
-
-    def verb() -> None: ...
-
-    verb.__doc__ = line
-    return verb
+def _listed() -> None:
+    """A verb in the list of all."""
 
 
 def _is_expected(error: Exception) -> bool:

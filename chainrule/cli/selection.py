@@ -20,7 +20,7 @@ from chainrule.cli.verbs import embed, evaluate, inspect, interpolate, predict_v
 from chainrule.data.kinds import is_images
 from chainrule.tasks import TASKS, recognise, task_class
 from chainrule.tasks.abilities import Predicts
-from chainrule.tasks.display import Verb
+from chainrule.tasks.display import Verb, resume_command
 from chainrule.tasks.run_directory import CONFIG, read_config, task_of
 from chainrule.tasks.task import Task
 
@@ -152,6 +152,11 @@ def scan(arguments: Sequence[str]) -> Line:
 
 
 def _task_to_train(line: Line) -> str:
+    for word in (*line.words[:1], *line.unsure):
+        if task_of(Path(word)) is not None:
+            raise ValueError(
+                f"{word}: expected data to train on, got a run: to continue it, `{resume_command(Path(word))}`"
+            )
     name, resumed = line.flags.get("--task"), _task_to_resume(line)
     data = next(iter(line.words), None) or next(filter(_is_known_data, line.unsure), None)
     if name is not None:

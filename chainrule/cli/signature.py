@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, fields
 from inspect import cleandoc
 from pathlib import Path
 from types import FunctionType
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Group, Parameter
 
 from chainrule.data.kinds import file_and_array
+from chainrule.tasks import TASKS
 from chainrule.tasks.config import MOST_SEED, Duration, options_class
 from chainrule.tasks.constructor import argument_help
 from chainrule.tasks.display import Switch, Verb, parse_duration
@@ -80,16 +81,22 @@ RUN, DATA, MODEL, TRAINING = (
 )
 
 
+if TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[tuple(TASKS)]
+
+
 @dataclass(frozen=True)
 class RunFlags:
     """The run directory, and the length of training."""
 
     out: Path | None = None
     """The run directory; a name below runs/, made of those of the data and the model, if not given."""
-    task: str | None = None
-    """Such as text, table, image, tag or translate; recognised from DATA if not given."""
+    task: TaskName | None = None
+    """What to learn; recognised from DATA if not given, for text, tables, images and sounds."""
     budget: str | None = None
-    """Wall-clock time to train for, such as 90s, 3m or 1h30m; a usual one if nothing is said, 3m for a text."""
+    """Wall-clock time to train for, such as 90s, 3m or 1h30m. The default depends on the task: 3m for a text."""
     steps: int | None = None
     """Weight updates to train for, in place of a budget."""
     epochs: float | None = None

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from chainrule.cli.resume import resumed_config
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, check_path
 from chainrule.tasks.config import ChosenComputation, RunConfig, facts_of, options_class
-from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
+from chainrule.tasks.display import Verb, counted, dump_json, flag, format_duration, printable, resume_command
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
 from chainrule.tasks.task import Task
 
@@ -62,7 +62,10 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         asked = RunConfig(files, reading, model, options, run.duration(task.BUDGET), training)
         if not run.resume:
             task.check_asked(asked, given)
-        return train_run(task, asked, run.out or Path("runs") / task.run_name(asked), run, given, began)
+        out = run.out or Path("runs") / task.run_name(asked)
+        if run.resume and not run.overwrite and run.out is None and not out.exists():
+            raise FileNotFoundError(f"--resume continues the run that --out names: add --out RUN (there is no {out})")
+        return train_run(task, asked, out, run, given, began)
 
     groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
     groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
@@ -131,12 +134,9 @@ def train_run(
 
 
 def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
-    needs = task.NEEDS | ({"tensorboard": "tensorboard"} if config.training.tensorboard else {})
-    for package, extra in needs.items():
+    for package in [*task.NEEDS, *(["tensorboard"] if config.training.tensorboard else [])]:
         if find_spec(package) is None:
-            raise ValueError(
-                f"training needs the package {package}, which is not installed: pip install 'chainrule[{extra}]'"
-            )
+            raise ValueError(f"training needs the package {package}, which is not installed: pip install {package}")
 
 
 def _announce(source: Path | str | None) -> None:
@@ -176,12 +176,13 @@ def _train(
         batches, held_out = run.batches((process_group.rank, process_group.world))
         if process_group.first:
             parameters = sum(weight.numel() for weight in network.parameters())
-            same = run.config.chosen_flags()
-            choice = [run.choice(), f"the same again: {same}"] if same and before is None else []
-            model = f"{run.config.model} with {parameters:,} parameters, in {run.path}"
+            choice = [run.choice()] if before is None and run.config.chosen_flags() else []
+            model = f"{run.config.model} with {counted(parameters, 'parameter')}, in {run.path}"
             lines = [*run.introduce(), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
         computation = settle_computation(run, network, batches, process_group)
+        if process_group.first and before is None and (same := run.config.chosen_flags()):
+            print(f"the same again: {same}", file=sys.stderr, flush=True)
         options = replace(training_options(run.config), precision=computation.precision)
         with computing(network, computation):
             result = train(
@@ -294,7 +295,7 @@ def settle_computation(
 
     known = run.config.computation
     if known is not None:
-        return Computation(known.threads, known.precision, known.backend)
+        return Computation(known.threads, known.precision, "auto" if known.backend == "rule" else known.backend)
     asked, duration = run.config.training, run.config.duration
     candidates = make_candidates(
         network, process_group.device, threads=asked.threads, precision=asked.precision, backend=asked.backend
@@ -310,10 +311,10 @@ def settle_computation(
         choice = choose_computation(network, timed, candidates, seconds, process_group.device)
     if process_group.first:
         print(choice, file=sys.stderr, flush=True)
-        run.config = replace(
-            run.config,
-            computation=ChosenComputation(**asdict(choice.computation), elements_per_second=choice.elements_per_second),
-        )
+        chosen = asdict(choice.computation) | {"elements_per_second": choice.elements_per_second}
+        if choice.computation.backend == "auto" and len(candidates.backend) > 1:
+            chosen["backend"] = "rule"
+        run.config = replace(run.config, computation=ChosenComputation(**chosen))
         run.write_config()
     return choice.computation
 
@@ -348,9 +349,9 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
     again = f"{resume_command(run.path)} {_longer(run.config, result.ended_by)}"
     if result.steps_now == 0:
         ended = (
-            f"stopped early by --patience {run.config.training.patience}, after {result.step:,} steps"
+            f"stopped early by --patience {run.config.training.patience}, after {counted(result.step, 'step')}"
             if result.ended_by == "patience"
-            else f"has had all that it was asked for, {result.step:,} steps"
+            else f"has had all that it was asked for, {counted(result.step, 'step')}"
         )
         print(f"\nnothing to do: the run {ended}\nbest: {printable(told)}, at step {result.best_step:,}\nnext: {again}")
         return

@@ -171,6 +171,6 @@ def needed_package() -> Any:
         import constriction
     except ImportError:
         raise ValueError(
-            "compression needs the package constriction, which is not installed: pip install 'chainrule[compress]'"
+            "compression needs the package constriction, which is not installed: pip install constriction"
         ) from None
     return constriction

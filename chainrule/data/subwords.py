@@ -29,7 +29,7 @@ class BPEVocabulary(Vocabulary):
 
     Byte-pair encoding (Sennrich et al. 2016) over the bytes of UTF-8 (Radford et al. 2019): nothing is unknown,
     nothing is normalised, `decode(encode(text)) == text`. Merges stay inside words, numbers, or runs of punctuation
-    or white space. Needs ``pip install 'chainrule[bpe]'``.
+    or white space. Needs ``pip install tokenizers``.
 
     Args:
         merges: the pairs of symbols merged, in order, in the printable form of bytes that `tokenizers` uses.
@@ -141,7 +141,7 @@ def _tokenizers() -> Any:
         import tokenizers
     except ImportError:
         raise ValueError(
-            "level bpe needs the package tokenizers, which is not installed: pip install 'chainrule[bpe]', "
+            "level bpe needs the package tokenizers, which is not installed: pip install tokenizers, "
             "or choose level char, byte or word"
         ) from None
     return tokenizers

@@ -38,9 +38,7 @@ def attention_map(weights: Tensor, source: Sequence[str], target: Sequence[str])
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError(
-            "images need the package matplotlib, which is not installed: pip install 'chainrule[plots]'"
-        ) from None
+        raise ValueError("images need the package matplotlib, which is not installed: pip install matplotlib") from None
     size = (1.5 + 0.4 * len(source), 1.5 + 0.35 * len(target))
     figure = Figure(figsize=size, dpi=120, layout="constrained")
     axes = figure.add_subplot()

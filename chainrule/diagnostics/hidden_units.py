@@ -50,7 +50,8 @@ class SeparatingUnit:
 def separating_units(values: Tensor, has_property: Tensor, count: int = 5) -> list[SeparatingUnit]:
     r"""The units whose values separate elements with a property from those without (Mann and Whitney 1947).
 
-    .. math:: \mathrm{area} = P(v_{\text{with}} > v_{\text{without}}) + \tfrac12 P(v_{\text{with}} = v_{\text{without}})
+    .. math:: \mathrm{area} = P(v_{\text{with}} > v_{\text{without}})
+        + \tfrac{1}{2} P(v_{\text{with}} = v_{\text{without}})
 
     Args:
         values: (P, M), of each unit at each element.

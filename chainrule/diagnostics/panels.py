@@ -34,7 +34,7 @@ def new_figure(width: float = 3.5, height: float = 2.6) -> "Figure":
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError(
-            "figures need the package matplotlib, which is not installed: pip install 'chainrule[plots]'"
+            "figures need the package matplotlib, which is not installed: pip install matplotlib"
         ) from None
     return Figure(figsize=(width, height), layout="constrained", facecolor="none")
 

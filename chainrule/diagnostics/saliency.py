@@ -24,7 +24,7 @@ def saliency_maps(model: ImageClassifier, images: Tensor, labels: Tensor) -> Ten
 
     For `VisionTransformer` and `CompactTransformer` it is attention rollout,
 
-    .. math:: r\, \tilde A_L \cdots \tilde A_1, \qquad \tilde A_l = \tfrac12 (I + \operatorname{mean}_h A_{lh})
+    .. math:: r\, \tilde A_L \cdots \tilde A_1, \qquad \tilde A_l = \tfrac{1}{2} (I + \operatorname{mean}_h A_{lh})
 
     with r the places that the features are taken from: the class token, all patches evenly, or the weights of sequence
     pooling. It is the same for any label. For `ConvNet` and `SwinTransformer` it is Grad-CAM of the last feature map F,

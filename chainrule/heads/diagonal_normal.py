@@ -14,7 +14,7 @@ class DiagonalNormal(TensorHead):
     r"""L independent normal numbers, drawn from an explicit generator, with gradients through the draws.
 
     .. math:: \log N(z; \mu, \sigma^2) = -\sum_j \left[ \frac{(z_j - \mu_j)^2}{2 \sigma_j^2} + \ln \sigma_j
-        + \tfrac12 \ln 2\pi \right]
+        + \tfrac{1}{2} \ln 2\pi \right]
 
     Args:
         mean: (..., L) μ.
@@ -85,7 +85,7 @@ class DiagonalNormal(TensorHead):
     def kl_terms(self, prior: "DiagonalNormal | None" = None) -> Tensor:
         r"""KL divergence to another diagonal normal, N(0, I) by default, of each number, (..., L), nats.
 
-        .. math:: \tfrac12 \left( \mu^2 + \sigma^2 - 1 - \ln \sigma^2 \right)
+        .. math:: \tfrac{1}{2} \left( \mu^2 + \sigma^2 - 1 - \ln \sigma^2 \right)
         """
         # σ² - 1 - ln σ² as expm1(t) - t, t = ln σ²: exact where σ is near 1.
         if prior is None:

@@ -17,8 +17,8 @@ class GaussianMixture(LocationScaleMixture):
     r"""A mixture of K normal densities on the real line (Bishop 1994, mixture density networks).
 
     .. math:: p(x) = \sum_k \pi_k \, \mathcal{N}(x \mid \mu_k, s_k^2), \qquad
-        \log p(x) = \operatorname{logsumexp}_k \left[ \log \pi_k - \tfrac12 \left(\frac{x - \mu_k}{s_k}\right)^2
-        - \log s_k - \tfrac12 \log 2\pi \right]
+        \log p(x) = \operatorname{logsumexp}_k \left[ \log \pi_k - \tfrac{1}{2} \left(\frac{x - \mu_k}{s_k}\right)^2
+        - \log s_k - \tfrac{1}{2} \log 2\pi \right]
 
     It is a density, in nats, and depends on the unit of x: of x / c the log-density is larger by log c. With a
     component on a repeated value and its scale going to 0 the likelihood grows without end: data with atoms need

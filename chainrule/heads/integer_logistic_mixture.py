@@ -18,8 +18,8 @@ LARGEST = HALF_RANGE  # 2^53: integers beyond it are not all numbers of float64
 class IntegerLogisticMixture(LocationScaleMixture):
     r"""A mixture of K logistic densities over the integers, each with the mass of its bin of width 1.
 
-    .. math:: p(x = v) = \sum_k \pi_k \left[ \sigma\left(\frac{v + \frac12 - \mu_k}{s_k}\right)
-        - \sigma\left(\frac{v - \frac12 - \mu_k}{s_k}\right) \right]
+    .. math:: p(x = v) = \sum_k \pi_k \left[ \sigma\left(\frac{v + \frac{1}{2} - \mu_k}{s_k}\right)
+        - \sigma\left(\frac{v - \frac{1}{2} - \mu_k}{s_k}\right) \right]
 
     Where there is a smallest integer, its bin takes the whole tail below it. Unlike `DiscretizedLogisticMixture` there
     is no largest one, so that no integer beyond those of the training data is impossible.

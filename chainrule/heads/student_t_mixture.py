@@ -90,7 +90,7 @@ class StudentTMixture(LocationScaleMixture):
 
 
 def log_gamma_ratio(x: Tensor) -> Tensor:
-    r""":math:`\log \Gamma(x + \tfrac12) - \log \Gamma(x) - \tfrac12 \log x` for x > 0, to rounding.
+    r""":math:`\log \Gamma(x + \tfrac{1}{2}) - \log \Gamma(x) - \tfrac{1}{2} \log x` for x > 0, to rounding.
 
     For large x the three terms cancel: from 10 on it is summed as its asymptotic series in 1/x (Tricomi and Erdélyi
     1951), whose first term left out is below 4e-14 there.

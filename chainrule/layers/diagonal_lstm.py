@@ -21,7 +21,7 @@ class DiagonalLSTM(RasterLayer):
         i, f, o = \sigma(\cdot), \quad g = \tanh(\cdot)
         \quad\text{of}\quad W_{is} x_{ij} + b + U_{\uparrow} h_{i-1,j} + U_{\leftarrow} h_{i,j-1} \\
         c_{ij} = f \odot c_{i,j-1} + i \odot g, \qquad h_{ij} = o \odot \tanh c_{ij}, \qquad
-        x'_{ij} = x_{ij} + W (h^{\rightarrow}_{ij} + h^{\leftarrow}_{i-1,j})
+        x_{ij}' = x_{ij} + W (h^{\rightarrow}_{ij} + h^{\leftarrow}_{i-1,j})
 
     The stream h^→ runs from the left, h^← with weights of its own from the right (j + 1 in the place of j - 1). A whole
     diagonal of the image, or of its mirror image, is one step, as `skew` lays them out, and both streams step together.

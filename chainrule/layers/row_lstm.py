@@ -20,7 +20,7 @@ class RowLSTM(RasterLayer):
     .. math::
         i, f, o = \sigma(\cdot), \quad g = \tanh(\cdot)
         \quad\text{of}\quad K_{is} * x_i + b + K_{ss} * h_{i-1} \\
-        c_i = f \odot c_{i-1} + i \odot g, \qquad h_i = o \odot \tanh c_i, \qquad x'_i = x_i + W h_i
+        c_i = f \odot c_{i-1} + i \odot g, \qquad h_i = o \odot \tanh c_i, \qquad x_i' = x_i + W h_i
 
     x_i, h_i and c_i are whole rows; both kernels run along them. The input-to-state kernel is masked, of type B, and is
     applied to all rows at once. The state-to-state kernel needs no mask, as the row above is past: with every row up,

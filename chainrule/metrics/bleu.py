@@ -81,7 +81,7 @@ def sacrebleu() -> Any:
         module = import_module("sacrebleu")
     except ImportError:
         raise ValueError(
-            "BLEU and chrF need the package sacrebleu, which is not installed: pip install 'chainrule[metrics]'"
+            "BLEU and chrF need the package sacrebleu, which is not installed: pip install sacrebleu"
         ) from None
     return module
 

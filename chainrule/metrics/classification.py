@@ -62,7 +62,7 @@ def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str
         )
     except ImportError:
         raise ValueError(
-            "classifications are scored by torchmetrics, which is not installed: pip install 'chainrule[metrics]'"
+            "classifications are scored by torchmetrics, which is not installed: pip install torchmetrics"
         ) from None
     classes, labels = len(names), labels.long()
     if classes < 2:

@@ -17,7 +17,8 @@ Floats = npt.NDArray[np.float64]
 def crps_of_samples(samples: ArrayLike, observed: ArrayLike) -> Floats:
     r"""The continuous ranked probability score of each forecast given as draws (Gneiting and Raftery 2007).
 
-    .. math:: \mathrm{CRPS}(F, y) = \int (F(z) - [z \ge y])^2 \, dz = \mathbb{E}|X - y| - \tfrac12 \mathbb{E}|X - X'|
+    .. math:: \mathrm{CRPS}(F, y) = \int (F(z) - [z \ge y])^2 \, dz
+        = \mathbb{E}|X - y| - \tfrac{1}{2} \mathbb{E}|X - X'|
 
     With n draws the second mean goes over the n(n − 1) pairs of different draws: the estimate is then unbiased, whereas
     the score of the empirical distribution is too large by about 1/n (Zamo and Naveau 2018). For a single value that
@@ -50,7 +51,7 @@ def crps_of_gaussian_mixture(weights: ArrayLike, means: ArrayLike, scales: Array
     r"""The exact score of mixtures of normal distributions (Grimit et al. 2006).
 
     .. math:: \mathrm{CRPS} = \sum_k \pi_k A(y - \mu_k, s_k^2)
-        - \tfrac12 \sum_{k,l} \pi_k \pi_l A(\mu_k - \mu_l, s_k^2 + s_l^2), \qquad
+        - \tfrac{1}{2} \sum_{k,l} \pi_k \pi_l A(\mu_k - \mu_l, s_k^2 + s_l^2), \qquad
         A(m, v) = 2 \sqrt v \varphi(z) + m (2 \Phi(z) - 1), \quad z = \tfrac{m}{\sqrt v}
 
     Args:

@@ -18,7 +18,7 @@ class Autoencoder(CodeModel):
     r"""A code of L numbers from which an image is rebuilt (Hinton and Salakhutdinov 2006).
 
     .. math:: z = f(\tilde x), \qquad \hat x = g(z), \qquad
-        \text{maximised: } -\tfrac12 \lVert \hat x - x \rVert^2 - \lambda \lVert z \rVert_1
+        \text{maximised: } -\tfrac{1}{2} \lVert \hat x - x \rVert^2 - \lambda \lVert z \rVert_1
 
     with x brought to [0, 1] and the sum taken over all pixels: up to a constant the log-likelihood, in nats, of normal
     noise of variance 1. It is no density of images. :math:`\tilde x` is x, or in training x with a share of its

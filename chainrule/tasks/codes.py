@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from chainrule.tasks.abilities import Answer
+from chainrule.tasks.display import counted
 from chainrule.tasks.ledger import Tally
 from chainrule.tasks.page import page_answer
 from chainrule.tasks.task import M, Task
@@ -192,7 +193,7 @@ def code_answer(
 def about_code(run: Task[Any], model: "CodeModel", read: str) -> str:
     """The model in words, and the rows that were read."""
     parameters = sum(weight.numel() for weight in model.parameters())
-    return f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; {read}"
+    return f"{run.config.model} with {counted(parameters, 'parameter')}, {model.latent_size} dimensions; {read}"
 
 
 def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":

@@ -107,8 +107,8 @@ class OptimisationOptions(CheckedOptions):
     """Precision of matrix products; auto takes bfloat16 where the device computes it and it is faster."""
     threads: int | None = within(None, 1, 1 << 12)
     """Threads of the processor; the fastest number where not given."""
-    backend: Literal["auto", "vendor", "bptt"] = "auto"
-    """Kernel of recurrent layers: a vendor's, or steps written out; auto takes the faster."""
+    backend: Literal["auto", "rule", "vendor", "bptt"] = "auto"
+    """Kernel of recurrent layers: vendor, bptt (steps written out) or rule (by the kind of input); auto times them."""
     seed: int = within(0, 0, MOST_SEED)
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
@@ -146,7 +146,7 @@ class ChosenComputation(CheckedOptions):
 
     threads: int = within(1, 1, 1 << 12)
     precision: Literal["float32", "bfloat16"] = "float32"
-    backend: Literal["auto", "vendor", "bptt"] = "auto"
+    backend: Literal["auto", "rule", "vendor", "bptt"] = "auto"  # auto where the model leaves no choice
     elements_per_second: dict[str, float] = field(default_factory=dict, metadata={"range": (0.0, math.inf)})
 
 
@@ -227,11 +227,17 @@ class RunConfig:
     def chosen_flags(self) -> str:
         """The flags that name every option that was settled for the user, with its value; empty where none was.
 
-        Epochs are left out of a run that was given another duration since.
+        With the flags that the user wrote, they repeat a run of steps or epochs bit for bit on the same machine. Epochs
+        are left out of a run that was given another duration since.
         """
         values = asdict(self.options) | asdict(self.training) | asdict(self.duration)
         settled = {name: values[name] for name in (() if self.settled is None else self.settled.options)}
-        return flags_of({name: value for name, value in settled.items() if value is not None or name != "epochs"})
+        settled = {name: value for name, value in settled.items() if value is not None or name != "epochs"}
+        if self.computation is not None:
+            ways = {name: getattr(self.computation, name) for name in ("threads", "precision", "backend")}
+            open_ways = {name: way for name, way in ways.items() if values[name] in (None, "auto") and way != "auto"}
+            settled |= open_ways
+        return flags_of(settled)
 
     def to_json(self, task: str) -> dict[str, Any]:
         """The mapping that is written to disk."""

@@ -44,7 +44,9 @@ def flags_of(values: Mapping[str, Any]) -> str:
 def _written(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return flag(name if value else f"no_{name}")
-    return f"{flag(name)} {value:g}" if isinstance(value, float) else f"{flag(name)} {value}"
+    if isinstance(value, float) and float(f"{value:g}") == value:  # short where nothing is lost
+        return f"{flag(name)} {value:g}"
+    return f"{flag(name)} {value}"
 
 
 def quoted(path: Path) -> str:
@@ -107,6 +109,15 @@ def format_duration(seconds: float) -> str:
     whole = round(seconds)
     parts = {"d": whole // 86400, "h": whole // 3600 % 24, "m": whole // 60 % 60, "s": whole % 60}
     return "".join(f"{value}{unit}" for unit, value in parts.items() if value)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "row"), counted(0, "row"), counted(1234, "row")
+    ('1 row', '0 rows', '1,234 rows')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def said_passes(passes: float, data: str) -> str:

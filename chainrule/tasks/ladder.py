@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.config import Duration, RunConfig, Settled
-from chainrule.tasks.display import flag, format_duration, said_passes
+from chainrule.tasks.display import counted, flag, format_duration, said_passes
 
 if TYPE_CHECKING:
     from chainrule.base import TrainableModel
@@ -253,7 +253,7 @@ def tell_passes(config: RunConfig, elements: str, data: str) -> str:
         enough = f"{said_passes(duration.epochs or 0.0, data)} {'is' if duration.epochs == 1 else 'are'} enough"
     else:
         enough = f"{format_duration(duration.budget)} is about {said_passes(settled.passes, data)}"
-    averaged = f", for each of {members} models that are averaged" if members > 1 else ""
+    averaged = f", for each of {counted(members, 'model')} that are averaged" if members > 1 else ""
     return f"{settled.elements_per_second:,.0f} {elements}/s here; {enough}{averaged}"
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.display import counted
 
 _DIGEST = 12  # characters of a digest that people see
 
@@ -105,7 +106,7 @@ class LedgerEntry:
         }
 
     def __str__(self) -> str:
-        size = f"{self.elements:,} elements" + (f", {self.bytes:,} bytes" if self.bytes else "")
+        size = counted(self.elements, "element") + (f", {self.bytes:,} bytes" if self.bytes else "")
         return f"{self.basis}; {size}, data {self.data[:_DIGEST]}"
 
 

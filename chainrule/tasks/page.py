@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.display import quoted
+from chainrule.tasks.display import counted, quoted
 from chainrule.tasks.run_directory import REPORT
 
 if TYPE_CHECKING:
@@ -117,11 +117,12 @@ def attention_answer(
         focus = attention_focus(weights)
         figures["attention"] = {"greatest": focus.greatest, "entropy_bits": focus.entropy, "even_bits": focus.even}
         finding = (
-            f"over {focus.queries:,} symbols written, the greatest weight is {focus.greatest:.2f} on average and the "
+            f"over {counted(focus.queries, 'symbol')} written, "
+            f"the greatest weight is {focus.greatest:.2f} on average and the "
             f"entropy {focus.entropy:.2f} bits; even weights over all {looks_at} would have {focus.even:.2f} bits"
         )
     attention = Section("Attention", [f"{finding[:1].upper()}{finding[1:]}."], "attention")
-    described = f"{run.config.model} with {sum(parts.values()):,} parameters"
+    described = f"{run.config.model} with {counted(sum(parts.values()), 'parameter')}"
     sections = [parts_section(parts), attention, *(example.section for example in examples)]
     symbols = sum(len(example.written) for example in examples)
     surprise = sum(sum(example.nats) for example in examples) / max(symbols, 1)

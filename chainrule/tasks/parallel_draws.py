@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from chainrule.tasks.display import counted
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -44,6 +46,7 @@ class ParallelDraws:
         """The figures as a line."""
         figures = self.figures()
         return (
-            f"{self.elements:,} elements a row in {self.passes:,} passes, {figures['elements_per_pass']:.3g} a pass; "
+            f"{counted(self.elements, 'element')} a row in {self.passes:,} passes, "
+            f"{figures['elements_per_pass']:.3g} a pass; "
             f"{figures['acceptance_rate']:.1%} of {self.guesses:,} guesses accepted"
         )

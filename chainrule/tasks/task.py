@@ -74,7 +74,7 @@ class Task(ABC, Generic[M]):
         LADDERS: sizes of the models that have several.
         USUAL_TRAINING: for a model, options of training in place of the usual ones; its learning rates by optimiser. A
             task whose `plan` does not call this class's decides by itself.
-        NEEDS: packages that training needs, and the extra of each.
+        NEEDS: optional packages that training needs.
         PREPARED: the file below the run directory that says that the data are prepared.
     """
 
@@ -89,7 +89,7 @@ class Task(ABC, Generic[M]):
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
     LADDERS: ClassVar[dict[str, Ladder]] = {}
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {}
-    NEEDS: ClassVar[dict[str, str]] = {}
+    NEEDS: ClassVar[tuple[str, ...]] = ()
     PREPARED: ClassVar[str] = ""
 
     def __init__(self, path: Path, config: RunConfig):

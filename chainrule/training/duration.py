@@ -77,17 +77,16 @@ class Position:
     exploded_looks: int = 0
 
     def record(self, likelihood: "Likelihood", verdict: "MetricResult | None" = None) -> bool:
-        """Take note of a validation at the present step; true where it is the best so far.
+        """Take note of a validation at the present step; true where its weights are the best so far.
 
-        The higher value of the metric is the better one, where there is a metric; of equals, the higher likelihood.
-        Where the metric leaves a margin, the later one is better unless it is lower than the highest by more.
-        All are compared on what the best validation so far has read, where this one read more.
+        Two validations are compared on what both read. One that read `WIDER` times as much as the best one or more
+        replaces it: few rows never decide against many. Otherwise the higher value of the metric is better, where there
+        is a metric; of equals, the higher likelihood. Where the verdict leaves a margin, the later one is better unless
+        it is lower than the highest by more.
         """
-        common = likelihood.common.nats_per_element
-        improved = self.best is None or common < Evaluation(*self.best).nats_per_element
-        highest = self.highest_value
-        if verdict is not None and highest is not None and (verdict.metric.margin or verdict.common != highest):
-            improved = verdict.common >= highest - verdict.metric.margin
+        improved, behind = self._is_better(likelihood, verdict), 0.0
+        if verdict is not None and self.highest_value is not None and verdict.rows < WIDER * self.best_rows:
+            behind = max(self.highest_value - verdict.common, 0.0)
         self.last = (likelihood.evaluation.nats, likelihood.evaluation.elements)
         self.validated, self.validation_batches = self.step, likelihood.batches
         self.measured_rows = 0 if verdict is None else verdict.rows
@@ -98,9 +97,20 @@ class Position:
             self.best_rows = self.measured_rows
             if verdict is not None:
                 self.best_value = verdict.metric.value
-                if highest is None or verdict.common >= highest:
-                    self.highest_value = self.best_value
+                self.highest_value = self.best_value + behind  # as if these rows had been read then
         return improved
+
+    def _is_better(self, likelihood: "Likelihood", verdict: "MetricResult | None") -> bool:
+        if self.best is None:
+            return True
+        if verdict is not None and self.highest_value is not None:
+            if verdict.rows >= WIDER * self.best_rows or verdict.rows < self.best_rows:
+                return verdict.rows > self.best_rows
+            if verdict.margin or verdict.common != self.highest_value:
+                return verdict.common >= self.highest_value - verdict.margin
+        if likelihood.batches >= WIDER * self.best_batches or likelihood.batches < self.best_batches:
+            return likelihood.batches > self.best_batches
+        return likelihood.common.nats_per_element < Evaluation(*self.best).nats_per_element
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -328,6 +338,7 @@ START_UP_SHARE = 0.2  # of a budget that start-up may use up
 VALIDATIONS = 10  # over a run, where the user does not say how often
 VALIDATION_SHARE = 0.05  # of the time since the validation before may go into one
 LAST_VALIDATION_SHARE = 0.05  # of a budget may go into the last one: a larger held-out part is read up to there
+WIDER = 2  # times as much data: such a validation replaces the best one instead of being compared with it
 FIRST_PROGRESS = 1e-3  # of the first step, while it is not known how long a step takes
 LEAST_STEPS = 5  # between validations
 LEAST_VALIDATION = 2**18  # elements that a validation of a counted run reads, even where it trains on fewer in between

@@ -128,9 +128,9 @@ def train(
         resume: continue from the checkpoint there; where none was written yet, begin.
         on_validation: called with the model (in evaluation mode), the step and the seconds that it may take; the text
             it returns is shown. It is left out where the last one took longer than there is time for.
-        metric: of the task, computed at each validation; the weights with the highest
-            value are kept (of equals, those with the higher likelihood), and patience waits for one. Where not given,
-            those with the highest likelihood.
+        metric: of the task, computed at each validation; the weights with the highest value are kept (of equals, those
+            with the higher likelihood), and patience waits for one. Where not given, those with the highest likelihood.
+            Weights that were measured on far more data replace the best, see `Position.record`.
         observe: called with the model (in evaluation mode) at each validation; the figures that it finds go into
             `metrics.jsonl`, and so does a warning, but for the first validation's.
         watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
@@ -377,9 +377,9 @@ class TrainingLoop:
         verdict = MetricResult(MetricValue("", 0.0), 0.0, 0, False)
         if self._process_group.first:
             verdict = self._validation.verdict(self.position, seconds)
-        numbers = [verdict.metric.value, verdict.common, verdict.rows, verdict.whole]
-        value, common, rows, whole = self._process_group.agree(numbers)
-        return MetricResult(replace(verdict.metric, value=value), common, int(rows), bool(whole))
+        numbers = [verdict.metric.value, verdict.common, verdict.rows, verdict.whole, verdict.margin]
+        value, common, rows, whole, margin = self._process_group.agree(numbers)
+        return MetricResult(replace(verdict.metric, value=value), common, int(rows), bool(whole), margin)
 
     def _save(self) -> None:
         began = monotonic()

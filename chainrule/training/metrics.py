@@ -178,7 +178,7 @@ def check_tensorboard() -> None:
         raise ValueError(_NO_TENSORBOARD)
 
 
-_NO_TENSORBOARD = "tensorboard: expected the package, which is not installed: pip install 'chainrule[tensorboard]'"
+_NO_TENSORBOARD = "tensorboard: expected the package, which is not installed: pip install tensorboard"
 
 
 def _drop_later(path: Path, position: Position) -> None:

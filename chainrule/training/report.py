@@ -260,7 +260,7 @@ def _validation_line(step: int, evaluation: Evaluation, verdict: MetricResult | 
         measured = f"  {verdict.metric.name} {verdict.metric.value:.4g}{part}"
     mark = ""
     if best:
-        mark = "  best so far" if verdict is None or not verdict.metric.margin else "  kept"
+        mark = "  best so far" if verdict is None or not verdict.margin else "  kept"
     return f"step {step:,}  held out: {figures}{measured}{mark}"
 
 

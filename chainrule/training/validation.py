@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import stdev
 from time import monotonic
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +22,7 @@ Rows = npt.NDArray[np.int64]
 OnValidation = Callable[[TrainableModel, int, float], str | None]
 FEW_ROWS = 8  # answered first, to learn how long a row takes
 LIKELIHOOD_SHARE = 0.4  # of a validation's time, where there is a metric
+PARTS = 10  # of the rows of a partial validation, from which its standard error is estimated
 BOTH_SHARE = 0.75  # of a validation's time for the likelihood and the metric; the rest is for the sample
 
 
@@ -111,12 +114,15 @@ class MetricResult:
         common: the value on the rows that the best validation had too.
         rows: how many were answered.
         whole: whether these are all.
+        margin: later weights are kept where `common` is lower than the highest value by no more than this: the margin
+            of the metric, and on a part of the rows at least its standard error.
     """
 
     metric: MetricValue
     common: float
     rows: int
     whole: bool
+    margin: float = 0.0
 
 
 class Validation:
@@ -192,10 +198,25 @@ class Validation:
                     break  # too few for a batch of their own
             measured = self._metric.compare(order[: len(answers)], answers, position.step)
             best = min(position.best_rows or len(answers), len(answers))
-            common = measured
+            common, whole = measured, len(answers) == len(order)
             if best < len(answers):
                 common = self._metric.compare(order[:best], answers[:best], position.step)
-        return MetricResult(measured, common.value, len(answers), len(answers) == len(order))
+            error = (
+                0.0 if whole and best == len(answers) else self._standard_error(order[:best], answers, position.step)
+            )
+        return MetricResult(measured, common.value, len(answers), whole, max(common.margin, error))
+
+    def _standard_error(self, rows: Rows, answers: Sequence[Any], step: int) -> float:
+        """The standard error of the metric on some rows, from its values on ten parts of them (batch means).
+
+        It holds for any metric, F1 and BLEU too, whose value is no mean over rows.
+        """
+        assert self._metric is not None
+        bounds = np.linspace(0, len(rows), min(PARTS, len(rows)) + 1).astype(int).tolist()
+        values = [
+            self._metric.compare(rows[begin:end], answers[begin:end], step).value for begin, end in pairwise(bounds)
+        ]
+        return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
     def findings(self) -> Findings | None:
         """Further figures of the model; None without any. The same at each repetition, whatever the time."""

@@ -36,7 +36,7 @@ def test_help_lists_every_option_with_its_default(command):
         "--learning-rate",
         "--chunk-length",
         "[default: 64]",
-        "usual one if nothing is said",
+        "depends on the task: 3m for a text",
         "lstm, gru, rnn",
     ):
         assert part in shown

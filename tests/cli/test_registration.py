@@ -1,13 +1,14 @@
 """A model joins the command line by a class and a line in MODELS, a task by a class and a line in TASKS."""
 
 import json
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import pytest
 import torch
 from torch import nn
 
 from chainrule.base import AutoregressiveModel
+from chainrule.cli.signature import RunFlags
 from chainrule.data.batches import Batch
 from chainrule.heads import Bernoulli, Categorical
 from chainrule.ranges import Range
@@ -169,6 +170,9 @@ def flips(monkeypatch):
         monkeypatch.setattr(FlipTask, name, options)
     monkeypatch.setattr(FlipTask, "Training", OptimisationOptions)
     monkeypatch.setitem(TASKS, "flips", lambda: FlipTask)
+    monkeypatch.setitem(
+        RunFlags.__annotations__, "task", Literal[tuple(TASKS)] | None
+    )
 
 
 def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):

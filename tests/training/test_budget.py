@@ -231,15 +231,21 @@ def test_a_slow_metric_answers_a_few_rows_then_more_and_leaves_the_time_to_train
     clock = Clock(0.1, 0.01, 0.001)
     clock.install(monkeypatch)
 
+    answered: list[int] = []
+
     def answer(model: object, rows: Rows) -> list[int]:
         clock.pass_(0.01 * len(rows))
+        answered.extend(rows.tolist())
         return rows.tolist()
 
     seen: list[list[int]] = []
 
     def compare(rows: Rows, answers: Sequence[int], step: int) -> MetricValue:
         assert list(answers) == rows.tolist()
-        seen.append(list(answers))
+        if answered:  # all of them are compared first, then parts
+            assert list(answers) == answered
+            seen.append(list(answers))
+            answered.clear()
         return MetricValue("luck", float(step))
 
     result = run(clock, 60.0, 5, tmp_path, metric=ValidationMetric(5000, answer, compare))

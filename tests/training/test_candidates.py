@@ -80,6 +80,30 @@ def test_a_difference_within_noise_keeps_the_first(language_model, monkeypatch):
     assert choice.computation.threads == 2
 
 
+def test_the_line_says_why_a_slightly_faster_way_is_not_taken(language_model, monkeypatch):
+    seconds(monkeypatch, lambda way: 1.0 if way.threads == 2 else 0.98)
+    choice = choose_computation(language_model, [BATCH], Candidates((2, 1), ("float32",), ("auto",)), 10.0, CPU)
+    others = "(float32, 1 thread: 20; a lead as small as that is within the noise)"
+    assert str(choice) == f"float32, 2 threads: 20 elements/s here {others}"
+
+
+def test_a_stage_on_a_busier_machine_does_not_let_an_earlier_loser_look_faster(language_model, monkeypatch):
+    busy = {"stages": 0}
+
+    def cost(way):
+        if way.backend == "bptt":
+            busy["stages"] = 1
+        return {"auto": 1.0, "vendor": 1.1, "bptt": 1.2}[way.backend] * (1 + busy["stages"])
+
+    seconds(monkeypatch, cost)
+    some = Candidates((1,), ("float32",), ("auto", "vendor", "bptt"))
+    choice = choose_computation(language_model, [BATCH], some, 600.0, CPU)
+    assert choice.computation == Computation(1)
+    rates = choice.elements_per_second
+    assert max(rates, key=rates.__getitem__) == str(choice.computation)
+    assert "within the noise" not in str(choice)
+
+
 def test_without_time_nothing_is_decided(language_model, monkeypatch):
     seconds(monkeypatch, lambda way: 1.0)
     choice = choose_computation(language_model, [BATCH], Candidates((2, 1), ("float32",), ("auto",)), 0.0, CPU)
@@ -179,6 +203,7 @@ def test_only_what_the_user_left_open_is_a_candidate(language_model):
     assert asked.stages == []
     assert asked.default == Computation(3, "float32", "bptt")
     assert make_candidates(language_model, CPU).backend == ("auto", "vendor", "bptt")
+    assert make_candidates(language_model, CPU, backend="rule").backend == ("auto",)  # not timed
     assert make_candidates(ToyModel(), CPU).backend == ("auto",)  # no layer of ours
 
 

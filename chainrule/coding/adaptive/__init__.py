@@ -127,9 +127,7 @@ def _compiled() -> ModuleType:
     try:
         from chainrule.coding.adaptive import bitstream
     except ImportError:
-        raise ValueError(
-            "the adaptive model is compiled by numba, which is not installed: pip install 'chainrule[compress]'"
-        ) from None
+        raise ValueError("the adaptive model is compiled by numba, which is not installed: pip install numba") from None
     return bitstream
 
 

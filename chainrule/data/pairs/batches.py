@@ -85,8 +85,8 @@ def pair_batches(
 def scheduled_sampling_rate(decay: str, step: int, steps: int) -> float:
     r"""The probability that a word read is the model's own, not the one given, at a step (Bengio et al. 2015).
 
-    .. math:: \tfrac12 \min(1, i / n) \qquad\text{or}\qquad
-        \min\Bigl(\tfrac12, 1 - \frac{k}{k - 1 + e^{i/k}}\Bigr), \quad k = n / 10
+    .. math:: \tfrac{1}{2} \min(1, i / n) \qquad\text{or}\qquad
+        \min\Bigl(\tfrac{1}{2}, 1 - \frac{k}{k - 1 + e^{i/k}}\Bigr), \quad k = n / 10
 
     linear or as an inverse sigmoid. It rises from 0, and never past one half: at the end the model still reads words of
     the data.

@@ -39,10 +39,11 @@ class MuLawLevels(SoundLevels):
     r"""Levels that are as fine as the ear: dense where it is quiet (μ-law, ITU-T G.711 in its continuous form).
 
     .. math:: y = \operatorname{sign}(x) \frac{\ln(1 + \mu |x|)}{\ln(1 + \mu)}, \quad \mu = V - 1, \qquad
-        v = \left\lfloor \frac{y + 1}{2} \mu + \frac12 \right\rfloor
+        v = \left\lfloor \frac{y + 1}{2} \mu + \frac{1}{2} \right\rfloor
 
     and back :math:`y = 2v/\mu - 1, \; x = \operatorname{sign}(y) ((1 + \mu)^{|y|} - 1)/\mu`. The numbers are those of
-    torchaudio's `mu_law_encoding`. An even V has no level at amplitude 0: silence comes back as 1 part in 23,000.
+    torchaudio's `mu_law_encoding`. An even V has no level at amplitude 0: with 256 levels, silence
+    comes back as 1/11,600 of the full amplitude.
 
     Args:
         levels: V, 256 for the 8 bits of the telephone.
@@ -53,6 +54,8 @@ class MuLawLevels(SoundLevels):
     >>> mu = MuLawLevels(256)
     >>> mu.encode([-1.0, -0.01, 0.0, 0.01, 1.0]).tolist()
     [0, 98, 128, 157, 255]
+    >>> f"1/{1 / mu.decode(mu.silence):,.0f}"
+    '1/11,599'
     """
 
     law = "mu"
@@ -76,7 +79,7 @@ class MuLawLevels(SoundLevels):
 class LinearLevels(SoundLevels):
     r"""Levels at even distances, as a sound file of so many bits has them.
 
-    .. math:: v = \left\lfloor (x + 1)\, 2^{b-1} + \tfrac12 \right\rfloor, \qquad x = v / 2^{b-1} - 1
+    .. math:: v = \left\lfloor (x + 1)\, 2^{b-1} + \tfrac{1}{2} \right\rfloor, \qquad x = v / 2^{b-1} - 1
 
     for b bits, V = 2^b. The samples of a 16-bit file are kept exactly by 16 bits.
 

@@ -73,7 +73,7 @@ def resampled(blocks: Iterator[Amplitudes], rate: int, new_rate: int) -> Iterato
     try:
         from scipy.signal import resample_poly
     except ImportError:
-        raise ValueError("resampling needs SciPy: pip install 'chainrule[sound]'") from None
+        raise ValueError("resampling needs the package scipy, which is not installed: pip install scipy") from None
     up, down = new_rate // gcd(rate, new_rate), rate // gcd(rate, new_rate)
     margin = (10 * max(up, down) // up // down + 2) * down  # of the old rate; blocks begin where a new sample does
     held, before = np.zeros(0, dtype=np.float32), 0  # `before` of them are done with, and kept for the filter
@@ -111,7 +111,7 @@ def _opened(content: BinaryIO, label: str) -> Any:
     try:
         import soundfile
     except ImportError:
-        raise ValueError("sounds need the package soundfile: pip install 'chainrule[sound]'") from None
+        raise ValueError("sounds need the package soundfile, which is not installed: pip install soundfile") from None
     _refuse_cut_wav(content, label)
     try:
         return soundfile.SoundFile(content)

@@ -21,8 +21,8 @@ class AddingProblem(SyntheticTask):
     **Chance.** The last element carries no marker, so without memory nothing is known of v_a and v_b, and the best
     answer is the mean, 1. Its squared error is the variance of a sum of two independent uniform numbers,
 
-    .. math:: \operatorname{Var} y = 2 \left( \int_0^1 v^2\,dv - \tfrac14 \right)
-              = 2 \left( \tfrac13 - \tfrac14 \right) = \tfrac16 .
+    .. math:: \operatorname{Var} y = 2 \left( \int_0^1 v^2\,dv - \tfrac{1}{4} \right)
+              = 2 \left( \tfrac{1}{3} - \tfrac{1}{4} \right) = \tfrac{1}{6} .
 
     **Accuracy.** An answer within ε = 0.04 counts as right (Hochreiter and Schmidhuber 1997). The density of y is the
     triangle 1 − abs(y − 1), which has most mass around 1: without memory at most 2ε − ε² = 0.0784 of the answers are

@@ -198,6 +198,4 @@ def _polars() -> Any:
     try:
         return import_module("polars")
     except ImportError:
-        raise ValueError(
-            "Parquet is read with polars, which is not installed: pip install 'chainrule[tables]'"
-        ) from None
+        raise ValueError("Parquet is read with polars, which is not installed: pip install polars") from None

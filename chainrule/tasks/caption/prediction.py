@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.config import MOST_SEED, NBestOptions, SearchOptions, within
-from chainrule.tasks.display import Switch
+from chainrule.tasks.display import Switch, counted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -150,7 +150,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
         "signature": signature,
     }
     lines = [
-        f"{len(names):,} images{', each with another shown' if options.shuffle else ''}, beam {options.beam}",
+        f"{counted(len(names), 'image')}{', each with another shown' if options.shuffle else ''}, beam {options.beam}",
         "  ".join(f"{score.name} {score.value:.2f}" for score in scores.values()),
         f"perplexity of the reference captions {perplexity:.4g}",
         f"signature {signature}",

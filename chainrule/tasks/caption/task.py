@@ -19,7 +19,7 @@ from chainrule.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule.tasks.display import measured_part, quoted, size_of
+from chainrule.tasks.display import counted, measured_part, quoted, size_of
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -120,7 +120,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("Captioner")}
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(MODELS, _LADDER)
-    NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
+    NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/captions.json"
     metric_name = "bleu"
     Prediction, predict = CaptionOptions, caption
@@ -219,7 +219,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts
-        yield f"{facts.source.name}: {_split(facts)}, {facts.words:,} words"
+        yield f"{facts.source.name}: {_split(facts)}, {counted(facts.words, 'word')}"
         how = {"crop": "cropped", "pad": "padded", "stretch": "stretched"}
         others = " or ".join(f"--fit {name}" for name in how if name != self.data.fit)
         yield f"images are {how[self.data.fit]} to {facts.size}×{facts.size} pixels ({others} for another way)"
@@ -248,12 +248,12 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return {
             "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {facts.captions.name}",
             "split": _split(facts),
-            "vocabulary": f"{facts.words:,} words",
+            "vocabulary": f"{counted(facts.words, 'word')}",
         }
 
     @property
     def basis(self) -> Basis:
-        return Basis("symbol", tokens=f"word level, {self.facts.words:,} symbols", given="the image")
+        return Basis("symbol", tokens=f"word level, {counted(self.facts.words, 'symbol')}", given="the image")
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -269,6 +269,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
 def _split(facts: CaptionFacts) -> str:
     return (
-        f"{facts.train.images:,} images with {facts.train.captions:,} captions to train on, "
+        f"{counted(facts.train.images, 'image')} with {counted(facts.train.captions, 'caption')} to train on, "
         f"{facts.valid.images:,} with {facts.valid.captions:,} held out"
     )

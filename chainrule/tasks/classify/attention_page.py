@@ -60,7 +60,7 @@ def write_image(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[s
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError(
-            "--attention: images are drawn by matplotlib, which is not installed: pip install 'chainrule[plots]', "
+            "--attention: images are drawn by matplotlib, which is not installed: pip install matplotlib, "
             "or name a file that ends in .html"
         ) from None
     rows: list[tuple[int, float, str, float]] = []  # column, line, word, strength

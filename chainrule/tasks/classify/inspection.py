@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.classify.labelling import LabelledAnswer, answers
 from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import counted
 from chainrule.tasks.page import checked_page
 
 if TYPE_CHECKING:
@@ -112,13 +113,13 @@ def _attention(read: Sequence[LabelledAnswer], top: int) -> dict[str, Any]:
 
 def _lines(figures: dict[str, Any]) -> Iterator[str]:
     parts, read, attention = figures["parameters"], figures["read"], figures["attention"]
-    yield f"{figures['run']}: {figures['model']} with {sum(parts.values()):,} parameters"
+    yield f"{figures['run']}: {figures['model']} with {counted(sum(parts.values()), 'parameter')}"
     yield "parts      " + ", ".join(f"{name} {count:,}" for name, count in parts.items())
-    yield f"read       {read['texts']:,} {read['source']}, {read['elements']:,} elements"
+    yield f"read       {read['texts']:,} {read['source']}, {counted(read['elements'], 'element')}"
     yield f"certainty  {figures['certainty']:.2%} on average, the probability of the label that is given"
     for name, row in figures["labels"].items():
         sure = "" if row["certainty"] is None else f", {row['certainty']:.2%}"
-        yield f"  {name}: {row['texts']:,} texts{sure}"
+        yield f"  {name}: {counted(row['texts'], 'text')}{sure}"
     if attention is None:
         yield f"attention  none: the model pools by {figures['pooling']}; --pooling attention learns what to look at"
         return

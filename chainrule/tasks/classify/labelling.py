@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from chainrule.blocks import in_blocks
 from chainrule.tasks.abilities import Answer, Code, Record
 from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import counted
 
 if TYPE_CHECKING:
     from chainrule.data.labelled import LabelledText
@@ -87,7 +88,7 @@ def _records(run: "ClassifyTask", file: str, options: Labelling, device: str) ->
             file=sys.stderr,
         )
     if cut:
-        print(f"{cut:,} texts were read up to their element {run.data.max_length:,} (--max-length)", file=sys.stderr)
+        print(f"{counted(cut, 'text')} cut after element {run.data.max_length:,} (--max-length)", file=sys.stderr)
     if attention is not None:
         from chainrule.tasks.classify.attention_page import write_image, write_page
 
@@ -95,7 +96,7 @@ def _records(run: "ClassifyTask", file: str, options: Labelling, device: str) ->
             write_page(attention, shown, names, f"{run.path}: texts of {file}")
         else:
             write_image(attention, shown, names)
-        left = f" (the first {len(shown)} of {count:,} texts)" if len(shown) < count else ""
+        left = f" (the first {len(shown)} of {counted(count, 'text')})" if len(shown) < count else ""
         print(f"attention in {attention}{left}", file=sys.stderr)
 
 

@@ -33,7 +33,7 @@ from chainrule.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule.tasks.display import measured_part, quoted
+from chainrule.tasks.display import counted, measured_part, quoted
 from chainrule.tasks.ladder import limit_passes, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -270,10 +270,10 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         header = "with a header" if columns.header else "without a header"
         yield (
             f"{facts.source.name}, {header}, texts in column {columns.text + 1}, labels in "
-            f"column {columns.label + 1}: {train.rows:,} texts ({train.elements:,} {element}) to train on, "
+            f"column {columns.label + 1}: {counted(train.rows, 'text')} ({train.elements:,} {element}) to train on, "
             f"{valid.rows:,} {held_out}"
         )
-        yield f"{len(self.labels)} labels: {labels_with_shares(facts.labels)}"
+        yield f"{counted(len(self.labels), 'label')}: {labels_with_shares(facts.labels)}"
         yield from self._unnamed_header()
         for part, what in ((train, "to train on"), (valid, "held out")):
             if part.empty:
@@ -326,15 +326,16 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         facts = self.facts
         held_out = facts.validation.name if facts.validation else "rows of the same file"
         return {
-            "data": f"{facts.source.name}: {facts.train.rows:,} texts to train on, longest {facts.train.longest:,}",
-            "held out": f"{facts.valid.rows:,} texts, {held_out}",
+            "data": f"{facts.source.name}: {counted(facts.train.rows, 'text')} to train on, "
+            f"longest {facts.train.longest:,}",
+            "held out": f"{counted(facts.valid.rows, 'text')}, {held_out}",
             "labels": labels_with_shares(facts.labels),
             "symbols": f"{facts.symbols:,}, level {self.data.level}",
         }
 
     @property
     def basis(self) -> Basis:
-        return Basis("label", f"{len(self.labels)} labels", given="the text")
+        return Basis("label", f"{counted(len(self.labels), 'label')}", given="the text")
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import counted
 from chainrule.tasks.page import checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def inspect_classifier(
     with torch.no_grad():
         distances = attention_distance(model, pixels[:_DISTANCE_ROWS])
     parts, count = parts_of(model), int(is_right.sum())
-    described = f"{run.config.model} with {sum(parts.values()):,} parameters"
+    described = f"{run.config.model} with {counted(sum(parts.values()), 'parameter')}"
     accuracy = f"{count:,} of the first {len(true):,} held-out images have the right label, {count / len(true):.1%}."
     method = saliency_method(model)
     found = [_sharpness(kind, shown) for kind, shown in (("wrong", mistakes), ("right", answers)) if shown]

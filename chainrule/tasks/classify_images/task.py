@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts, Record
 from chainrule.tasks.classify_images.inspection import ImageClassifierInspection, inspect_classifier
 from chainrule.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
-from chainrule.tasks.display import measured_part, quoted
+from chainrule.tasks.display import counted, measured_part, quoted
 from chainrule.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
 from chainrule.tasks.ladder import Ladder, record_settled, time_passes
 from chainrule.tasks.ledger import Basis
@@ -254,7 +254,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
     @property
     def basis(self) -> Basis:
-        return Basis("label", f"{len(self.classes)} labels", given="the image")
+        return Basis("label", f"{counted(len(self.classes), 'label')}", given="the image")
 
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Answer:
         import torch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule.tasks.display import aligned, one_line
+from chainrule.tasks.display import aligned, counted, one_line
 from chainrule.tasks.forecast.prediction import draw_paths
 
 if TYPE_CHECKING:
@@ -101,8 +101,9 @@ def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEval
 
 def _lines(figures: dict[str, Any], trained: TrainedRows) -> Iterable[str]:
     yield (
-        f"{figures['origins']} origins from row {figures['first_row']} on, {figures['horizon']} rows each, "
-        f"{figures['paths']} paths; {figures['nats_per_value']:.4f} nats per value"
+        f"{counted(figures['origins'], 'origin')} from row {figures['first_row']} on, "
+        f"{counted(figures['horizon'], 'row')} each, "
+        f"{counted(figures['paths'], 'path')}; {figures['nats_per_value']:.4f} nats per value"
     )
     if trained.count:
         yield str(trained)
@@ -264,8 +265,9 @@ def _near(run: "ForecastTask") -> str:
 
 def _inspection_lines(run: "ForecastTask", figures: dict[str, Any]) -> Iterable[str]:
     lags = ", ".join(map(str, run.schema.lags))
-    yield f"{figures['origins']} forecasts of {run.data.horizon} rows, {figures['nats_per_value']:.4f} nats per value"
-    yield f"reads the values {lags} rows back at each step{_near(run)}"
+    read = f"{counted(figures['origins'], 'forecast')} of {counted(run.data.horizon, 'row')}"
+    yield f"{read}, {figures['nats_per_value']:.4f} nats per value"
+    yield f"reads the values {lags} row{'s' * (lags != '1')} back at each step{_near(run)}"
     for past in figures["past"]:
         yield f"from {past['rows']:>6,} rows of the past   {past['nats_per_value']:>9.4f} nats per value"
     for name, nats in figures["known"].items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule.tasks.display import csv_line
+from chainrule.tasks.display import counted, csv_line
 from chainrule.tasks.page import save_figure
 
 if TYPE_CHECKING:
@@ -171,7 +171,10 @@ def _forecast(
     origin = len(file.values)
     features = schema.features(file, horizon)
     if origin < run.longest_lag:
-        print(f"{data}: {origin} rows, though the model looks {run.longest_lag} back: give it more", file=sys.stderr)
+        print(
+            f"{data}: {counted(origin, 'row')}, though the model looks {run.longest_lag} back: give it more",
+            file=sys.stderr,
+        )
     model = run.model(device)
     drawn = draw_paths(model, file.values, features, [origin], run.history, horizon, paths, seed)[:, 0]
     if schema.frequency is None:
@@ -233,7 +236,7 @@ def plot_forecast(forecast: Forecast, out: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("--plot: matplotlib is not installed: pip install 'chainrule[plots]'") from None
+        raise ValueError("--plot: matplotlib is not installed: pip install matplotlib") from None
     names = forecast.file.targets
     figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
     if out.suffix[1:].lower() not in figure.canvas.get_supported_filetypes():

@@ -22,7 +22,7 @@ from chainrule.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule.tasks.display import one_line, quoted, size_of, sparkline
+from chainrule.tasks.display import counted, one_line, quoted, size_of, sparkline
 from chainrule.tasks.forecast.evaluation import (
     ForecastEvaluation,
     ForecastInspection,
@@ -243,7 +243,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
                 f"  {filled.train:,} missing values filled in between their neighbours, and {filled.valid:,} "
                 "of those held out; all count as if they had been there"
             )
-        yield f"  forecast: {', '.join(schema.targets):.200}, {self.data.horizon} rows ahead from {self.history}"
+        ahead = counted(self.data.horizon, "row")
+        yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
         if self.training.linear:
             yield "  averaged with a linear autoregression; --no-linear leaves it out"
@@ -287,19 +288,23 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         if not covariates or self.facts.future >= horizon:
             return [forecast, evaluate]
         names = one_line(", ".join(covariates))
-        return [evaluate, f"{forecast}  # needs {horizon:,} rows after the last value, with {names:.200} filled in"]
+        return [
+            evaluate,
+            f"{forecast}  # needs {counted(horizon, 'row')} after the last value, with {names:.200} filled in",
+        ]
 
     def describe(self, about: dict[str, Any]) -> dict[str, str]:
         facts, targets = self.facts, ", ".join(self.schema.targets)
         told = {
             "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {self._step()}",
-            "forecast": f"{targets}, {self.data.horizon} rows ahead from {self.history}",
+            "forecast": f"{targets}, {counted(self.data.horizon, 'row')} ahead from {self.history}",
             "known": self._known(),
-            "split": f"{facts.rows.train:,} rows to train on, the last {facts.rows.valid:,} held out",
+            "split": f"{counted(facts.rows.train, 'row')} to train on, the last {facts.rows.valid:,} held out",
         }
         if self.data.fill:
             told["missing"] = (
-                f"{facts.filled.train:,} values to train on and {facts.filled.valid:,} held out, filled in between "
+                f"{counted(facts.filled.train, 'value')} to train on and {facts.filled.valid:,} held out, "
+                "filled in between "
                 "their neighbours"
             )
         if self.training.linear:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions, within
-from chainrule.tasks.display import Switch, size_of
+from chainrule.tasks.display import Switch, counted, size_of
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import M, Task
 
@@ -196,13 +196,13 @@ class ImageDataTask(Task[M]):
         facts, labels = self.facts, describe_labels(self.classes)
         yield f"{facts.name}: images of {format_shape(self.shape)}; {self.reduction}; {labels}"
         held_out = facts.validation.name if facts.validation else f"drawn, seed {self.training.seed}"
-        yield f"{facts.images.train:,} images to train on, {facts.images.valid:,} held out ({held_out})"
+        yield f"{counted(facts.images.train, 'image')} to train on, {facts.images.valid:,} held out ({held_out})"
         for count, what in (
             (facts.scaled_to_8_bits, "of 16 bits, scaled to 8"),
             (facts.put_on_white, "transparent, put on white"),
         ):
             if count:
-                yield f"{count:,} images are {what}"
+                yield f"{counted(count, 'image')} are {what}"
         left_out = facts.left_out
         if left_out.count:
             names = ", ".join(left_out.names[:5]) + (", ..." if left_out.count > 5 else "")
@@ -217,7 +217,8 @@ class ImageDataTask(Task[M]):
             "data": f"{facts.name} ({size_of(facts.source.bytes)}), images of {format_shape(self.shape)}",
             "values": str(self.reduction),
             "labels": describe_labels(self.classes),
-            "split": f"{facts.images.train:,} images to train on, {facts.images.valid:,} held out ({held_out})",
+            "split": f"{counted(facts.images.train, 'image')} to train on, "
+            f"{facts.images.valid:,} held out ({held_out})",
         }
 
     @classmethod

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import counted
 from chainrule.tasks.page import checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def inspect_images(
     field = receptive_field(model, (run.shape[0] - 1, row, column), batch.x, batch.context)
     surprise, words = _surprise(run, model)
     drawn, parameters = field_image(field), sum(weight.numel() for weight in model.parameters())
-    lead = f"{run.config.model} with {parameters:,} parameters; {run.facts.name}, {run.reduction}"
+    lead = f"{run.config.model} with {counted(parameters, 'parameter')}; {run.facts.name}, {run.reduction}"
     command = inspect_again(run, pixel=options.pixel, rows=rows)
     found, unmasked = findings(field, rows), _unmasked(model)
     sections = image_sections(found, drawn, surprise, words, masks, unmasked)

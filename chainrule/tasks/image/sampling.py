@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import Switch
+from chainrule.tasks.display import Switch, counted
 from chainrule.tasks.image.reading import checked_png, read_image
 from chainrule.tasks.parallel_draws import ParallelDraws
 
@@ -73,7 +73,7 @@ def sample_images(
     labels = sampler.label(options.label, n)
     images = sampler.images(n, labels, seed, known)
     _write(place, run, images, known)
-    completed = None if known is None else f"{options.complete} with its first {known.shape[2]} rows kept"
+    completed = None if known is None else f"{options.complete} with its first {counted(known.shape[2], 'row')} kept"
     said = _said(n, run, options.label, completed)
     names = None if labels is None or run.classes is None else [run.classes[label] for label in labels]
     values = {"out": str(place), "images": n, "labels": names, "seed": seed}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import counted
 from chainrule.tasks.image.image_data import ImageFiles
 from chainrule.tasks.image.reading import NamedImages, as_they_are, named_images, source_of
 from chainrule.tasks.ledger import Basis, Tally
@@ -79,7 +80,7 @@ def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Answ
 
     def closing() -> Iterable[str]:
         nats, per_dimension = total.nats / total.rows, bits(total.nats) / total.elements
-        told = f"{total.rows:,} images, {nats:.3f} nats per image, {per_dimension:.4f} bits/dim"
+        told = f"{counted(total.rows, 'image')}, {nats:.3f} nats per image, {per_dimension:.4f} bits/dim"
         yield f"{told} ({protocol(run, source)})"
 
     heading = f"{'nats':>10} {'bits/dim':>9}  " + (f"{'label':<10}  " if run.classes else "") + "image"
@@ -101,7 +102,7 @@ def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", sa
                 yield Record(values, line, nats)
 
     def closing() -> Iterable[str]:
-        yield f"{total.rows:,} images, {total.said('image')}"
+        yield f"{counted(total.rows, 'image')}, {total.said('image')}"
         yield f"{bits(total.nats) / total.elements:.4f} bits/dim at most ({protocol(run, source)})"
 
     heading = f"{'nats ≤':>10} {'bits/dim':>9} {'-ELBO':>10} {'KL':>8}  image"
@@ -125,7 +126,10 @@ def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") ->
 
     def closing() -> Iterable[str]:
         mean = total.nats / total.elements
-        yield (f"{total.rows:,} images, mean squared error {mean:.6f} of values from 0 to 1 ({protocol(run, source)})")
+        yield (
+            f"{counted(total.rows, 'image')}, "
+            f"mean squared error {mean:.6f} of values from 0 to 1 ({protocol(run, source)})"
+        )
 
     heading = f"{'squared error':>13} {'mean':>10}  image"
     return total.answer(records(), closing, heading=heading, basis=basis_of(run, source), empty=_EMPTY)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import counted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,7 +107,7 @@ def _lines(run: "SoundTask", figures: dict[str, Any]) -> Iterable[str]:
     options = run.config.options
 
     def told(samples: int) -> str:
-        return f"{samples:,} samples, {1000 * samples / run.rate:.1f} ms"
+        return f"{counted(samples, 'sample')}, {1000 * samples / run.rate:.1f} ms"
 
     dilations = " ".join(str(2**place) for place in range(options.layers_per_block))
     short = "" if figures["read"] > figures["receptive_field"] else f", of the {figures['read'] - 1:,} that there are"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Code, Record
-from chainrule.tasks.display import Switch, one_line
+from chainrule.tasks.display import Switch, counted, one_line
 from chainrule.tasks.ledger import Tally
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, ranked: 
 
     def closing() -> Iterable[str]:
         bits = total.nats / total.elements / math.log(2)
-        yield f"{total.rows:,} files, {total.elements:,} samples, {bits:.4f} bits per sample"
+        yield f"{counted(total.rows, 'file')}, {counted(total.elements, 'sample')}, {bits:.4f} bits per sample"
 
     empty = f"{data}: expected at least one sound to score, got none"
     return total.answer(records(), closing, heading=_HEADING, basis=run.basis, empty=empty)

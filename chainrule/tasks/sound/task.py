@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
-from chainrule.tasks.display import loudness_line, quoted
+from chainrule.tasks.display import counted, loudness_line, quoted
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -112,7 +112,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     """A run on sounds."""
 
     name = "sound"
-    help = "Train a WaveNet on sounds. Needs the extra sound: pip install 'chainrule[sound]'."
+    help = "Train a WaveNet on sounds. Needs two packages: pip install soundfile scipy."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file.",
@@ -270,7 +270,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         samples, bits = self.facts.valid.samples, found.bits_per_element
-        part = "" if found.elements >= samples else f"first {found.elements:,} of {samples:,} samples of the "
+        part = "" if found.elements >= samples else f"first {found.elements:,} of {counted(samples, 'sample')} of the "
         return {"bits_per_sample": bits}, f"{bits:.4f} bits per sample on the {part}held-out sounds"
 
     def next_steps(self) -> Sequence[str]:
@@ -285,7 +285,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         seen = about["receptive_field"] = self.new_model(0).receptive_field
         return {
             "data": lines[0],
-            "sees": f"{seen:,} samples, {1000 * seen / self.rate:.0f} ms",
+            "sees": f"{counted(seen, 'sample')}, {1000 * seen / self.rate:.0f} ms",
             "": "\n".join(lines[1:]),
         }
 
@@ -328,10 +328,12 @@ def _found(facts: SoundFacts) -> Iterable[str]:
         yield f"{len(facts.labels)} label{'s' * (len(facts.labels) != 1)}: {some}"
     others = {found: count for found, count in facts.rates.items() if int(found) != rate}
     if others:
-        yield "resampled: " + ", ".join(f"{count:,} files of {int(found):,} Hz" for found, count in others.items())
+        yield "resampled: " + ", ".join(
+            f"{counted(count, 'file')} of {int(found):,} Hz" for found, count in others.items()
+        )
     if facts.silent:
-        yield f"silent: {facts.silent:,} clips have one amplitude only"
+        yield f"silent: {counted(facts.silent, 'clip')} with one amplitude only"
     if facts.clipped:
-        yield f"clipped: {facts.clipped:,} samples are beyond full scale"
+        yield f"clipped: {counted(facts.clipped, 'sample')} beyond full scale"
     for bad in facts.skipped:
         yield f"skipped: {bad.reason}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.codes import about_code, code_answer, error_words, errors, traversal_words, traversed
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import aligned, one_line
+from chainrule.tasks.display import aligned, counted, one_line
 from chainrule.tasks.page import checked_page, inspect_again
 from chainrule.tasks.table.scoring import nats_of
 
@@ -78,7 +78,7 @@ def inspect_table(
         {"column": name, "nats": nats, "told_by": by}
         for name, nats, by in zip(names, usual.tolist(), told, strict=True)
     ]
-    lines = [f"{len(x):,} rows, {usual.sum():.4f} nats per row", *_table(columns)]
+    lines = [f"{counted(len(x), 'row')}, {usual.sum():.4f} nats per row", *_table(columns)]
     return Answer(iter([Record({"run": str(run.path), "rows": len(x), "columns": columns}, "\n".join(lines))]))
 
 
@@ -142,7 +142,7 @@ def inspect_codes(
         "another": dict(zip(names, other.tolist(), strict=True)),
     }
     lines = [f"{name}: {a:.3f} nats, {b:.3f} with another code" for name, a, b in zip(names, own, other, strict=True)]
-    read = f"{len(x):,} held-out rows" if file is None else f"{len(x):,} rows of {file}"
+    read = f"{len(x):,} held-out rows" if file is None else f"{counted(len(x), 'row')} of {file}"
     about = about_code(run, model, f"{run.facts.source.name}; {read}")
     command = inspect_again(run, file, rows=options.rows, seed=seed)
     return code_answer(

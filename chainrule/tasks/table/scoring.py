@@ -8,7 +8,7 @@ from chainrule.blocks import in_blocks
 from chainrule.tasks.abilities import Answer, Code, Record
 from chainrule.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import one_line
+from chainrule.tasks.display import counted, one_line
 from chainrule.tasks.ledger import Tally
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def score_table(run: "TableTask", file: str, options: TableScoring, *, ranked: b
     total = Tally()
 
     def closing() -> Iterable[str]:
-        yield f"{total.rows:,} rows, {total.nats / total.rows:.4f} nats per row"
+        yield f"{counted(total.rows, 'row')}, {total.nats / total.rows:.4f} nats per row"
 
     return total.answer(_scored(run, file, device, total), closing, heading=_HEADING, basis=run.basis, empty=empty)
 
@@ -65,7 +65,7 @@ def _by_bounds(run: "TableTask", file: str, options: TableScoring, device: str, 
                 yield Record(values, f"{line:>8} {nats:>10.3f} {elbo:>10.3f} {kl:>8.3f}", nats)
 
     def closing() -> Iterable[str]:
-        yield f"{total.rows:,} rows, {total.said('row')}"
+        yield f"{counted(total.rows, 'row')}, {total.said('row')}"
 
     heading = f"{'line':>8} {'nats ≤':>10} {'-ELBO':>10} {'KL':>8}"
     basis = replace(run.basis, samples=total.samples)

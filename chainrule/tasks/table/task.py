@@ -30,7 +30,7 @@ from chainrule.tasks.config import (
     with_defaults,
     within,
 )
-from chainrule.tasks.display import aligned, quoted, shortened, size_of
+from chainrule.tasks.display import aligned, counted, quoted, shortened, size_of
 from chainrule.tasks.ladder import limit_passes, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model, check_memory
@@ -151,14 +151,14 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         if size > _LARGE and not reads_quickly():
             print(
                 f"{source}: {size >> 20} MiB, read without polars, which would take a tenth of the time: "
-                "pip install 'chainrule[tables]'",
+                "pip install polars",
                 file=sys.stderr,
             )
 
         def fits(schema: "TableSchema") -> None:
             check_memory(
                 self._count_weights(schema),
-                f"{source}: {len(schema.kept):,} columns",
+                f"{source}: {counted(len(schema.kept), 'column')}",
                 "leave columns out with --types NAME=skip, or give fewer --components",
             )
 
@@ -224,7 +224,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         facts = self.facts
         yield (
             f"{facts.source.name}, read as a table (--level char reads it as text): "
-            f"{facts.rows.train:,} rows to train on, {facts.rows.valid:,} held out, "
+            f"{counted(facts.rows.train, 'row')} to train on, {facts.rows.valid:,} held out, "
             + ("with a header" if self.schema.header else "without a header")
         )
         yield from ("  " + line for line in _columns_table(facts.columns))
@@ -254,7 +254,9 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         width, held_out, bound = len(self.schema.kept), self.facts.rows.valid, "at most " * self.has_code
         part = "" if found.elements >= width * held_out else f"first {found.elements // width:,} of the "
         nats = found.nats_per_element * width
-        return {"nats_per_row": nats}, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({width} columns)"
+        return {
+            "nats_per_row": nats
+        }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
 
     def next_steps(self) -> Sequence[str]:
         path = quoted(self.path)
@@ -267,8 +269,8 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         facts = self.facts
         held_out = facts.validation.name if facts.validation else f"{self.data.validation_fraction:.0%}, drawn"
         return {
-            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {len(facts.columns)} columns",
-            "split": f"{facts.rows.train:,} rows to train on, {facts.rows.valid:,} held out ({held_out})",
+            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {counted(len(facts.columns), 'column')}",
+            "split": f"{counted(facts.rows.train, 'row')} to train on, {facts.rows.valid:,} held out ({held_out})",
             "": "\n".join(["columns", *("  " + line for line in _columns_table(facts.columns))]),
         }
 
@@ -280,7 +282,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     @property
     def basis(self) -> Basis:
         schema = sha256((self.path / DATA / "schema.json").read_bytes()).hexdigest()
-        base_measure = f"{len(self.schema.kept)} columns ({schema[:8]}), real ones by density"
+        base_measure = f"{counted(len(self.schema.kept), 'column')} ({schema[:8]}), real ones by density"
         if self.has_code:  # held-out rows are measured by the ELBO, of one draw
             return Basis("column", base_measure, kind="bound", samples=1)
         return Basis("column", base_measure)

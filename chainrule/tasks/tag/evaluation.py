@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import Switch, aligned
+from chainrule.tasks.display import Switch, aligned, counted
 from chainrule.tasks.tag.tagging import sentences_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
         by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
         figures |= scores | {"by_type": by_type}
     if mended:
-        print(f"{mended:,} sentences had impossible tags and were repaired", file=sys.stderr)
+        print(f"{counted(mended, 'sentence')} had impossible tags and were repaired", file=sys.stderr)
     return Answer(iter([Record(figures, "\n".join(_lines(figures)))]))
 
 
@@ -99,7 +99,7 @@ def _nats_per_word(
 
 
 def _lines(figures: dict[str, Any]) -> Iterator[str]:
-    read = f"{figures['words']:,} words in {figures['sentences']:,} sentences"
+    read = f"{counted(figures['words'], 'word')} in {counted(figures['sentences'], 'sentence')}"
     yield f"accuracy        {figures['accuracy']:.2%} of {read}"
     if figures["unknown_words"]:
         share = figures["unknown_words"] / figures["words"]

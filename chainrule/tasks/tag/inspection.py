@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import aligned
+from chainrule.tasks.display import aligned, counted
 from chainrule.tasks.tag.tagging import sentences_of
 
 if TYPE_CHECKING:
@@ -135,9 +135,9 @@ def _neighbours(model: "SequenceTagger", tags: tuple[str, ...], top: int) -> dic
 
 def _lines(figures: dict[str, Any]) -> Iterator[str]:
     parts, read = figures["parameters"], figures["read"]
-    yield f"{figures['run']}: {figures['model']} with {sum(parts.values()):,} parameters"
+    yield f"{figures['run']}: {figures['model']} with {counted(sum(parts.values()), 'parameter')}"
     yield "parts           " + ", ".join(f"{name} {count:,}" for name, count in parts.items())
-    yield f"read            {read['sentences']:,} {read['source']}, {read['words']:,} words"
+    yield f"read            {read['sentences']:,} {read['source']}, {counted(read['words'], 'word')}"
     yield (
         f"certainty       {figures['certainty']:.2%} on average, below one half for {figures['below_half']:.2%} of the "
         "words"
@@ -152,7 +152,7 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
     if neighbours is None:
         yield "neighbours: this softmax chooses each tag by itself; --head crf learns which follow each other"
         return
-    rule = f"; {neighbours['forbidden']:,} pairs are forbidden" if neighbours["forbidden"] else ""
+    rule = f"; {counted(neighbours['forbidden'], 'pair')} forbidden" if neighbours["forbidden"] else ""
     yield f"neighbours by the score that the random field adds, nats{rule}:"
     for name in ("favoured", "avoided"):
         yield f"  {name:<9} " + ", ".join(

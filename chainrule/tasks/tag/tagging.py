@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Code, Record
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import Switch
+from chainrule.tasks.display import Switch, counted
 
 if TYPE_CHECKING:
     from chainrule.data.tagged import ConllFile
@@ -42,7 +42,7 @@ def tag_file(run: "TagTask", data: list[str], options: Tagging, *, out: Path | N
     def closing() -> Iterable[str]:
         if out is not None:
             words = sum(len(sentence.words) for sentence in sentences.sentences)
-            yield f"{words:,} words of {len(sentences.sentences):,} sentences in {out}"
+            yield f"{counted(words, 'word')} of {counted(len(sentences.sentences), 'sentence')} in {out}"
 
     return Answer(_records(run, sentences, n, device) if json else _lines(run, sentences, device), closing=closing)
 

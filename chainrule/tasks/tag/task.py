@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import Facts, Fingerprint, OptimisationOptions, Parts, RunConfig, SplitOptions, within
-from chainrule.tasks.display import measured_part, quoted
+from chainrule.tasks.display import counted, measured_part, quoted
 from chainrule.tasks.ladder import record_settled, settle_decay, tell_passes, time_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -231,11 +231,11 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         held_out = "held out" if facts.validation is None else f"held out ({facts.validation.name})"
         yield (
             f"{facts.source.name}, {form} with tags in column {facts.column}: "
-            f"{facts.sentences.train:,} sentences ({facts.words.train:,} words) to train on, "
-            f"{facts.sentences.valid:,} sentences ({facts.words.valid:,} words) {held_out}"
+            f"{counted(facts.sentences.train, 'sentence')} ({counted(facts.words.train, 'word')}) to train on, "
+            f"{counted(facts.sentences.valid, 'sentence')} ({counted(facts.words.valid, 'word')}) {held_out}"
         )
         shown = " ".join(tags[:20]) + (" ..." if len(tags) > 20 else "")
-        yield f"{len(tags)} tags: {shown}"
+        yield f"{counted(len(tags), 'tag')}: {shown}"
         if facts.scheme is not None:
             mended = f"; impossible tags repaired in {facts.repaired:,}" if facts.repaired else ""
             yield f"the tags mark spans in {facts.scheme.upper()}: entity F1 decides which weights are kept{mended}"
@@ -267,15 +267,15 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         held_out = facts.validation.name if facts.validation else f"{facts.sentences.valid:,} of its sentences"
         scheme = f", spans in {facts.scheme.upper()}" if facts.scheme else ""
         return {
-            "data": f"{facts.source.name}: {facts.sentences.train:,} sentences to train on, "
-            f"{facts.words.train:,} words, {facts.different_words:,} different ones in lower case",
-            "held out": f"{held_out}, {facts.words.valid:,} words",
+            "data": f"{facts.source.name}: {counted(facts.sentences.train, 'sentence')} to train on, "
+            f"{counted(facts.words.train, 'word')}, {facts.different_words:,} different ones in lower case",
+            "held out": f"{held_out}, {counted(facts.words.valid, 'word')}",
             "tags": f"{len(tags)} of column {facts.column}{scheme}: {' '.join(tags)}",
         }
 
     @property
     def basis(self) -> Basis:
-        return Basis("tag", f"{len(self.vocabulary.tags)} tags", given="the words")
+        return Basis("tag", f"{counted(len(self.vocabulary.tags), 'tag')}", given="the words")
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -286,5 +286,5 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         assert batch.lengths is not None
         x = batch.x[:, :_CHECKED_WORDS]
         context = {name: part[:, :_CHECKED_WORDS] for name, part in batch.context.items()}
-        told = f"{len(x)} held-out sentences of up to {x.shape[1]} words"
+        told = f"{len(x)} held-out sentences of up to {counted(x.shape[1], 'word')}"
         return CheckedRows(self.model(), x, context, batch.lengths.clamp(max=_CHECKED_WORDS), told)

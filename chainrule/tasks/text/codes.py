@@ -16,7 +16,7 @@ from chainrule.diagnostics.report.page import Table
 from chainrule.models import SentenceVAE
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.codes import BoundMeter, about_code, code_answer, error_words, errors, traversal_words, traversed
-from chainrule.tasks.display import flag, one_line
+from chainrule.tasks.display import counted, flag, one_line
 from chainrule.tasks.ledger import LedgerEntry
 from chainrule.tasks.page import checked_page, inspect_again
 from chainrule.tasks.text.embedding import batched_lines
@@ -65,7 +65,7 @@ def score_by_bounds(run: "TextTask", file: str, options: TextScoring, *, ranked:
             yield Record(figures | total.text_figures())
 
     def closing() -> Iterable[str]:
-        yield f"{bounds.rows:,} lines, {bounds.said('line')}"
+        yield f"{counted(bounds.rows, 'line')}, {bounds.said('line')}"
         yield f"at most {describe_figures(total.text_figures())}"
 
     def entry() -> LedgerEntry:

@@ -13,7 +13,7 @@ from chainrule.diagnostics.report import Page, ReadRow, ReadText, reading_line
 from chainrule.diagnostics.report.heads_page import cache_line, head_line, heads_sections, kept_line
 from chainrule.models import TransformerLM
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.display import one_line
+from chainrule.tasks.display import counted, one_line
 from chainrule.tasks.page import page_answer
 from chainrule.tasks.text.inspection import TextInspection, count_unknown, read_window, which_member
 
@@ -42,7 +42,7 @@ def inspect_heads(
     counts = lengths.tolist()
     rows = [ReadRow(*symbol_spans(run.vocabulary, row[:count].numpy())) for row, count in zip(x, counts, strict=True)]
     unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
-    note = f"{unknown} elements were never seen in training and are read as unknown." if unknown else ""
+    note = f"{counted(unknown, 'element')} never seen in training, read as unknown." if unknown else ""
     read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
     width = model.embedding.embedding_dim
     described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {width} features"

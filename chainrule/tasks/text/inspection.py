@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import aligned, one_line, progress_bars, quoted
+from chainrule.tasks.display import aligned, counted, one_line, progress_bars, quoted
 from chainrule.tasks.page import checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ class TextInspection(CheckedOptions):
     what it looked at, and the memory of its cache; of both, what surprised. Prints a table, with a verdict a layer of a
     recurrence, and writes a page with plots (HTML, one file, needs no network). Works on the beginning of the run's
     held-out text or of DATA, cut into rows that each start from the initial state; of a run trained on lines, each row
-    is a line. Of several averaged models the first is shown. Of recurrences it needs the extra plots: pip install
-    'chainrule[plots]'.
+    is a line. Of several averaged models the first is shown. Of recurrences it needs matplotlib: pip install
+    matplotlib.
 
-    Of a model with a code, which needs no extra: how much of the code is in use, and if it collapsed what helps; lines
-    and their reconstructions; nats by position; lines along each active dimension; a map of the codes.
+    Of a model with a code, which needs none: how much of the code is in use, and if it collapsed what helps; lines and
+    their reconstructions; nats by position; lines along each active dimension; a map of the codes.
 
     Args:
         data: The text to read in place of the held-out one; - reads standard input.
@@ -173,7 +173,7 @@ def count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
 def _model_line(run: "TextTask") -> str:
     options = run.config.options
     layers = f"{options.num_layers} layer{'s' * (options.num_layers != 1)}"
-    return f"{run.config.model} of {layers} with {options.hidden_size} units{which_member(run)}"
+    return f"{run.config.model} of {layers} with {counted(options.hidden_size, 'unit')}{which_member(run)}"
 
 
 def which_member(run: "TextTask") -> str:

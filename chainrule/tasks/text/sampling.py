@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import counted
 
 if TYPE_CHECKING:
     import torch
@@ -159,7 +160,9 @@ def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tu
     kept = model.useful_prefix(length)
     if kept is None or len(ids) <= kept:
         return ids, ""
-    return ids[-kept:], f"--prompt: {len(ids):,} symbols, of which the model can read the last {kept:,}: these are kept"
+    return ids[
+        -kept:
+    ], f"--prompt: {counted(len(ids), 'symbol')}, of which the model can read the last {kept:,}: these are kept"
 
 
 def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":

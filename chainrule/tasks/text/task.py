@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.codes import CodedTask
 from chainrule.tasks.config import Counts, Facts, Fingerprint, RunConfig
-from chainrule.tasks.display import format_duration, quoted, said_passes, size_of
+from chainrule.tasks.display import counted, format_duration, quoted, said_passes, size_of
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.shares import averaged_with, share_of
@@ -186,7 +186,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         settled, options, duration = self.config.settled, self.config.options, self.config.duration
         size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
         if options.num_members > 1:
-            size = f"the mean of {options.num_members} models of {size}"
+            size = f"the mean of {counted(options.num_members, 'model')} of {size}"
         size += self._counted
         if settled is None or settled.passes is None:
             return size
@@ -237,7 +237,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def introduce(self) -> Iterable[str]:
         facts = self.facts
         yield (
-            f"{facts.source.name}: {facts.train.elements:,} symbols to train on, "
+            f"{facts.source.name}: {counted(facts.train.elements, 'symbol')} to train on, "
             f"{facts.valid.elements:,} held out, {len(self.vocabulary):,} different ({self.data.level})"
         )
 
@@ -280,7 +280,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         figures = text_figures(found.nats_per_element * counts.elements, asdict(counts))
         # A validation that would take too much of the run reads a part, the same each time.
         whole = found.elements >= counts.elements
-        part = "" if whole else f"first {found.elements:,} of {counts.elements:,} symbols of the "
+        part = "" if whole else f"first {found.elements:,} of {counted(counts.elements, 'symbol')} of the "
         return (
             {"bits_per_element": found.bits_per_element, "perplexity": found.perplexity} | figures,
             f"{bound}{found.bits_per_element:.4f} bits ({found.nats_per_element:.4f} nats) per "
@@ -299,7 +299,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         told = {
             "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), read as {data.reading}",
             "split": f"{_count(facts.train)} to train on, {_count(facts.valid)} held out ({held_out})",
-            "vocabulary": f"{len(self.vocabulary):,} symbols, level {data.level}",
+            "vocabulary": f"{counted(len(self.vocabulary), 'symbol')}, level {data.level}",
         }
         if self.training.kneser_ney_order:
             told |= averaged_with(self, "counts", self._counts)
@@ -309,7 +309,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def basis(self) -> Basis:
         digest = sha256(dumps(self.vocabulary.to_json(), sort_keys=True).encode()).hexdigest()
         level = self.data.level
-        tokens = f"{level} level, {len(self.vocabulary):,} symbols ({digest[:8]}), {self.data.reading}"
+        tokens = f"{level} level, {counted(len(self.vocabulary), 'symbol')} ({digest[:8]}), {self.data.reading}"
         if self.has_code:  # held-out lines are measured by the ELBO, of one draw
             return Basis("symbol", tokens=tokens, kind="bound", samples=1)
         return Basis("symbol", tokens=tokens)
@@ -338,5 +338,5 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
 
 
 def _count(part: TextCounts) -> str:
-    lines = f" in {part.lines:,} lines" if part.lines else ""
-    return f"{part.elements:,} symbols{lines}"
+    lines = f" in {counted(part.lines, 'line')}" if part.lines else ""
+    return f"{counted(part.elements, 'symbol')}{lines}"

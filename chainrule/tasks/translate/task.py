@@ -21,7 +21,7 @@ from chainrule.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule.tasks.display import measured_part, quoted
+from chainrule.tasks.display import counted, measured_part, quoted
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -149,7 +149,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         ),
         "transformer": LADDER,
     }
-    NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
+    NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/pairs.json"
     metric_name = "bleu"
     Prediction, predict = TranslationOptions, translate
@@ -248,7 +248,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             ("target", train.target_symbols, train.target_unknown, facts.symbols.target),
         ):
             rare = f", {unknown / symbols:.1%} of its words are <unk>" if self.data.level == "word" else ""
-            yield f"{side}: {different:,} symbols at level {self.data.level}{rare}"
+            yield f"{side}: {counted(different, 'symbol')} at level {self.data.level}{rare}"
 
     def validation_metric(self) -> "ValidationMetric":
         from chainrule.tasks.translate.searching import translation_metric
@@ -272,7 +272,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         return {
             "data": f"{_names(facts)}: {_counted(facts.train)}",
             "held out": f"{_counted(facts.valid)}{held_out}",
-            "vocabulary": f"level {self.data.level}: {facts.symbols.source:,} symbols of the source, "
+            "vocabulary": f"level {self.data.level}: {counted(facts.symbols.source, 'symbol')} of the source, "
             f"{facts.symbols.target:,} of the target",
         }
 
@@ -280,7 +280,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     def basis(self) -> Basis:
         return Basis(
             "symbol",
-            tokens=f"{self.data.level} level, {self.facts.symbols.target:,} symbols",
+            tokens=f"{self.data.level} level, {counted(self.facts.symbols.target, 'symbol')}",
             given="the source",
         )
 
@@ -303,4 +303,4 @@ def _names(facts: PairsFacts) -> str:
 
 def _counted(part: PairCounts) -> str:
     """How many pairs a part has, and symbols of their targets."""
-    return f"{part.pairs:,} pairs ({part.target_symbols:,} symbols to predict)"
+    return f"{counted(part.pairs, 'pair')} ({counted(part.target_symbols, 'symbol')} to predict)"

@@ -193,7 +193,7 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
     assert "https:" not in written
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib: pip install 'chainrule[plots]'")
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib: pip install matplotlib")
 def test_an_image_is_drawn(command: Callable, run: Path, files: Path, tmp_path: Path) -> None:
     image = tmp_path / "image.png"
     assert command("classify", run, files / "test.tsv", "--attention", image).status == 0

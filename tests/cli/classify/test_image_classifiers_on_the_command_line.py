@@ -98,7 +98,7 @@ def test_the_passes_of_a_budget_decide_on_mixup_where_the_user_names_the_size(
     outcome = command("train", digits / "train.npz", *asked)
     assert outcome.status == 0, outcome.err
     assert f"over the data, mixup {mixup}\n" in outcome.err
-    assert f"the same again: --mixup {mixup}\n" in outcome.err
+    assert f"the same again: --mixup {mixup} --precision " in outcome.err
 
 
 @pytest.mark.parametrize("model", ["cnn", "vit", "cct", "swin"])

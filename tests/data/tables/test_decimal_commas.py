@@ -13,7 +13,7 @@ from chainrule.data.series import prepare_series
 from chainrule.data.tables import TableFile, prepare_table, table_file
 from chainrule.tasks.table.compression import TableCodec
 
-POLARS = pytest.mark.skipif(find_spec("polars") is None, reason="needs polars: pip install 'chainrule[tables]'")
+POLARS = pytest.mark.skipif(find_spec("polars") is None, reason="needs polars: pip install polars")
 READERS = ["exact", pytest.param("quick", marks=POLARS)]
 
 

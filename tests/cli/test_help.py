@@ -1,0 +1,102 @@
+"""Help that reads well on narrow terminals, and advice for words that are not ours."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, edits
+from chainrule.cli.selection import described_verbs
+from chainrule.cli.signature import TaskName
+from chainrule.tasks import TASKS
+from chainrule.tasks.display import counted
+
+VERBS = dict(described_verbs())
+FORMS = [[name] for name in VERBS] + [["train", "--task", name] for name in TASKS]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=" ".join)
+@pytest.mark.parametrize("columns", [80, 100])
+def test_texts_fold_at_blanks_alone(command, monkeypatch, form, columns):
+    """Continuation lines of a docstring kept their indents and their line ends."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    outcome = command(*form, "--help")
+    assert outcome.status == 0
+    lines = outcome.out.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert "[ARGS" not in outcome.out
+    for panel in outcome.out.split("╭")[1:]:
+        begins = [len(line) - len(line[1:].lstrip()) for line in panel.splitlines() if line.startswith("│")]
+        assert len({place for place in begins if place > 6}) <= 1, panel  # names begin before, texts at one column
+
+
+def test_the_help_of_training_names_tasks_and_data(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = " ".join(command("train", "--help").out.replace("│", " ").split())
+    assert "Usage: chainrule train [OPTIONS] [DATA]" in shown
+    assert f"[choices: {', '.join(TASKS)}]" in shown
+    assert get_args(TaskName) == tuple(TASKS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["train", "--hlep"], "--help"),
+        (["train", "--lr", "1"], "--learning-rate"),
+        (["train", "--lr=1"], "--learning-rate"),
+        (["train", "--optimizer", "adamw"], "--optimiser"),
+        (["train", "--batchsize", "2"], "--batch-size"),
+        (["train", "--epoch", "2"], "--epochs"),
+        (["train", "--hiden-size", "2"], "--hidden-size"),
+        (["sample", "RUN", "--num_samples", "2"], "--number"),
+        (["generate", "RUN"], "sample"),
+        (["eval", "RUN"], "evaluate"),
+        (["evalute", "RUN"], "evaluate"),
+        (["test", "RUN"], "evaluate"),
+        (["fit", "FILE"], "train"),
+        (["trian", "FILE"], "train"),
+        (["learn"], "train"),
+        (["perplexity", "RUN"], "score"),
+        (["predict", "RUN"], "tag, classify, translate, caption or forecast"),
+        (["help"], "--help"),
+    ],
+)
+def test_words_of_other_programs_and_slips_get_what_was_meant(refused, arguments, meant):
+    assert f" Did you mean {meant}?" in refused(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [["xyzzy"], ["train", "--xyzzy"], ["train", "-q"]])
+def test_what_resembles_nothing_gets_no_suggestion(refused, arguments):
+    assert "Did you mean" not in refused(*arguments)
+
+
+def test_every_synonym_leads_to_a_verb_or_an_option(command):
+    known = {*VERBS, "--help", "--version"}
+    assert all(set(ours) <= known and word not in known for word, ours in VERB_SYNONYMS.items())
+    options = "".join(command(*form, "--help").out for form in FORMS)
+    assert not [ours for words in OPTION_SYNONYMS.values() for ours in words if f"--{ours}" not in options]
+
+
+@given(st.text("abc", max_size=6), st.text("abc", max_size=6))
+def test_edits_are_a_distance(first, second):
+    assert edits(first, second) == edits(second, first)
+    assert (edits(first, second) == 0) == (first == second)
+    assert abs(len(first) - len(second)) <= edits(first, second) <= max(len(first), len(second))
+
+
+def test_a_run_in_the_place_of_data_gets_the_command_that_continues_it(refused, runs):
+    run = runs / "stream"
+    for asked in (["--resume", run], [run], [run, "--steps", 9], ["--resume", run, "--steps", 9]):
+        assert f"chainrule train --resume --out {run}" in refused("train", *asked)
+
+
+def test_resume_without_out_says_what_is_missing(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "add --out RUN" in refused("train", "--resume")
+    assert "add --out RUN" in refused("train", "--resume", "text.txt")
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (1000, "1,000 rows")])
+def test_one_thing_is_no_plural(number, words):
+    assert counted(number, "row") == words
