@@ -170,9 +170,7 @@ def flips(monkeypatch):
         monkeypatch.setattr(FlipTask, name, options)
     monkeypatch.setattr(FlipTask, "Training", OptimisationOptions)
     monkeypatch.setitem(TASKS, "flips", lambda: FlipTask)
-    monkeypatch.setitem(
-        RunFlags.__annotations__, "task", Literal[tuple(TASKS)] | None
-    )
+    monkeypatch.setitem(RunFlags.__annotations__, "task", Literal[tuple(TASKS)] | None)
 
 
 def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):
