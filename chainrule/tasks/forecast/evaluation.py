@@ -267,7 +267,7 @@ def _inspection_lines(run: "ForecastTask", figures: dict[str, Any]) -> Iterable[
     lags = ", ".join(map(str, run.schema.lags))
     read = f"{counted(figures['origins'], 'forecast')} of {counted(run.data.horizon, 'row')}"
     yield f"{read}, {figures['nats_per_value']:.4f} nats per value"
-    yield f"reads the values {lags} row{'s' * (lags != '1')} back at each step{_near(run)}"
+    yield f"reads the values {lags} rows back at each step{_near(run)}"
     for past in figures["past"]:
         yield f"from {past['rows']:>6,} rows of the past   {past['nats_per_value']:>9.4f} nats per value"
     for name, nats in figures["known"].items():

@@ -174,7 +174,7 @@ def test_a_long_text_is_cut_and_that_is_said(command: Callable, run: Path, tmp_p
     answered = command("classify", run, texts, "--json")
     records = [json.loads(line) for line in answered.out.splitlines()]
     assert [(record["cut"], len(record["tokens"])) for record in records] == [(2, 9), (0, 1)]
-    assert answered.err == "1 texts were read up to their element 9 (--max-length)\n"
+    assert answered.err == "1 text cut after element 9 (--max-length)\n"
 
 
 def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, run: Path, tmp_path: Path) -> None:
