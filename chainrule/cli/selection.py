@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 from chainrule.cli.compare import compare_verb
@@ -171,8 +172,22 @@ def _task_to_train(line: Line) -> str:
         return "text"
     found = recognise(Path(data))
     if found is None and Path(data).is_dir():
-        raise ValueError(f"{data}: expected a file, or a directory of images or sounds, got a directory without any")
+        raise ValueError(
+            f"{data}: expected a file, or a directory of images or sounds, got a directory without any"
+            f"{_inside(Path(data))}"
+        )
     return found or "text"
+
+
+def _inside(folder: Path) -> str:
+    """The command for a file in a folder, data of training and no labels first; nothing where there is none."""
+    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+
+    def rank(path: Path) -> tuple[bool, bool, bool, str]:
+        name = path.name.lower()
+        return recognise(path) is None, "label" in name, "train" not in name, name
+
+    return f": name a file in it: chainrule train {quote(str(min(files, key=rank)))}" if files else ""
 
 
 def _is_known_data(word: str) -> bool:

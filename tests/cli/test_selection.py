@@ -42,6 +42,27 @@ def test_a_folder_without_images_or_sounds_is_refused(refused, tmp_path):
     (tmp_path / "notes.txt").write_text("text")
     said = refused("train", tmp_path)
     assert f"{tmp_path}: expected a file, or a directory of images or sounds, got a directory without any" in said
+    assert said.endswith(f": name a file in it: chainrule train {tmp_path / 'notes.txt'}")
+
+
+def test_a_folder_of_files_that_stand_for_themselves_names_one(refused, tmp_path):
+    """Nothing was said of the images that were found."""
+    for name in ("t10k-images-idx3-ubyte", "train-labels-idx1-ubyte", "train-images-idx3-ubyte", "a.txt"):
+        (tmp_path / name).write_bytes(b"")
+    assert refused("train", tmp_path).endswith(f"chainrule train {tmp_path / 'train-images-idx3-ubyte'}")
+
+
+def test_words_after_switches_name_the_data_or_the_run_if_they_are_there(runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").touch()
+    (tmp_path / "muon").mkdir()  # a folder that is no data
+    assert select("train", ["--direct", "rows.csv"])[0].name == "table"
+    assert select("train", ["--optimiser", "muon"])[0].name == "text"
+    assert select("train", ["--types", "x" * 5000, "rows.csv"])[0].name == "table"
+    for words in (["--sort", "RUN", "rows.csv"], ["RUN", "-"], ["--json", "RUN", "none"], ["--prompt", "\0", "RUN"]):
+        assert select("score", [word.replace("RUN", str(runs / "stream")) for word in words])[0].name == "text"
+    task, verb = select("tag", [str(runs / "stream"), "x"])
+    assert (task.name, verb) == ("text", None)
 
 
 def test_the_run_tells_which_options_a_verb_has(command, runs):
