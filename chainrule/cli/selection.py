@@ -48,7 +48,7 @@ _AS_TEXT = {"--level", "--reading"}  # given with a table, they say that it is t
 
 def is_verb(name: str) -> bool:
     """Whether there is such a verb."""
-    return name in VERBS or (name in TASKS and _predicting(task_class(name)) == name)
+    return name in VERBS or (name in TASKS and TASKS[name].__doc__ is not None)
 
 
 def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
@@ -71,14 +71,8 @@ def _predicting(task: type[Task[Any]]) -> str:
 def described_verbs() -> Iterator[tuple[str, str]]:
     """Every verb, and the line about it in the list of all."""
     for name, verb in VERBS.items():
-        yield name, _first_line(getattr(verb, "body", verb))
-    for task in map(task_class, TASKS):
-        if issubclass(task, Predicts) and _predicting(task) == task.name:
-            yield task.name, _first_line(task.Prediction)
-
-
-def _first_line(described: Any) -> str:
-    return (described.__doc__ or "").partition("\n")[0]
+        yield name, (getattr(verb, "body", verb).__doc__ or "").partition("\n")[0]
+    yield from ((name, load.__doc__) for name, load in TASKS.items() if load.__doc__ is not None)
 
 
 def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb | None]:

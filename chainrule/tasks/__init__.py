@@ -37,12 +37,14 @@ def _sound() -> "type[Task[Any]]":
 
 
 def _tag() -> "type[Task[Any]]":
+    """Tag sentences: the file comes back with the tags in their column, everything else as it was."""
     from chainrule.tasks.tag.task import TagTask
 
     return TagTask
 
 
 def _classify() -> "type[Task[Any]]":
+    """Label texts: a line for each with its label, the probability of that, and the text, tabs between them."""
     from chainrule.tasks.classify.task import ClassifyTask
 
     return ClassifyTask
@@ -55,18 +57,21 @@ def _classify_images() -> "type[Task[Any]]":
 
 
 def _translate() -> "type[Task[Any]]":
+    """Translate sentences, a line each."""
     from chainrule.tasks.translate.task import TranslateTask
 
     return TranslateTask
 
 
 def _caption() -> "type[Task[Any]]":
+    """Write a caption for each image, a line each."""
     from chainrule.tasks.caption.task import CaptionTask
 
     return CaptionTask
 
 
 def _forecast() -> "type[Task[Any]]":
+    """Forecast what comes after the last row of a file."""
     from chainrule.tasks.forecast.task import ForecastTask
 
     return ForecastTask
@@ -84,6 +89,7 @@ TASKS: "dict[str, Callable[[], type[Task[Any]]]]" = {
     "caption": _caption,
     "forecast": _forecast,
 }
+"""The function that imports each task. Its docstring is the line about the verb of its name, if the task predicts."""
 RECOGNISED = {"table": is_table, "image": is_images, "sound": is_sounds, "tag": is_tagged}
 """The tasks that the names of data tell; data of several are those of the first."""
 

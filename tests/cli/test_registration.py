@@ -169,7 +169,12 @@ def flips(monkeypatch):
     for name in ("Data", "Scoring", "Sampling", "Prediction"):
         monkeypatch.setattr(FlipTask, name, options)
     monkeypatch.setattr(FlipTask, "Training", OptimisationOptions)
-    monkeypatch.setitem(TASKS, "flips", lambda: FlipTask)
+
+    def load():
+        """Predict flips."""
+        return FlipTask
+
+    monkeypatch.setitem(TASKS, "flips", load)
     monkeypatch.setitem(RunFlags.__annotations__, "task", Literal[tuple(TASKS)] | None)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from chainrule.cli.selection import VERBS, described_verbs, select, verbs_of
 from chainrule.tasks import TASKS, task_class
+from chainrule.tasks.abilities import Predicts
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,14 @@ def test_the_run_tells_which_options_a_verb_has(command, runs):
 def test_every_task_has_a_class_that_names_it_and_verbs(name):
     assert name == task_class(name).name
     assert {"train", "info", "check", "inspect"} <= set(verbs_of(task_class(name)))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_that_predicts_has_the_line_of_its_verb(name):
+    """The list of all verbs imports no task."""
+    task = task_class(name)
+    own = task.Prediction.__doc__.partition("\n")[0] if issubclass(task, Predicts) and not task.verb else None
+    assert TASKS[name].__doc__ == own
 
 
 def test_images_to_classify_are_told_from_the_data_else_from_the_model():
