@@ -4,8 +4,9 @@ The map of the library: its parts (`chainrule.models`, `chainrule.layers`, ...) 
 they are first used, so that `import chainrule` costs nothing.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, tasks, testing, training
@@ -42,18 +43,7 @@ __all__ = [
     "training",
 ]
 
-_HOMES = {
-    "AutoregressiveModel": "chainrule.base",
-    "LatentModel": "chainrule.latent",
-    "LikelihoodModel": "chainrule.base",
-    "RecurrentLM": "chainrule.models.recurrent_lm",
-    "Run": "chainrule.run",
-    "Task": "chainrule.tasks.task",
-    "fit": "chainrule.run",
-    "load": "chainrule.run",
-    "from_logits": "chainrule.models.logits_model",
-    "open_run": "chainrule.tasks",
-}
+_get, __dir__ = attach(__name__)
 
 
 def __getattr__(name: str) -> Any:
@@ -61,12 +51,4 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("chainrule")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    if name in __all__:
-        return import_module(f"chainrule.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    return _get(name)

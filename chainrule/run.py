@@ -18,10 +18,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 from chainrule import frames
+from chainrule.data.kinds import is_images
 from chainrule.inputs import Inputs
 from chainrule.module_run import ModuleRun, history_of, training_length
 from chainrule.results import Report, Result
-from chainrule.tasks import abilities, open_run, task_class
+from chainrule.tasks import abilities, open_run, recognise, task_class
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag
 from chainrule.tasks.run_directory import CONFIG, FRAME
@@ -94,7 +95,7 @@ def fit(
         else:
             source = None if data is None else inputs.path(data, labels=labels, rate=rate)
         chosen = task_class(inputs.task) if inputs.task else _recognised(source)
-        if chosen.name == "classify" and source is not None and task_class("image").recognises(Path(source)):
+        if chosen.name == "classify" and source is not None and is_images(source):
             chosen = task_class("classify-images")
         inputs.task = chosen.name
         sources: dict[str, str | None] = dict.fromkeys(chosen.SOURCES)
@@ -435,9 +436,10 @@ def _without_none(**options: Any) -> dict[str, Any]:
 
 
 def _recognised(source: str | None) -> "type[Task[Any]]":
-    from chainrule.cli.stages import recognised
-
-    return task_class("text") if source is None else recognised(Path(source))
+    name = "text" if source is None else recognise(Path(source))
+    if name is None and source is not None and Path(source).is_dir():
+        raise ValueError(f"{source}: expected a file, or a directory of images or sounds, got a directory without any")
+    return task_class(name or "text")
 
 
 def _config(

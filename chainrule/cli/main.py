@@ -4,19 +4,18 @@ Nothing heavy is imported here or at the top of a verb's file: `chainrule --help
 """
 
 import os
-import re
 import sys
 from collections.abc import MutableMapping, Sequence
 from contextlib import closing, redirect_stdout
+from time import monotonic
 from typing import Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from chainrule.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, FoldedHelp, description, suggestion, usage
-from chainrule.cli.stages import VERBS, all_verbs, owners, verb_asked_for, verbs_of
-from chainrule.cli.train import note_start
+from chainrule.cli.selection import described_verbs, is_verb, owners, select, verbs_of
+from chainrule.cli.signature import open_run
 from chainrule.printing import printable
-from chainrule.tasks.abilities import Predicts
 from chainrule.tasks.display import Harmless, Verb, flag, shortened
 from chainrule.tasks.task import Task
 
@@ -30,12 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: a check failed. 2: invalid arguments or input, described in one line on standard error.
     130: stopped by Ctrl-C. The environment variable CHAINRULE_DEBUG=1 shows where an error comes from.
     """
-    note_start()
+    began = monotonic()
     if "torch" not in sys.modules:  # it reads them once
         bound_spinning(os.environ)
     known: set[str] = set()
     try:
-        status = _run(sys.argv[1:] if arguments is None else list(arguments), known)
+        status = _run(sys.argv[1:] if arguments is None else list(arguments), known, began)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader, `head` for one, has had enough
@@ -49,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(_one_line(error, known), USER_ERROR)
 
 
-def _run(arguments: list[str], known: set[str]) -> int:
-    """Run a command line; `known` becomes the flags of its verb."""
+def _run(arguments: list[str], known: set[str], began: float) -> int:
+    """Run a command line that began at a time of `monotonic`; `known` becomes the flags of its verb."""
     given: set[str] = set()
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
@@ -66,21 +65,33 @@ def _run(arguments: list[str], known: set[str]) -> int:
         version_flags=["--version"],
         config=(remember,),
     )
-    verbs = _verbs(arguments)
-    for place, (name, verb) in enumerate(verbs.items()):
-        shown = usage(name, verb) if arguments[:1] == [name] else None
-        app.command(verb, name=name, sort_key=place, help=description(verb), usage=shown)
+    name = arguments[0] if arguments else ""
+    task: type[Task[Any]] | None = None
+    verb: Verb | None = None
+    verbs: dict[str, str] = {}
+    if is_verb(name):
+        task, verb = select(name, arguments[1:])
+        if verb is None:
+            own = ", ".join(verbs_of(task))
+            raise ValueError(f"{name}: a run of the task {task.name} has no such verb; it has {own}")
+        app.command(verb, name=name, help=description(verb), usage=usage(name, verb))
+    else:
+        verbs = dict(described_verbs())
+        for place, (other, line) in enumerate(verbs.items()):
+            app.command(_listed, name=other, help=line, sort_key=place)
     try:
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
-        if "given" in unbound:
-            bound.arguments["given"] = frozenset(given)
-        if command not in verbs.values():  # help and version, which style their own text
+        if command is not verb:  # help and version, which style their own text
             return command(*bound.args, **bound.kwargs) or 0
+        context = {"given": frozenset(given), "began": began}
+        bound.arguments.update({name: context[name] for name in unbound if name in context})
         with closing(Harmless(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)):
+            assert task is not None
+            open_run(task, bound.arguments)
             return command(*bound.args, **bound.kwargs) or 0
     except UnknownOptionError as error:
         flag_typed = error.token.keyword or error.token.value
-        models = owners(flag_typed, arguments[1:]) if arguments[0] == "train" else []
+        models = owners(task, flag_typed) if task is not None and name == "train" else []
         if not models:
             flag_typed = (flag_typed or "").partition("=")[0]
             names = [name for argument in error.argument_collection if argument.parse for name in argument.names]
@@ -102,50 +113,38 @@ def _run(arguments: list[str], known: set[str]) -> int:
 
 
 def _with_flags(message: str, known: set[str]) -> str:
-    """`message` with the flags of this verb in place of the names of their arguments."""
+    """`message` with flags of this verb for the names of their arguments: before its first colon, or with a `_`.
 
-    def flag_of(name: re.Match[str]) -> str:
-        return flag(name[0]) if flag(name[0]) in known else name[0]
-
-    message = re.sub(r"^[a-z_]+(?=:)", flag_of, message)
-    return re.sub(r"(?<![\w./'\"-])[a-z]+(?:_[a-z]+)+(?![\w./'\"])", flag_of, message)
-
-
-def _verbs(arguments: list[str]) -> dict[str, Verb]:
-    """All verbs. The verb of this command line gets the options of the task that its other arguments select.
-
-    Raises:
-        ValueError: that task has no such verb.
+    >>> _with_flags("size: expected a multiple of num_heads, got 3", {"--size", "--num-heads"})
+    '--size: expected a multiple of --num-heads, got 3'
     """
-    name = arguments[0] if arguments else ""
-    shown = all_verbs()
-    verbs = {other: _placeholder(other, task) for other, task in shown.items()}
-    if name in shown:
-        task, verb = verb_asked_for(name, arguments[1:])
-        if verb is None:
-            raise ValueError(
-                f"{name}: a run of the task {task.name} has no such verb; it has {', '.join(verbs_of(task))}"
-            )
-        verbs[name] = verb
-    return verbs
+
+    def with_flag(word: str) -> str:
+        name = word.strip("(),;:")
+        return word.replace(name, flag(name)) if flag(name) in known else word
+
+    words = message.split(" ")
+    return " ".join(
+        with_flag(word) if "_" in word or (place == 0 and word.endswith(":")) else word
+        for place, word in enumerate(words)
+    )
 
 
-def _placeholder(name: str, task: type[Task[Any]]) -> Verb:
-    """A verb in the list of all: only its name and a line about it are read."""
-
-    def verb() -> None: ...
-
-    found = VERBS.get(name) or (issubclass(task, Predicts) and task.Prediction)
-    verb.__doc__ = (getattr(found, "body", found).__doc__ or "").partition("\n")[0]
-    return verb
+def _listed() -> None:
+    """A verb in the list of all."""
 
 
 def _is_expected(error: Exception) -> bool:
     """Whether a user can cause this error; it is then reported in one line, without a traceback."""
     if isinstance(error, CycloptsError | ValueError | OSError | ImportError | MemoryError):
         return True
-    own = type(error).__module__.split(".")[0] == "chainrule"
-    return own or "can't allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError"
+    return type(error).__module__.split(".")[0] == "chainrule" or _is_out_of_memory(error)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # On the CPU, torch raises a RuntimeError like any other: only its message says that memory is what is missing.
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
 _COSTLY = "batch-size hidden-size channels rows steps beam paths particles number"
@@ -154,7 +153,7 @@ _COSTLY = "batch-size hidden-size channels rows steps beam paths particles numbe
 def _one_line(error: Exception, known: set[str]) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, MemoryError) or "llocate" in str(error):
+    if _is_out_of_memory(error):
         costly = [f"--{name}" for name in _COSTLY.split() if f"--{name}" in known]
         return f"out of memory: choose a smaller {' or '.join(costly) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:

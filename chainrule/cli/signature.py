@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from inspect import Signature, cleandoc, signature
+from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from types import FunctionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Group, Parameter
 
+from chainrule.data.kinds import file_and_array
+from chainrule.tasks import TASKS
 from chainrule.tasks.config import MOST_SEED, Duration, options_class
+from chainrule.tasks.constructor import argument_help
 from chainrule.tasks.display import Switch, Verb, parse_duration
-from chainrule.tasks.model import argument_help
 from chainrule.tasks.task import Task
 
 
@@ -78,9 +81,10 @@ RUN, DATA, MODEL, TRAINING = (
 )
 
 
-TaskName = Literal[
-    "text", "table", "image", "sound", "tag", "classify", "classify-images", "translate", "caption", "forecast"
-]
+if TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[tuple(TASKS)]
 
 
 @dataclass(frozen=True)
@@ -137,34 +141,60 @@ class Offered:
     out: str
 
     def __call__(self, task: type[Task[Any]]) -> Verb | None:
-        """The verb for a task; None where the task lacks the ability."""
+        """The verb for a task; None where the task lacks the ability.
+
+        Its `run` is a path, which `open_run` opens.
+        """
         if not issubclass(task, self.ability):
             return None
-        arguments, doc = dict(signature(self.body).parameters), self.body.__doc__
-        run, annotations = arguments["run"], dict[str, Any]()
-        annotations["run"] = _RUN if run.default is run.empty else Path | None
+        optional = "run" in (self.body.__kwdefaults__ or {})
+        types: dict[str, Any] = {"run": Path | None if optional else _RUN}
         if self.out and not getattr(task, self.out):
-            annotations["out"] = Annotated[Path | None, Parameter(parse=False)]
-        if self.options:
-            options = getattr(task, self.options)
-            doc = joined_help(options.__doc__ or "", doc or "")
-            annotations["options"] = as_flags(options) if fields(options) else Annotated[Any, Parameter(parse=False)]
-            arguments["options"] = arguments["options"].replace(default=options())
-        for name, annotation in annotations.items():
-            arguments[name] = arguments[name].replace(annotation=annotation)
-        shape = Signature(list(arguments.values()))
+            types["out"] = Annotated[Path | None, Parameter(parse=False)]
+        if not self.options:
+            return with_types(self.body, types)
+        options = getattr(task, self.options)
+        types["options"] = as_flags(options) if fields(options) else Annotated[Any, Parameter(parse=False)]
+        made = with_types(self.body, types, options=options())
+        made.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
+        return made
 
-        def verb(*words: Any, **flags: Any) -> int | None:
-            given = shape.bind(*words, **flags)
-            given.apply_defaults()
-            if given.arguments["run"] is not None:
-                run = given.arguments["run"] = task.open(given.arguments["run"])
-                _spare_sources(run, given.arguments.get("out"))
-            return self.body(*given.args, **given.kwargs)
 
-        made: Any = verb  # a function may have a signature, but its type knows none
-        made.__signature__, made.__annotations__, made.__doc__ = shape, {}, doc
-        return verb
+def with_types(body: Verb, types: dict[str, Any], **defaults: Any) -> Verb:
+    """A copy of a function with other types of some arguments, as the parser reads them, and other defaults."""
+    assert isinstance(body, FunctionType)
+    made = FunctionType(body.__code__, body.__globals__, body.__name__, body.__defaults__, body.__closure__)
+    made.__annotations__ = body.__annotations__ | types
+    made.__kwdefaults__ = (body.__kwdefaults__ or {}) | defaults
+    made.__doc__ = body.__doc__
+    return made
+
+
+_INPUTS = ("data", "file", "files", "first", "last")
+
+
+def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
+    """Open the run that the argument `run` of a verb names, in place.
+
+    Raises:
+        ValueError, OSError: there is no such run or input, or the output would replace a file that the run was trained
+            on.
+    """
+    run = arguments.get("run")
+    if isinstance(run, RunFlags):  # of training, which may go on without its data
+        return
+    if isinstance(run, Path):
+        arguments["run"] = task.open(run)
+        _spare_sources(arguments["run"], arguments.get("out"))
+    for inputs in filter(None, map(arguments.get, _INPUTS)):
+        for path in inputs if isinstance(inputs, tuple) else [inputs]:
+            check_path(path)
+
+
+def check_path(path: str | Path) -> None:
+    """Raise FileNotFoundError if there is no such file or folder; - is standard input."""
+    if str(path) != "-" and not file_and_array(path)[0].exists():
+        raise FileNotFoundError(f"{path}: no such file or folder")
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

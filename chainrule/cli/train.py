@@ -1,18 +1,18 @@
 """`chainrule train DATA`: prepare or reopen a run, train it, and report the result."""
 
 import math
+import os
 import sys
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from chainrule.cli.resume import resumed_config
-from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags
+from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, check_path
 from chainrule.printing import printable
 from chainrule.tasks.config import ChosenComputation, RunConfig, facts_of, options_class
 from chainrule.tasks.display import Verb, counted, dump_json, flag, format_duration, resume_command
@@ -35,19 +35,6 @@ if TYPE_CHECKING:
     from chainrule.training.computation import Computation
     from chainrule.training.options import TrainingOptions
     from chainrule.training.parallel import Processes
-
-
-_given: list[float] = []
-
-
-def note_start() -> None:
-    """Remember that a command begins now."""
-    _given[:] = [monotonic()]
-
-
-def take_start() -> float:
-    """When the present command began, once; now, where none was noted."""
-    return _given.pop() if _given else monotonic()
 
 
 def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
@@ -76,9 +63,8 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         options: Any,
         training: Any,
         given: Annotated[frozenset[str], Parameter(parse=False)],
+        began: Annotated[float, Parameter(parse=False)],
     ) -> int:
-        from chainrule.training.parallel import Interrupted
-
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
         for source in positional if data is not None else ():
             if files[source] is not None:
@@ -91,8 +77,10 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         if run.resume and not run.overwrite and run.out is None and not out.exists():
             raise FileNotFoundError(f"--resume continues the run that --out names: add --out RUN (there is no {out})")
         try:
-            trained, result = train_run(task, asked, out, run, given)
-        except Interrupted as stop:
+            trained, result = train_run(task, asked, out, run, given, began)
+        except KeyboardInterrupt as stop:
+            if not hasattr(stop, "step"):  # before training
+                raise
             raise KeyboardInterrupt(
                 f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}"
             ) from None
@@ -127,7 +115,12 @@ def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
 
 
 def train_run(
-    task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]
+    task: type[Task[Any]],
+    asked: RunConfig,
+    out: Path,
+    flags: RunFlags,
+    given: frozenset[str],
+    began: float | None = None,
 ) -> "tuple[Task[Any], TrainingResult | None]":
     """Train a new run, or go on with one; returns it, and its result in the first of several processes.
 
@@ -137,6 +130,7 @@ def train_run(
         out: the run directory.
         flags: whether to resume or overwrite.
         given: the names of options that the user wrote (`--hidden-size`): on resume only these must agree.
+        began: the time of `time.monotonic` from which a budget counts; now, if not given.
 
     Raises:
         FileExistsError: `out` is taken.
@@ -145,7 +139,14 @@ def train_run(
     """
     if flags.resume and flags.overwrite:
         raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
-    return _train(task, asked, out, flags, given)
+    before = task.open(out).config if flags.resume else None
+    _check_packages(task, asked if before is None or "--tensorboard" in given else before)
+    if before is None:
+        refuse_taken(out, overwrite=flags.overwrite)
+        for source in filter(None, asked.sources.values()):
+            check_path(source)
+    _announce(out if before is not None else asked.sources["source"])
+    return _train(task, asked, before, out, flags, given, began)
 
 
 def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
@@ -154,18 +155,26 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
             raise ValueError(f"training needs the package {package}, which is not installed: pip install {package}")
 
 
+def _announce(source: Path | str | None) -> None:
+    """Say at once what is read: importing torch takes a second or more."""
+    if os.environ.get("RANK", "0") == "0":  # of several processes, the first
+        shown = "the text built into Python" if source is None else printable(str(source))
+        print(f"reading {shown} …", file=sys.stderr, flush=True)
+
+
 def _train(
-    task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]
+    task: type[Task[Any]],
+    asked: RunConfig,
+    before: RunConfig | None,
+    out: Path,
+    flags: RunFlags,
+    given: frozenset[str],
+    began: float | None,
 ) -> "tuple[Task[Any], TrainingResult | None]":
-    began = take_start()
     from chainrule.training.computation import computing
     from chainrule.training.loop import train
     from chainrule.training.parallel import processes
 
-    before = task.open(out).config if flags.resume else None
-    _check_packages(task, asked if before is None or "--tensorboard" in given else before)
-    if before is None:
-        refuse_taken(out, overwrite=flags.overwrite)
     with (
         processes((asked if before is None or "--device" in given else before).training.device) as process_group,
         lock_run(out) if process_group.first else nullcontext(),

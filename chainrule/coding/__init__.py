@@ -1,6 +1,13 @@
 """Lossless codes: an exact likelihood p(x), written as a file of −log₂ p(x) bits, with any model; knows no model."""
 
-from chainrule.coding.range_coder import DamagedError
-from chainrule.coding.streams import decode, encode
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.coding.range_coder import DamagedError
+    from chainrule.coding.streams import decode, encode
 
 __all__ = ["DamagedError", "decode", "encode"]
+
+__getattr__, __dir__ = attach(__name__)

@@ -1,13 +1,18 @@
 """Sequences found with the `step` and `State` of any model: the most probable ones, and completions; knows no model."""
 
-from chainrule.decoding.beam_search import beam_search
-from chainrule.decoding.completion import Completed, complete
-from chainrule.decoding.decoded import Decoded
-from chainrule.decoding.greedy import greedy
-from chainrule.decoding.ngram_draft import NgramDraft
-from chainrule.decoding.parallel import ParallelSample, sample_parallel
-from chainrule.decoding.rescoring import rescored
-from chainrule.decoding.sample_paths import sample_paths
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.decoding.beam_search import beam_search
+    from chainrule.decoding.completion import Completed, complete
+    from chainrule.decoding.decoded import Decoded
+    from chainrule.decoding.greedy import greedy
+    from chainrule.decoding.ngram_draft import NgramDraft
+    from chainrule.decoding.parallel import ParallelSample, sample_parallel
+    from chainrule.decoding.rescoring import rescored
+    from chainrule.decoding.sample_paths import sample_paths
 
 __all__ = [
     "Completed",
@@ -21,3 +26,5 @@ __all__ = [
     "sample_parallel",
     "sample_paths",
 ]
+
+__getattr__, __dir__ = attach(__name__)

@@ -1,28 +1,97 @@
-"""The tasks: which data meets which model."""
+"""The tasks: which data meets which model. A task is imported when it is used."""
 
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from chainrule.data.kinds import is_images, is_sounds, is_table, is_tagged
 from chainrule.tasks.config import task_in
 from chainrule.tasks.run_directory import CONFIG, read_config
 
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-# Imported when they are used; data that several recognise are those of the first.
-TASKS = {
-    "text": "chainrule.tasks.text.task:TextTask",
-    "table": "chainrule.tasks.table.task:TableTask",
-    "image": "chainrule.tasks.image.task:ImageTask",
-    "sound": "chainrule.tasks.sound.task:SoundTask",
-    "tag": "chainrule.tasks.tag.task:TagTask",
-    "classify": "chainrule.tasks.classify.task:ClassifyTask",
-    "classify-images": "chainrule.tasks.classify_images.task:ClassifyImagesTask",
-    "translate": "chainrule.tasks.translate.task:TranslateTask",
-    "caption": "chainrule.tasks.caption.task:CaptionTask",
-    "forecast": "chainrule.tasks.forecast.task:ForecastTask",
+
+def _text() -> "type[Task[Any]]":
+    from chainrule.tasks.text.task import TextTask
+
+    return TextTask
+
+
+def _table() -> "type[Task[Any]]":
+    from chainrule.tasks.table.task import TableTask
+
+    return TableTask
+
+
+def _image() -> "type[Task[Any]]":
+    from chainrule.tasks.image.task import ImageTask
+
+    return ImageTask
+
+
+def _sound() -> "type[Task[Any]]":
+    from chainrule.tasks.sound.task import SoundTask
+
+    return SoundTask
+
+
+def _tag() -> "type[Task[Any]]":
+    """Tag sentences: the file comes back with the tags in their column, everything else as it was."""
+    from chainrule.tasks.tag.task import TagTask
+
+    return TagTask
+
+
+def _classify() -> "type[Task[Any]]":
+    """Label texts: a line for each with its label, the probability of that, and the text, tabs between them."""
+    from chainrule.tasks.classify.task import ClassifyTask
+
+    return ClassifyTask
+
+
+def _classify_images() -> "type[Task[Any]]":
+    from chainrule.tasks.classify_images.task import ClassifyImagesTask
+
+    return ClassifyImagesTask
+
+
+def _translate() -> "type[Task[Any]]":
+    """Translate sentences, a line each."""
+    from chainrule.tasks.translate.task import TranslateTask
+
+    return TranslateTask
+
+
+def _caption() -> "type[Task[Any]]":
+    """Write a caption for each image, a line each."""
+    from chainrule.tasks.caption.task import CaptionTask
+
+    return CaptionTask
+
+
+def _forecast() -> "type[Task[Any]]":
+    """Forecast what comes after the last row of a file."""
+    from chainrule.tasks.forecast.task import ForecastTask
+
+    return ForecastTask
+
+
+TASKS: "dict[str, Callable[[], type[Task[Any]]]]" = {
+    "text": _text,
+    "table": _table,
+    "image": _image,
+    "sound": _sound,
+    "tag": _tag,
+    "classify": _classify,
+    "classify-images": _classify_images,
+    "translate": _translate,
+    "caption": _caption,
+    "forecast": _forecast,
 }
+"""The function that imports each task. Its docstring is the line about the verb of its name, if the task predicts."""
+RECOGNISED = {"table": is_table, "image": is_images, "sound": is_sounds, "tag": is_tagged}
+"""The tasks that the names of data tell; data of several are those of the first."""
 
 
 def task_class(name: str) -> "type[Task[Any]]":
@@ -33,8 +102,12 @@ def task_class(name: str) -> "type[Task[Any]]":
     """
     if name not in TASKS:
         raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {name!r:.80}")
-    module, _, attribute = TASKS[name].partition(":")
-    return cast("type[Task[Any]]", getattr(import_module(module), attribute))
+    return TASKS[name]()
+
+
+def recognise(path: Path) -> str | None:
+    """The name of the task for these data, by the name of a file or the content of a folder; None for any other."""
+    return next((name for name, is_its in RECOGNISED.items() if is_its(path)), None)
 
 
 def open_run(path: str | Path) -> "Task[Any]":

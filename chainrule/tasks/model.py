@@ -1,17 +1,17 @@
 """A model that a task offers: its options are the arguments of its constructor, and it must fit in memory."""
 
 import os
-import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cached_property, partial
 from importlib import import_module
-from inspect import Parameter, cleandoc, signature
+from inspect import signature
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from chainrule.ranges import Range
 from chainrule.tasks.config import CheckedOptions, options_class
+from chainrule.tasks.constructor import REQUIRED, constructor_arguments
 from chainrule.tasks.run_directory import count_weights
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Model:
     range is a `chainrule.ranges.Range` in the annotation, its help the text after its name in the docstring's Args.
 
     Args:
-        home: the class, or its module and name, "chainrule.models.wavenet:WaveNet", imported when it is needed.
+        home: the name of a class in `chainrule.models`, which is imported when it is needed; or a class.
         fixed: arguments that the task sets, no options.
         planned: options that the task settles from data and budget where the user gives none: None until then.
         hidden: arguments that are no options.
@@ -49,28 +49,28 @@ class Model:
         members: bool = False,
         **defaults: Any,
     ):
-        self.home, self.fixed, self.planned, self.hidden, self.defaults = home, fixed or {}, planned, hidden, defaults
+        self.module, self.name = (
+            ("chainrule.models", home) if isinstance(home, str) else (home.__module__, home.__name__)
+        )
+        self.fixed, self.planned, self.hidden, self.defaults = fixed or {}, planned, hidden, defaults
         self.members = members
 
     @cached_property
     def model_class(self) -> Any:
         """The class."""
-        if isinstance(self.home, type):
-            return self.home
-        module, _, name = self.home.partition(":")
-        return getattr(import_module(module), name)
+        return getattr(import_module(self.module), self.name)
 
     @cached_property
     def options(self) -> type[CheckedOptions]:
         """A dataclass of the options; making one checks every value."""
-        arguments = constructor_arguments(self.model_class)
+        arguments = constructor_arguments(self.module, self.name)
         named = {*self.planned, *self.hidden, *self.defaults, *self.fixed}
         if unknown := named - arguments.keys() - ({"num_members"} if self.members else set()):
-            raise TypeError(f"{self.home} has no argument {min(unknown)}")
+            raise TypeError(f"{self.name} has no argument {min(unknown)}")
         made = []
         for name, argument in arguments.items():
             hint, bounds = _without_range(argument.hint)
-            if name in (*self.fixed, *self.hidden) or argument.default is Parameter.empty or not _is_simple(hint):
+            if name in (*self.fixed, *self.hidden) or argument.default is REQUIRED or not _is_simple(hint):
                 continue
             default = self.defaults.get(name, argument.default)
             if name in self.planned:
@@ -82,7 +82,7 @@ class Model:
             hint, default = (int | None, None) if planned else (int, 1)
             told = f"{_MEMBERS_HELP} Follows from the budget where not given." if planned else _MEMBERS_HELP
             made.append(("num_members", hint, field(default=default, metadata={"help": told, "range": (1, 16)})))
-        return options_class(f"{self.model_class.__name__}Options", made, CheckedOptions)
+        return options_class(f"{self.name}Options", made, CheckedOptions)
 
     def build(self, options: Any, **given: Any) -> Any:
         """The model with options, and the arguments that data decide; those that it does not have are left out.
@@ -101,74 +101,6 @@ class Model:
         from chainrule.models.ensemble import Ensemble
 
         return Ensemble([one() for _ in range(members)])
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An argument of a constructor.
-
-    Args:
-        hint: its annotation.
-        default: `inspect.Parameter.empty` if there is none.
-        help: of the docstring of its class, or of the nearest base class that has any.
-    """
-
-    hint: Any
-    default: Any
-    help: str
-
-
-def constructor_arguments(model_class: Any) -> dict[str, Argument]:
-    """The arguments of a constructor by name, in order.
-
-    The keys of `**arguments: Unpack[Keys]` are among them; the default of a key is the attribute of its name.
-
-    >>> from chainrule.models import SentenceVAE
-    >>> constructor_arguments(SentenceVAE)["kl_warmup"].default
-    0.3
-    """
-    helps: dict[str, str] = {}
-    for base in model_class.__mro__:
-        helps = argument_help(base.__doc__ or "") | helps
-    hints = get_type_hints(model_class.__init__, include_extras=True)
-    found = {}
-    for name, parameter in signature(model_class).parameters.items():
-        if get_origin(hints[name]) is Unpack:
-            (keys,) = get_args(hints[name])
-            for key, hint in get_type_hints(keys, include_extras=True).items():
-                found[key] = Argument(hint, getattr(model_class, key), helps.get(key, ""))
-        else:
-            found[name] = Argument(hints[name], parameter.default, helps.get(name, ""))
-    return found
-
-
-def argument_help(docstring: str) -> dict[str, str]:
-    """The text of each argument in the Args section of a docstring, as one line that begins with a capital or a symbol.
-
-    >>> from chainrule.layers import CausalConv1d
-    >>> argument_help(CausalConv1d.__doc__)["dilation"]
-    'd steps from tap to tap.'
-    """
-    _, _, section = cleandoc(docstring).partition("\nArgs:\n")
-    helps: dict[str, list[str]] = {}
-    names: list[str] = []
-    for line in section.splitlines():
-        if line and not line.startswith(" "):
-            break
-        if found := re.fullmatch(r" {4}(\w+(?:, \w+)*): (.*)", line):
-            names = found[1].split(", ")
-            helps |= {name: [found[2]] for name in names}
-        elif names and line.strip():
-            for name in names:
-                helps[name].append(line.strip())
-    return {name: _as_help(" ".join(lines)) for name, lines in helps.items()}
-
-
-def _as_help(text: str) -> str:
-    text = re.sub(r":math:`([^`]*)`", r"\1", text).replace("`", "")
-    if re.match(r"(?!a )\w\b", text):  # a symbol, such as ε: a capital is another
-        return text
-    return text[:1].upper() + text[1:]
 
 
 def _without_range(hint: Any) -> tuple[Any, tuple[float, float] | None]:

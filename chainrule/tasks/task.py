@@ -122,11 +122,6 @@ class Task(ABC, Generic[M]):
     # The data.
 
     @classmethod
-    def recognises(cls, path: Path) -> bool:
-        """Whether a file or folder is data of this task, where no task is named."""
-        return False
-
-    @classmethod
     def run_name(cls, asked: RunConfig) -> str:
         """The name of the run directory where the user gives none."""
         source = asked.sources["source"]

@@ -1,14 +1,19 @@
 """From batches to a trained model: the loop, its options, its files, and the figures it reports."""
 
-from chainrule.training.checkpoint import load_weights, save_weights
-from chainrule.training.dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
-from chainrule.training.evaluate import Batch, Evaluation, Objective, TrainingBatches, ValidationBatches, evaluate
-from chainrule.training.gradient_monitor import GradientProbe, NonFiniteLossError
-from chainrule.training.loop import TrainingResult, train
-from chainrule.training.optimiser import learning_rate
-from chainrule.training.options import TrainingOptions
-from chainrule.training.parallel import Interrupted, process_shard
-from chainrule.training.validation import Findings, MetricValue, ValidationMetric
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.training.checkpoint import load_weights, save_weights
+    from chainrule.training.dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
+    from chainrule.training.evaluate import Batch, Evaluation, Objective, TrainingBatches, ValidationBatches, evaluate
+    from chainrule.training.gradient_monitor import GradientProbe, NonFiniteLossError
+    from chainrule.training.loop import TrainingResult, train
+    from chainrule.training.optimiser import learning_rate
+    from chainrule.training.options import TrainingOptions
+    from chainrule.training.parallel import Interrupted, process_shard
+    from chainrule.training.validation import Findings, MetricValue, ValidationMetric
 
 __all__ = [
     "Batch",
@@ -33,3 +38,5 @@ __all__ = [
     "save_weights",
     "train",
 ]
+
+__getattr__, __dir__ = attach(__name__)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chainrule.cli.stages import verbs_of
+from chainrule.cli.selection import verbs_of
 from chainrule.coding.container import read_container, write_container
 from chainrule.tasks import open_run, task_class
 from chainrule.tasks.bundle import Bundle, write_bundle

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, edits
+from chainrule.cli.selection import described_verbs
 from chainrule.cli.signature import TaskName
-from chainrule.cli.stages import all_verbs
 from chainrule.tasks import TASKS
 from chainrule.tasks.display import counted
 
-FORMS = [[name] for name in all_verbs()] + [["train", "--task", name] for name in TASKS]
+VERBS = dict(described_verbs())
+FORMS = [[name] for name in VERBS] + [["train", "--task", name] for name in TASKS]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=" ".join)
@@ -71,7 +72,7 @@ def test_what_resembles_nothing_gets_no_suggestion(refused, arguments):
 
 
 def test_every_synonym_leads_to_a_verb_or_an_option(command):
-    known = {*all_verbs(), "--help", "--version"}
+    known = {*VERBS, "--help", "--version"}
     assert all(set(ours) <= known and word not in known for word, ours in VERB_SYNONYMS.items())
     options = "".join(command(*form, "--help").out for form in FORMS)
     assert not [ours for words in OPTION_SYNONYMS.values() for ours in words if f"--{ours}" not in options]

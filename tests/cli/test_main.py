@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chainrule.cli.main import main
-from chainrule.cli.stages import VERBS
+from chainrule.cli.selection import VERBS
 
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
 

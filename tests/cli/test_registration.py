@@ -1,15 +1,14 @@
 """A model joins the command line by a class and a line in MODELS, a task by a class and a line in TASKS."""
 
 import json
-import sys
-from types import ModuleType
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import pytest
 import torch
 from torch import nn
 
 from chainrule.base import AutoregressiveModel
+from chainrule.cli.signature import RunFlags
 from chainrule.data.batches import Batch
 from chainrule.heads import Bernoulli, Categorical
 from chainrule.ranges import Range
@@ -170,10 +169,13 @@ def flips(monkeypatch):
     for name in ("Data", "Scoring", "Sampling", "Prediction"):
         monkeypatch.setattr(FlipTask, name, options)
     monkeypatch.setattr(FlipTask, "Training", OptimisationOptions)
-    home = ModuleType("flip_task")
-    home.FlipTask = FlipTask
-    monkeypatch.setitem(sys.modules, "flip_task", home)
-    monkeypatch.setitem(TASKS, "flips", "flip_task:FlipTask")
+
+    def load():
+        """Predict flips."""
+        return FlipTask
+
+    monkeypatch.setitem(TASKS, "flips", load)
+    monkeypatch.setitem(RunFlags.__annotations__, "task", Literal[tuple(TASKS)] | None)
 
 
 def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):

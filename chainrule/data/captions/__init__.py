@@ -1,14 +1,19 @@
 """Captioned images: read, prepared and batched."""
 
-from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
-from chainrule.data.captions.captioned import CaptionedImages, caption_batches, caption_evaluation
-from chainrule.data.captions.prepare import (
-    PreparedCaptions,
-    captions_by_image,
-    open_captions,
-    prepare_captions,
-    store_fingerprint,
-)
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
+    from chainrule.data.captions.captioned import CaptionedImages, caption_batches, caption_evaluation
+    from chainrule.data.captions.prepare import (
+        PreparedCaptions,
+        captions_by_image,
+        open_captions,
+        prepare_captions,
+        store_fingerprint,
+    )
 
 __all__ = [
     "Caption",
@@ -23,3 +28,5 @@ __all__ = [
     "read_captions",
     "store_fingerprint",
 ]
+
+__getattr__, __dir__ = attach(__name__)

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.delimited import DelimitedFile
-from chainrule.data.images.folder import SUFFIXES, Fit, Reading
+from chainrule.data.images.folder import Fit, Reading
+from chainrule.data.kinds import IMAGES
 from chainrule.data.members import Member, Members
 
 _HEADERS = ("image,caption", "image_name,caption_text")
@@ -79,7 +80,7 @@ class ImageStore:
         self.path = Path(path)
         self._reading = Reading(size=(size, size), colour="rgb", fit=fit)
         self._members: dict[str, Member] = {}
-        for member in Members(path, tuple(sorted(SUFFIXES)), "image").files:
+        for member in Members(path, IMAGES, "image").files:
             other = self._members.setdefault(PurePosixPath(member.name).name, member)
             if other is not member:
                 raise ValueError(f"{path}: {other.name} and {member.name}: expected one image of each name")

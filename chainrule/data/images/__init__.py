@@ -1,12 +1,18 @@
 """Images on disk become integers (C, H, W): folders, arrays, idx files; fewer bits; batches."""
 
-from chainrule.data.images.batches import image_batch, image_batches, image_evaluation
-from chainrule.data.images.folder import ImageFolder, Reading
-from chainrule.data.images.open import is_collection, is_images, open_source, source_fingerprint
-from chainrule.data.images.png import block_image, brightness, grid, png
-from chainrule.data.images.prepare import PreparedImages, check_alike, format_shape, open_images, prepare_images
-from chainrule.data.images.reduction import Binarise, Reduction
-from chainrule.data.images.source import ImageLabels, ImageSource, spread_over
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.data.images.batches import image_batch, image_batches, image_evaluation
+    from chainrule.data.images.folder import ImageFolder, Reading
+    from chainrule.data.images.open import is_collection, open_source, source_fingerprint
+    from chainrule.data.images.png import block_image, brightness, grid, png
+    from chainrule.data.images.prepare import PreparedImages, check_alike, format_shape, open_images, prepare_images
+    from chainrule.data.images.reduction import Binarise, Reduction
+    from chainrule.data.images.source import ImageLabels, ImageSource, spread_over
+    from chainrule.data.kinds import is_images
 
 __all__ = [
     "Binarise",
@@ -33,3 +39,5 @@ __all__ = [
     "source_fingerprint",
     "spread_over",
 ]
+
+__getattr__, __dir__ = attach(__name__)

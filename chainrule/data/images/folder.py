@@ -11,9 +11,9 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from chainrule.data.images.source import ImageLabels, ImageSource, Pixels, spread_over
+from chainrule.data.kinds import IMAGES
 from chainrule.data.members import LARGEST, Member, Members
 
-SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
 # Pillow looks at the content, not at the name, and would start Ghostscript on PostScript that is named 0.png.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 Colour = Literal["grey", "rgb"]
@@ -229,7 +229,7 @@ class ImageFolder(ImageSource):
 
 def images_in(path: Path) -> Members:
     """The image files of a folder or an archive."""
-    return Members(path, tuple(sorted(SUFFIXES)), "image")
+    return Members(path, IMAGES, "image")
 
 
 def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colour | None) -> None:

@@ -1,38 +1,22 @@
 """Open the images that a user names: a folder, archive, x.npz, x.npz:array, x.npy, or idx file, plain or gzip."""
 
 import zipfile
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, images_in
+from chainrule.data.images.folder import ImageFolder, Reading, images_in
 from chainrule.data.images.source import ImageLabels, ImageSource
 from chainrule.data.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array, read_bytes
-from chainrule.data.members import ARCHIVES, TARS, file_names, is_visible
+from chainrule.data.kinds import IMAGES, file_and_array
+from chainrule.data.members import ARCHIVES
 from chainrule.data.text import check_file, fingerprint
 
 FAVOURITES = ("x_train", "train_images", "images_train", "train", "images", "x", "data")
 _LABELS_OF = (("x", "y"), ("images", "labels"), ("image", "label"), ("train", "train_labels"), ("data", "labels"))
 _HELD_OUT = ("valid", "validation", "val")
 _MOST_LABELS = 1 << 16
-
-
-def is_images(path: str | Path) -> bool:
-    """Whether a path names images: a folder, .zip or .tar file with images, an image, an array or an idx file.
-
-    >>> is_images("train-images-idx3-ubyte.gz"), is_images("x.npz:train"), is_images("rows.csv")
-    (True, True, False)
-    """
-    path, _ = _parts(path)
-    name = path.name.lower()
-    if path.is_dir() or (name.endswith(ARCHIVES) and path.is_file()):
-        names = file_names(path)  # of a .tar archive the first tells: its list takes long to read
-        if path.is_file() and name.endswith(TARS):
-            names = islice(names, 1)
-        return any(is_visible(name, tuple(SUFFIXES)) for name in names)
-    return name.endswith((".npz", ".npy", *SUFFIXES)) or "-idx" in name
 
 
 def open_source(
@@ -59,7 +43,7 @@ def open_source(
         FileNotFoundError: there is no such file.
         ValueError: no images were found, or the labels are not theirs.
     """
-    path, array = _parts(path)
+    path, array = file_and_array(path)
     if is_collection(path):
         return ImageFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white)
     if reading is not None and reading != Reading():
@@ -78,18 +62,13 @@ def open_source(
 
 def source_fingerprint(path: str | Path) -> dict[str, Any]:
     """`name`, number of `bytes` and `sha256` of a folder's images or of a file, to tell whether they are the same."""
-    path, _ = _parts(path)
+    path, _ = file_and_array(path)
     return images_in(path).fingerprint() if is_collection(path) else fingerprint(path)
 
 
 def is_collection(path: Path) -> bool:
     """Whether it is a folder or an archive, whose image files are read, or one image file."""
-    return path.is_dir() or path.name.lower().endswith((*ARCHIVES, *SUFFIXES))
-
-
-def _parts(path: str | Path) -> tuple[Path, str | None]:
-    file, colon, array = str(path).rpartition(":")
-    return (Path(file), array) if colon and file.lower().endswith(".npz") else (Path(path), None)
+    return path.is_dir() or path.name.lower().endswith((*ARCHIVES, *IMAGES))
 
 
 def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSource:

@@ -1,20 +1,25 @@
 """Texts with labels on disk become labels to predict, conditioned on texts as numbers."""
 
-from chainrule.data.labelled.batches import Labels, labelled_batches, labelled_evaluation
-from chainrule.data.labelled.encoded_texts import TEXT_LEVELS, EncodedTexts, TextLevel, TextSymbols
-from chainrule.data.labelled.labelled_file import Columns, LabelledFile, LabelledText
-from chainrule.data.labelled.prepare import (
-    LabelledPart,
-    LabelledTexts,
-    encoded_part,
-    label_counts,
-    load_counts,
-    load_ngrams,
-    ngram_weights,
-    open_labelled,
-    part_facts,
-    prepare_labelled,
-)
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.data.labelled.batches import Labels, labelled_batches, labelled_evaluation
+    from chainrule.data.labelled.encoded_texts import TEXT_LEVELS, EncodedTexts, TextLevel, TextSymbols
+    from chainrule.data.labelled.labelled_file import Columns, LabelledFile, LabelledText
+    from chainrule.data.labelled.prepare import (
+        LabelledPart,
+        LabelledTexts,
+        encoded_part,
+        label_counts,
+        load_counts,
+        load_ngrams,
+        ngram_weights,
+        open_labelled,
+        part_facts,
+        prepare_labelled,
+    )
 
 __all__ = [
     "TEXT_LEVELS",
@@ -38,3 +43,5 @@ __all__ = [
     "part_facts",
     "prepare_labelled",
 ]
+
+__getattr__, __dir__ = attach(__name__)

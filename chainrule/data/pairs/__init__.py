@@ -1,14 +1,19 @@
 """Pairs of sentences, a source and its target: files, vocabularies, numbers on disk, batches."""
 
-from chainrule.data.pairs.batches import (
-    PairedSentences,
-    pair_batches,
-    pair_evaluation,
-    scheduled_sampling_rate,
-    source_context,
-)
-from chainrule.data.pairs.prepare import Pairs, encode_sentence, held_out_texts, open_pairs, prepare_pairs
-from chainrule.data.pairs.sentences import Pair, read_pairs, read_sentences
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.data.pairs.batches import (
+        PairedSentences,
+        pair_batches,
+        pair_evaluation,
+        scheduled_sampling_rate,
+        source_context,
+    )
+    from chainrule.data.pairs.prepare import Pairs, encode_sentence, held_out_texts, open_pairs, prepare_pairs
+    from chainrule.data.pairs.sentences import Pair, read_pairs, read_sentences
 
 __all__ = [
     "Pair",
@@ -25,3 +30,5 @@ __all__ = [
     "scheduled_sampling_rate",
     "source_context",
 ]
+
+__getattr__, __dir__ = attach(__name__)

@@ -1,16 +1,21 @@
 """A file of series becomes windows: dates, covariates, scaling, batches."""
 
-from chainrule.data.series.frequency import Frequency
-from chainrule.data.series.prepare import PreparedSeries, open_series, prepare_series
-from chainrule.data.series.schema import SeriesSchema, future_dates
-from chainrule.data.series.series_file import SeriesFile, read_series
-from chainrule.data.series.windows import (
-    SeriesWindows,
-    rolling_origins,
-    window_batch,
-    window_context,
-    window_evaluation,
-)
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.data.series.frequency import Frequency
+    from chainrule.data.series.prepare import PreparedSeries, open_series, prepare_series
+    from chainrule.data.series.schema import SeriesSchema, future_dates
+    from chainrule.data.series.series_file import SeriesFile, read_series
+    from chainrule.data.series.windows import (
+        SeriesWindows,
+        rolling_origins,
+        window_batch,
+        window_context,
+        window_evaluation,
+    )
 
 __all__ = [
     "Frequency",
@@ -27,3 +32,5 @@ __all__ = [
     "window_context",
     "window_evaluation",
 ]
+
+__getattr__, __dir__ = attach(__name__)

@@ -1,10 +1,15 @@
 """Sound files become integers on disk: found, read, resampled, companded, and batched."""
 
-from chainrule.data.sounds.batches import clip_batches, clip_evaluation
-from chainrule.data.sounds.labels import Labelling
-from chainrule.data.sounds.levels import LinearLevels, MuLawLevels, SoundLevels, make_levels
-from chainrule.data.sounds.prepare import Sounds, open_sounds, prepare_sounds
-from chainrule.data.sounds.sound_file import Collection, SoundFile, read_sound, resampled, sound_facts, write_wav
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.data.sounds.batches import clip_batches, clip_evaluation
+    from chainrule.data.sounds.labels import Labelling
+    from chainrule.data.sounds.levels import LinearLevels, MuLawLevels, SoundLevels, make_levels
+    from chainrule.data.sounds.prepare import Sounds, open_sounds, prepare_sounds
+    from chainrule.data.sounds.sound_file import Collection, SoundFile, read_sound, resampled, sound_facts, write_wav
 
 __all__ = [
     "Collection",
@@ -24,3 +29,5 @@ __all__ = [
     "sound_facts",
     "write_wav",
 ]
+
+__getattr__, __dir__ = attach(__name__)

@@ -12,20 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.atomic import write_bytes
-from chainrule.data.members import Member, Members, file_names
+from chainrule.data.kinds import SOUNDS
+from chainrule.data.members import Member, Members
 
-ENDINGS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 SoundFile = Member
-Collection = partial(Members, endings=ENDINGS, noun="sound")
-
-
-def is_sounds(path: str | Path) -> bool:
-    """Whether a path is meant as sounds: a sound file, or a folder or an archive with more sounds than other files."""
-    if str(path).lower().endswith(ENDINGS):
-        return True
-    names = list(file_names(Path(path)))
-    sounds = sum(name.lower().endswith(ENDINGS) for name in names)
-    return sounds > len(names) - sounds
+Collection = partial(Members, endings=SOUNDS, noun="sound")
 
 
 Amplitudes = npt.NDArray[np.float32]

@@ -1,11 +1,17 @@
 """A table on disk becomes rows of numbers: files, kinds of columns, schemas, batches."""
 
-from chainrule.data.tables.column_facts import ColumnFacts, ColumnKind
-from chainrule.data.tables.column_schema import OTHER, ColumnSchema
-from chainrule.data.tables.column_types import parse_types
-from chainrule.data.tables.prepare import Table, open_table, prepare_table, table_batches, table_evaluation
-from chainrule.data.tables.schema import TableSchema
-from chainrule.data.tables.table_file import TableFile, is_table, reads_quickly
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.data.kinds import is_table
+    from chainrule.data.tables.column_facts import ColumnFacts, ColumnKind
+    from chainrule.data.tables.column_schema import OTHER, ColumnSchema
+    from chainrule.data.tables.column_types import parse_types
+    from chainrule.data.tables.prepare import Table, open_table, prepare_table, table_batches, table_evaluation
+    from chainrule.data.tables.schema import TableSchema
+    from chainrule.data.tables.table_file import TableFile, reads_quickly
 
 __all__ = [
     "OTHER",
@@ -23,3 +29,5 @@ __all__ = [
     "table_batches",
     "table_evaluation",
 ]
+
+__getattr__, __dir__ = attach(__name__)

@@ -15,19 +15,9 @@ from chainrule.data.tables.cell_column import Block
 from chainrule.data.tables.first_rows import find_layout, is_header, is_units
 from chainrule.data.text import LONGEST_LINE, check_file
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _PARQUET_ROWS = 1 << 14
 _WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
 _CELLS = 1 << 16  # held as Python strings at a time
-
-
-def is_table(path: str | Path) -> bool:
-    """Whether the name of a file says that it is a table.
-
-    >>> is_table("rows.csv"), is_table("rows.CSV.gz"), is_table("rows.txt")
-    (True, True, False)
-    """
-    return Path(path).name.lower().endswith(SUFFIXES)
 
 
 class TableFile:

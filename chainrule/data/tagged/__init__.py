@@ -1,10 +1,15 @@
 """Sentences with a tag for every word: files in columns, vocabularies, batches."""
 
-from chainrule.data.tagged.batches import TaggedSentences, number_sentences, tagged_batches, tagged_evaluation
-from chainrule.data.tagged.conll_file import ConllFile, Sentence, read_conll
-from chainrule.data.tagged.prepare import TaggedCorpus, open_tagged, prepare_tagged
-from chainrule.data.tagged.tag_scheme import find_scheme, impossible, repaired
-from chainrule.data.tagged.vocabulary import TaggedVocabulary
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.data.tagged.batches import TaggedSentences, number_sentences, tagged_batches, tagged_evaluation
+    from chainrule.data.tagged.conll_file import ConllFile, Sentence, read_conll
+    from chainrule.data.tagged.prepare import TaggedCorpus, open_tagged, prepare_tagged
+    from chainrule.data.tagged.tag_scheme import find_scheme, impossible, repaired
+    from chainrule.data.tagged.vocabulary import TaggedVocabulary
 
 __all__ = [
     "ConllFile",
@@ -22,3 +27,5 @@ __all__ = [
     "tagged_batches",
     "tagged_evaluation",
 ]
+
+__getattr__, __dir__ = attach(__name__)

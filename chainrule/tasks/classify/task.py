@@ -52,7 +52,7 @@ _NGRAM_ORDER = {"word": 2, "char": 6, "byte": 6}
 _MOST_PASSES, _FEWEST_STEPS = 5, 1000  # of use, over texts read as words
 _PLANNED = ("ngram_order",)
 _FROM_DATA = ("vocab_size", "feature_size", "ngram_symbols")  # arguments of the model
-_MODEL = "chainrule.models.sequence_classifier:SequenceClassifier"
+_MODEL = "SequenceClassifier"
 
 
 @dataclass(frozen=True)

@@ -137,10 +137,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     Facts = LabelledImageFacts
     Training = ImageClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "cnn": Model("chainrule.models.conv_net:ConvNet", hidden=("levels",)),
-        "vit": Model("chainrule.models.vision_transformer:VisionTransformer", hidden=("levels",)),
-        "cct": Model("chainrule.models.compact_transformer:CompactTransformer", hidden=("levels",)),
-        "swin": Model("chainrule.models.swin_transformer:SwinTransformer", hidden=("levels",)),
+        "cnn": Model("ConvNet", hidden=("levels",)),
+        "vit": Model("VisionTransformer", hidden=("levels",)),
+        "cct": Model("CompactTransformer", hidden=("levels",)),
+        "swin": Model("SwinTransformer", hidden=("levels",)),
     }
     BUDGET = "5m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
@@ -313,10 +313,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
     def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
         """Images and their names, of one image file or of many."""
-        from chainrule.data.images.folder import SUFFIXES
+        from chainrule.data.kinds import IMAGES
 
         path = Path(data)
-        if path.is_file() and path.suffix.lower() in SUFFIXES:
+        if path.is_file() and path.suffix.lower() in IMAGES:
             yield self.read_pixels(path)[None], [data]
             return
         source, start = self._source(data, labelled=False, skip_bad=skip_bad), 0

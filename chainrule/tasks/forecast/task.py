@@ -54,9 +54,7 @@ _MOST_MEMBERS = 4
 _PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 _FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
-_forecaster = partial(
-    Model, "chainrule.models.forecaster:Forecaster", planned=("num_members",), hidden=_FROM_DATA, members=True
-)
+_forecaster = partial(Model, "Forecaster", planned=("num_members",), hidden=_FROM_DATA, members=True)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ samples.png                                drawn at the last validation
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -110,16 +109,16 @@ class ImageTask(
     Data = ImageData
     Training = ImageTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "gated-pixelcnn": Model("chainrule.models.gated_pixel_cnn:GatedPixelCNN", hidden=_FROM_DATA),
-        "pixelcnn": Model("chainrule.models.pixel_cnn:PixelCNN", hidden=_FROM_DATA),
-        "pixelcnn++": Model("chainrule.models.pixel_cnn_pp:PixelCNNPP", hidden=_FROM_DATA),
-        "row-lstm": Model("chainrule.models.pixel_rnn:PixelRNN", fixed={"kind": "row"}, hidden=_FROM_DATA),
-        "diagonal-bilstm": Model("chainrule.models.pixel_rnn:PixelRNN", fixed={"kind": "diagonal"}, hidden=_FROM_DATA),
-        "image-transformer": Model("chainrule.models.image_transformer:ImageTransformer", hidden=_FROM_DATA),
-        "vae": Model("chainrule.models.vae:VAE", hidden=("levels",)),
-        "pixel-vae": Model("chainrule.models.pixel_vae:PixelVAE", hidden=("levels",)),
-        "hierarchical-vae": Model("chainrule.models.hierarchical_vae:HierarchicalVAE", hidden=("levels",)),
-        "autoencoder": Model("chainrule.models.autoencoder:Autoencoder", hidden=("levels",)),
+        "gated-pixelcnn": Model("GatedPixelCNN", hidden=_FROM_DATA),
+        "pixelcnn": Model("PixelCNN", hidden=_FROM_DATA),
+        "pixelcnn++": Model("PixelCNNPP", hidden=_FROM_DATA),
+        "row-lstm": Model("PixelRNN", fixed={"kind": "row"}, hidden=_FROM_DATA),
+        "diagonal-bilstm": Model("PixelRNN", fixed={"kind": "diagonal"}, hidden=_FROM_DATA),
+        "image-transformer": Model("ImageTransformer", hidden=_FROM_DATA),
+        "vae": Model("VAE", hidden=("levels",)),
+        "pixel-vae": Model("PixelVAE", hidden=("levels",)),
+        "hierarchical-vae": Model("HierarchicalVAE", hidden=("levels",)),
+        "autoencoder": Model("Autoencoder", hidden=("levels",)),
     }
     CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
     BUDGET = "10m"
@@ -150,12 +149,6 @@ class ImageTask(
     Embedding, embed = ImageEmbedding, embed_images
     Reconstruction, reconstruct = ImageReconstruction, reconstruct_images
     Interpolation, interpolate = ImageInterpolation, interpolate_images
-
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        from chainrule.data.images.open import is_images
-
-        return is_images(path)
 
     @property
     def conditions(self) -> tuple[str, ...] | None:

@@ -8,7 +8,6 @@ preview.wav                               drawn at the last validation
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -125,9 +124,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     Facts = SoundFacts
     Training = SoundTraining
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
-    MODELS: ClassVar[dict[str, Model]] = {
-        "wavenet": Model("chainrule.models.wavenet:WaveNet", hidden=("levels", "num_classes"))
-    }
+    MODELS: ClassVar[dict[str, Model]] = {"wavenet": Model("WaveNet", hidden=("levels", "num_classes"))}
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
         "wavenet": Ladder(
@@ -145,12 +142,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     @property
     def facts(self) -> SoundFacts:
         return cast(SoundFacts, self.config.facts)
-
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        from chainrule.data.sounds.sound_file import is_sounds
-
-        return is_sounds(path)
 
     @property
     def rate(self) -> int:

@@ -108,8 +108,8 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     Facts = TableFacts
     Training = with_defaults(OptimisationOptions, batch_size=128, learning_rate=3e-3)  # rows are short and many
     MODELS: ClassVar[dict[str, Model]] = {
-        "made": Model("chainrule.models.table_made:TableMADE"),
-        "vae": Model("chainrule.models.table_vae:TableVAE"),
+        "made": Model("TableMADE"),
+        "vae": Model("TableVAE"),
     }
     CODED = ("vae",)
     BUDGET = "1m"
@@ -122,12 +122,6 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     @property
     def facts(self) -> TableFacts:
         return cast(TableFacts, self.config.facts)
-
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        from chainrule.data.tables.table_file import is_table
-
-        return is_table(path)
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:

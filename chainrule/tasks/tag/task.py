@@ -10,7 +10,6 @@ data/corpus.json                      counts and fingerprints
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
 
 _CHECKED_ROWS, _CHECKED_WORDS = 4, 12
-_MODEL = "chainrule.models.sequence_tagger:SequenceTagger"
+_MODEL = "SequenceTagger"
 _FEW_PASSES = 7.0  # over the sentences: on UD English EWT affixes alone are better at 5, and worse at 9
 _WORD_DROPOUT_OF_FEW = 0.25
 
@@ -112,10 +111,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     @property
     def facts(self) -> TagFacts:
         return cast(TagFacts, self.config.facts)
-
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        return path.name.lower().removesuffix(".gz").endswith((".conllu", ".conll"))
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:

@@ -75,12 +75,12 @@ _PLANNED_SIZES = (
 
 
 def _recurrent(cell: str, *hidden: str) -> Model:
-    home = "chainrule.models.recurrent_lm:RecurrentLM"
+    home = "RecurrentLM"
     return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden, members=True)
 
 
 def _transformer(mixer: str, *hidden: str, **defaults: Any) -> Model:
-    home = "chainrule.models.transformer_lm:TransformerLM"
+    home = "TransformerLM"
     defaults = {"model_size": 256, "num_layers": 6, "ngram_order": 4, **defaults}
     return Model(home, fixed={"attention": mixer}, hidden=hidden, members=True, **defaults)
 
@@ -92,7 +92,7 @@ MODELS: dict[str, Model] = {
     "transformer": _transformer("softmax", context_length=64),
     "linear-transformer": _transformer("gated-linear", *_OF_SOFTMAX),
     "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
-    CODED: Model("chainrule.models.sentence_vae:SentenceVAE", hidden=("eos",)),
+    CODED: Model("SentenceVAE", hidden=("eos",)),
 }
 LADDERS: dict[str, Ladder] = dict.fromkeys(
     ("transformer", "linear-transformer", "min-gru"),

@@ -135,10 +135,8 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     Facts = PairsFacts
     Training = TranslatorTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "transformer": Model(
-            "chainrule.models.transformer_seq2seq:TransformerSeq2Seq", model_size=192, feed_forward_size=384
-        ),
-        "seq2seq": Model("chainrule.models.seq2seq:Seq2Seq"),
+        "transformer": Model("TransformerSeq2Seq", model_size=192, feed_forward_size=384),
+        "seq2seq": Model("Seq2Seq"),
     }
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {

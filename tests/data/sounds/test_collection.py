@@ -9,9 +9,9 @@ import pytest
 from sound_files import tone, wav_bytes, write
 
 from chainrule.data import members
+from chainrule.data.kinds import is_sounds
 from chainrule.data.sounds import Collection, Labelling, read_sound
 from chainrule.data.sounds.labels import label_number, ordered
-from chainrule.data.sounds.sound_file import is_sounds
 
 NAMES = ["b/2.wav", "a/1.wav", "a/3.WAV"]
 

@@ -4,8 +4,9 @@ from typing import get_args
 
 import pytest
 
-from chainrule.cli.stages import all_verbs, verb_asked_for, verbs_of
+from chainrule.cli.selection import VERBS, described_verbs, select, verbs_of
 from chainrule.tasks import TASKS, task_class
+from chainrule.tasks.abilities import Predicts
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,10 @@ from chainrule.tasks import TASKS, task_class
         (["rows.csv", "--task=text"], "text"),
     ],
 )
-def test_the_data_or_the_task_tell_what_is_trained(arguments, task):
-    assert verb_asked_for("train", arguments)[0].name == task
+def test_the_data_or_the_task_tell_what_is_trained(arguments, task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").touch()
+    assert select("train", arguments)[0].name == task
 
 
 def test_a_task_that_is_none_is_refused(refused):
@@ -57,11 +60,24 @@ def test_a_url_is_named_as_one(refused, name):
     assert f"{url}: expected a file, got a URL: download it first" in refused("train", url)
 
 
+def test_words_after_switches_name_the_data_or_the_run_if_they_are_there(runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").touch()
+    (tmp_path / "muon").mkdir()  # a folder that is no data
+    assert select("train", ["--direct", "rows.csv"])[0].name == "table"
+    assert select("train", ["--optimiser", "muon"])[0].name == "text"
+    assert select("train", ["--types", "x" * 5000, "rows.csv"])[0].name == "table"
+    for words in (["--sort", "RUN", "rows.csv"], ["RUN", "-"], ["--json", "RUN", "none"], ["--prompt", "\0", "RUN"]):
+        assert select("score", [word.replace("RUN", str(runs / "stream")) for word in words])[0].name == "text"
+    task, verb = select("tag", [str(runs / "stream"), "x"])
+    assert (task.name, verb) == ("text", None)
+
+
 def test_the_run_tells_which_options_a_verb_has(command, runs):
     assert "--prompt" in command("sample", "--help").out
     assert "--prompt" in command("sample", runs / "stream", "--help").out
-    assert verb_asked_for("sample", [str(runs / "stream"), "-n", "3"])[0].name == "text"
-    assert verb_asked_for("train", ["--resume", "--out", str(runs / "stream")])[0].name == "text"
+    assert select("sample", [str(runs / "stream"), "-n", "3"])[0].name == "text"
+    assert select("train", ["--resume", "--out", str(runs / "stream")])[0].name == "text"
     assert "--types" in command("train", "rows.csv", "--help").out
     assert "--chunk-length" not in command("train", "--task", "table", "--help").out
 
@@ -69,12 +85,20 @@ def test_the_run_tells_which_options_a_verb_has(command, runs):
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_class_that_names_it_and_verbs(name):
     assert name == task_class(name).name
-    assert {"train", "info", "check", "inspect"} <= verbs_of(task_class(name)).keys()
+    assert {"train", "info", "check", "inspect"} <= set(verbs_of(task_class(name)))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_that_predicts_has_the_line_of_its_verb(name):
+    """The list of all verbs imports no task."""
+    task = task_class(name)
+    own = task.Prediction.__doc__.partition("\n")[0] if issubclass(task, Predicts) and not task.verb else None
+    assert TASKS[name].__doc__ == own
 
 
 def test_images_to_classify_are_told_from_the_data_else_from_the_model():
     def task(*words: str) -> str:
-        return verb_asked_for("train", [*words, "--task", "classify"])[0].name
+        return select("train", [*words, "--task", "classify"])[0].name
 
     assert task("--model", "vit") == task("train-images-idx3-ubyte.gz", "--model", "vit") == "classify-images"
     assert task() == task("--model", "transformer") == task("texts.tsv", "--model", "vit") == "classify"
@@ -109,7 +133,12 @@ def test_a_value_out_of_the_range_of_an_option_is_refused_with_its_flag(refused,
 
 
 def test_help_of_a_verb_comes_from_a_task_that_has_it():
-    for verb, task in all_verbs().items():
+    listed = dict(described_verbs())
+    assert listed.keys() == {*VERBS, "tag", "classify", "translate", "caption", "forecast"}
+    for verb, line in listed.items():
+        task, made = select(verb, [])
+        assert line
+        assert made is not None
         assert verb in verbs_of(task)
 
 

@@ -1,0 +1,54 @@
+"""Packages import their names when they are first used."""
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+
+import pytest
+
+import chainrule
+from chainrule._lazy import imported_names
+
+PACKAGES = [
+    name
+    for name in (
+        "chainrule",
+        *(module.name for module in walk_packages(chainrule.__path__, "chainrule.") if module.ispkg),
+    )
+    if "attach(__name__)" in Path(import_module(name).__file__).read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_exported_name_is_imported_when_it_is_used(name):
+    package = import_module(name)
+    imported = imported_names(ast.parse(Path(package.__file__).read_text(encoding="utf-8")))
+    exported = set(package.__all__) - {"__version__"}
+    assert exported == {name for name, home in imported.items() if home.startswith("chainrule") and name != "attach"}
+    assert dir(package) == sorted(package.__all__)
+    for one in package.__all__:
+        assert getattr(package, one) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = package.nothing
+
+
+def test_importing_a_package_imports_none_of_its_modules():
+    code = (
+        "import sys, chainrule, chainrule.models, chainrule.data, chainrule.training, chainrule.layers\n"
+        "print('torch' in sys.modules, 'chainrule.data.batches' in sys.modules)\n"
+        "from chainrule.data import Batch\n"
+        "print('torch' in sys.modules, Batch.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "True", "chainrule.data.batches"]
+
+
+@pytest.mark.parametrize("first", ["chainrule.decoding.greedy", "chainrule.decoding"])
+def test_a_function_hides_the_module_of_its_name(first):
+    """Importing a module makes it an attribute of its package, which `from package import name` would find first."""
+    code = f"import {first}\nfrom chainrule.decoding import greedy\nprint(type(greedy).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "function\n"
