@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
@@ -15,8 +15,7 @@ LayerStep: TypeAlias = Callable[[Tensor, State], tuple[Tensor, State]]
 def stepping(layer: nn.Module) -> LayerStep:
     """The step of a layer inside another one: its `step`, or a call of it where hooks and the like are to be obeyed."""
     if is_plain(layer):
-        step: LayerStep = layer.step
-        return step
+        return cast(LayerStep, layer.step)
 
     def called(x_t: Tensor, state: State) -> tuple[Tensor, State]:
         y, state = layer(x_t.unsqueeze(1), state)
