@@ -27,7 +27,7 @@ def in_evaluation(
     """A function of a model that sets evaluation mode while it runs; see `evaluating`."""
 
     @wraps(function)
-    def evaluated(model: Model, *arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+    def evaluated(model: Model, /, *arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
         with evaluating(model):
             return function(model, *arguments, **options)
 

@@ -96,7 +96,7 @@ def best_symbols(
         permitted: given log p of all symbols of some rows, and which rows, puts -inf where a symbol is not permitted.
 
     Raises:
-        ValueError: the conditional is not over symbols, or has NaN for log-probabilities.
+        ValueError: the conditional is not over symbols.
     """
     table = symbol_table(conditional)
     [scores] = table.parameters  # unnormalised: `logits` would normalise all rows
@@ -105,12 +105,8 @@ def best_symbols(
     for first in range(0, max(len(scores), 1), max(size, 1)):
         rows = slice(first, first + size)
         found.append(best_first(permitted(Categorical(scores[rows]).logits, rows), k))
-    values, symbols = (torch.cat(parts) for parts in zip(*found, strict=True))
-    if values.isnan().any():
-        raise ValueError(
-            "model: expected log-probabilities of symbols, got NaN: look for NaN in the weights and in the input"
-        )
-    return values, symbols
+    values, symbols = zip(*found, strict=True)
+    return torch.cat(values), torch.cat(symbols)
 
 
 def symbol_table(conditional: distributions.Distribution) -> Categorical:

@@ -174,7 +174,7 @@ class WaveNet(AutoregressiveModel):
         return torch.where((symbols == self.levels).unsqueeze(-1), start, values)
 
     def _start(self, rows: int) -> Tensor:
-        return torch.full((rows,), self.levels, device=self.skip.weight.device)
+        return torch.full((rows,), self.levels, device=self.stack.residual.device)
 
     def _conditional(self, gated: Tensor, symbols: Tensor) -> Distribution:
         """p(x_t | ...) from the outputs of all layers, (.., L·N), and the element before, (..)."""
@@ -189,7 +189,7 @@ class WaveNet(AutoregressiveModel):
 
     def _centres(self, symbols: Tensor) -> Tensor:
         """(..) to (.., 1), never in half precision, in which neighbouring levels would be one."""
-        wide = torch.promote_types(self.skip.weight.dtype, torch.float32)
+        wide = torch.promote_types(self.stack.residual.dtype, torch.float32)
         return bin_centres(symbols.to(wide), self.levels).unsqueeze(-1)
 
     def _label_bias(self, label: Tensor | None, batch_size: int) -> Tensor | None:

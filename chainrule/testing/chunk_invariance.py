@@ -159,6 +159,6 @@ def _check_useful_prefix(subject: SequenceSubject) -> None:
         if useful is None or useful >= known:
             continue
         x = torch.cat([other[:, : known - useful], subject.x[:, known - useful :]], 1)
-        changed, own = (subject.numbers(subject.of(elements))[:, known:] for elements in (x, subject.x))
+        found, expected = (subject.numbers(subject.of(elements))[:, known:] for elements in (x, subject.x))
         message = f"useful_prefix: expected elements before the last {useful} to be without influence, got {{gap}} nats"
-        require_equal(changed, own, 1e3 * TOLERANCE, message)
+        require_equal(found, expected, 1e3 * TOLERANCE, message)
