@@ -35,17 +35,19 @@ def figure_lines(result: Result) -> Iterator[str]:
 
 def _nested(value: dict[str, Any] | list[Any]) -> Iterator[str]:
     """A mapping of mappings, or a list of them, as a table; any other as a line for each part."""
-    rows = value
-    if isinstance(value, dict) and all(isinstance(row, dict) for row in value.values()):
-        rows = [{"": name} | row for name, row in value.items()]
-    if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+    rows = list(value.values()) if isinstance(value, dict) else value
+    if all(isinstance(row, dict) for row in rows):
+        named = isinstance(value, dict)
+        matrix = named and all(row.keys() == value.keys() for row in rows)  # its columns are data, as its rows
         columns = {name: [row.get(name) for row in rows] for row in rows for name in row}
-        named = [Column(name, _digits(cells), heading=_words(name)) for name, cells in columns.items()]
-        yield from table_lines(named, zip(*columns.values(), strict=True), cell_width())
-    elif isinstance(rows, dict):
-        yield from (f"{name}  {_figure(part)}" for name, part in rows.items())
+        headings = [Column("")] * named + [
+            Column(name, _digits(cells), heading=name if matrix else _words(name)) for name, cells in columns.items()
+        ]
+        yield from table_lines(headings, zip(*[list(value)] * named, *columns.values(), strict=True), cell_width())
+    elif isinstance(value, dict):
+        yield from (f"{name}  {_figure(part)}" for name, part in value.items())
     else:
-        yield ", ".join(map(_figure, rows))
+        yield ", ".join(map(_figure, value))
 
 
 def _words(name: str) -> str:
