@@ -12,7 +12,7 @@ import heapq
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from importlib.util import find_spec
 from itertools import chain
@@ -114,25 +114,22 @@ def _lines(result: Result, form: str) -> Iterator[str]:
 
 def _json_lines(result: Result) -> Iterator[str]:
     for row in result.stream():
-        yield _json(result.record(row))
-    facts = result.summary | result.about
+        cells = zip(result.columns, row, strict=True)
+        yield dump_json({column.name: _plain(column.value(cell), cell) for column, cell in cells})
+    facts = {name: _plain(value, value) for name, value in (result.summary | result.about).items()}
     if not result.columns:
-        yield _json(facts)
+        yield dump_json(facts)
     elif facts:
-        _say([_json(facts)])
+        _say([dump_json(facts)])
 
 
-def _json(values: Mapping[str, Any]) -> str:
-    return dump_json({name: _plain(value) for name, value in values.items()})
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON takes it."""
+def _plain(value: Any, cell: Any) -> Any:
+    """A value as JSON takes it; what JSON has no kind for, such as a date, is text as in the cell."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    return value if isinstance(value, int | float | str | list | dict | None) else str(value)
+    return value if isinstance(value, int | float | str | list | dict | None) else str(cell)
 
 
 def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:

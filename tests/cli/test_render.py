@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -65,6 +66,13 @@ def test_json_has_rows_alone_on_standard_output(capsys):
     facts, note = shown.err.splitlines()
     assert json.loads(facts) == {"rows": 3, "nats_per_row": 5.5833, "measured": "exact"}
     assert note == "a note"
+
+
+def test_dates_are_written_alike_in_json_and_csv(capsys):
+    months = Result([Column("month", parse=lambda cell: datetime.strptime(cell, "%Y-%m"))], [("2024-01",)], form="csv")
+    show(months, json=True)
+    show(months.with_rows([("2024-01",)]))
+    assert capsys.readouterr().out.splitlines() == ['{"month": "2024-01"}', "month", "2024-01"]
 
 
 def test_json_of_figures_alone_is_an_object_on_standard_output(capsys):
