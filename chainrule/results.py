@@ -8,7 +8,7 @@ import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from chainrule.tasks.ledger import LedgerEntry
 
 _SHOWN_ROWS = 20  # of a result in a notebook or an interactive session
-_SHOWN_WIDTH = 60  # characters of a cell there
+_SHOWN_WIDTH = 60  # characters of a cell there, and of one that others are aligned with
+_ALIGNED_ROWS = 64  # by which the columns of a table are as wide as they are
 
 
 @dataclass(frozen=True)
@@ -232,19 +233,8 @@ class Result:
         return "\n".join(self._table())
 
     def _table(self) -> list[str]:
-        shown = [place for place, column in enumerate(self.columns) if column.shown]
-        head = [self.columns[place].heading or self.columns[place].name for place in shown]
         rows, more = self._head()
-        cells = [[cell_text(row[place], self.columns[place].digits) for place in shown] for row in rows]
-        numeric = [bool(rows) and all(is_number(row[place]) for row in rows) for place in shown]
-        sizes = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(size) if number else cell.ljust(size)
-                for cell, size, number in zip(line, sizes, numeric, strict=True)
-            ).rstrip()
-            for line in [head, *cells]
-        ]
+        lines = list(table_lines(self.columns, rows, _SHOWN_WIDTH))
         return [*lines, "…"] if more else lines
 
     def _repr_html_(self) -> str:
@@ -276,6 +266,37 @@ class Result:
 
     def _read_all(self) -> None:
         self._kept += self._source
+
+
+def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Any]], width: int | None) -> Iterator[str]:
+    """A heading and rows as lines, aligned by the first rows and streamed.
+
+    Args:
+        columns: of the rows; those that are not shown are left out.
+        rows: may be computed while they are read.
+        width: characters of a cell at most; None does not cut it.
+
+    >>> print(*table_lines([Column("text"), Column("nats", 2)], [("a", 1.5), ("bcdef", 12.5)], None), sep="\\n")
+    text    nats
+    a       1.50
+    bcdef  12.50
+    """
+    shown = [place for place, column in enumerate(columns) if column.shown]
+
+    def cells(row: Sequence[Any]) -> list[str]:
+        return [cell_text(row[place], columns[place].digits, width) for place in shown]
+
+    rows = iter(rows)
+    first = list(islice(rows, _ALIGNED_ROWS))
+    heading = [columns[place].heading or columns[place].name for place in shown]
+    texts = list(map(cells, first))
+    sizes = [min(_SHOWN_WIDTH, max(map(len, column))) for column in zip(heading, *texts, strict=True)]
+    numbers = [bool(first) and all(is_number(row[place]) for row in first) for place in shown]
+    for line in chain([heading], texts, map(cells, rows)):
+        yield "  ".join(
+            cell.rjust(size) if number else cell.ljust(size)
+            for cell, size, number in zip(line, sizes, numbers, strict=True)
+        ).rstrip()
 
 
 def cell_text(value: Any, digits: int | None = None, width: int | None = _SHOWN_WIDTH) -> str:

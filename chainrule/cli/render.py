@@ -11,19 +11,19 @@ import gzip
 import heapq
 import io
 import json
-import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, is_dataclass
-from itertools import chain, islice
+from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from chainrule.results import Column, Report, Result, cell_text, is_number
+from chainrule.cli.figures import cell_width, figure_lines
+from chainrule.results import Column, Report, Result, table_lines
 from chainrule.tasks.display import csv_line, dump_json
 
-_ALIGNED_ROWS = 64  # by which the columns of a table are as wide as they are
-_WIDEST = 60  # characters of a cell that others are aligned with
+_TABULAR = (".csv", ".csv.gz", ".tsv")
 
 
 def show(
@@ -51,14 +51,18 @@ def show(
     if ranked or top is not None:
         result = _ranked(result, top)
     form = "csv" if csv and not json else result.form
-    if out is not None or form in ("images", "sounds"):
+    if form in ("images", "sounds"):
+        _write_media(result, form, out, json=json)
+    elif out is not None:
         _write(result, form, out, json=json)
     elif json:
         _print_lines(_json_lines(result))
         _say(result.notes())
     else:
         _print_lines(_lines(result, form))
-        if form in ("csv", "cells", "lines"):
+        if form in ("csv", "cells"):
+            _say(figure_lines(result))
+        elif form == "lines":
             _say(result.notes())
 
 
@@ -69,8 +73,7 @@ def write_plot(result: Result, out: Path) -> None:
 
     picture = result.plot(out.suffix.lower())
     write_text(out, picture) if isinstance(picture, str) else save_figure(picture, out)
-    seed = f" (seed {result.about['seed']})" if "seed" in result.about else ""
-    _say([f"{out}{seed}"])
+    _say([f"{out}{_seed(result)}"])
 
 
 def show_report(report: Report, out: Path | None, *, json: bool) -> None:
@@ -99,197 +102,139 @@ def _ranked(result: Result, top: int | None) -> Result:
 def _lines(result: Result, form: str) -> Iterator[str]:
     """The lines that people read."""
     if form in ("csv", "cells"):
-        if form == "csv":
-            yield csv_line(_csv_names(result))
-        yield from map(csv_line, _csv_rows(result))
+        yield from map(csv_line, _csv(result, header=form == "csv"))
     elif form == "lines":
         place = result.names.index(result.main)
         yield from (str(row[place]) for row in result.stream())
     else:
         if result.columns:
-            yield from _table(result)
-        yield from _figures(result)
-
-
-def _table(result: Result) -> Iterator[str]:
-    rows = result.stream()
-    width = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else None
-    shown = [place for place, column in enumerate(result.columns) if column.shown]
-
-    def cells(row: Sequence[Any]) -> list[str]:
-        return [cell_text(row[place], result.columns[place].digits, width) for place in shown]
-
-    first = list(islice(rows, _ALIGNED_ROWS))
-    heading = [result.columns[place].heading or result.columns[place].name for place in shown]
-    texts = list(map(cells, first))
-    sizes = [min(_WIDEST, max(map(len, column))) for column in zip(heading, *texts, strict=True)]
-    numbers = [all(is_number(row[place]) for row in first) for place in shown]
-    for line in chain([heading], texts, map(cells, rows)):
-        yield "  ".join(
-            cell.rjust(size) if number else cell.ljust(size)
-            for cell, size, number in zip(line, sizes, numbers, strict=True)
-        ).rstrip()
-
-
-def _figures(result: Result) -> Iterator[str]:
-    """Figures of all rows, facts and notes, below a table; figures alone are a line each, nested ones a table."""
-    figures = result.summary
-    plain = {name: value for name, value in figures.items() if not isinstance(value, dict | list)}
-    if plain and result.columns:
-        yield ", ".join(f"{_words(name)} {_figure(value)}" for name, value in plain.items())
-    elif plain:
-        size = max(map(len, plain))
-        yield from (f"{_words(name):<{size}}  {_figure(value)}" for name, value in plain.items())
-    for name, value in figures.items():
-        if name not in plain and value:
-            yield f"{_words(name)}:"
-            yield from (f"  {line}" for line in _nested(value))
-    yield from (f"{_words(name)}: {value}" for name, value in result.about.items())
-    yield from result.notes()
-
-
-def _nested(value: Any) -> Iterator[str]:
-    """A mapping of mappings, or a list of them, as a table; any other as a line for each part."""
-    rows = (
-        [{"": name} | row if isinstance(row, dict) else row for name, row in value.items()]
-        if (isinstance(value, dict) and all(isinstance(row, dict) for row in value.values()))
-        else value
-    )
-    if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        cells = [[row.get(name) for name in names] for row in rows]
-        yield from _table(Result([Column(name, 4, heading=_words(name)) for name in names], cells))
-    elif isinstance(rows, dict):
-        yield from (f"{name}  {_figure(part)}" for name, part in rows.items())
-    else:
-        yield ", ".join(map(_figure, rows))
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _figure(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.4f}" if abs(value) >= 1e-3 or value == 0 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+            yield from table_lines(result.columns, result.stream(), cell_width())
+        yield from figure_lines(result)
 
 
 def _json_lines(result: Result) -> Iterator[str]:
     for row in result.stream():
-        yield _json(result.record(row))
-    facts = result.summary | result.about
+        cells = zip(result.columns, row, strict=True)
+        yield dump_json({column.name: _plain(column.value(cell), cell) for column, cell in cells})
+    facts = {name: _plain(value, value) for name, value in (result.summary | result.about).items()}
     if not result.columns:
-        yield _json(facts)
+        yield dump_json(facts)
     elif facts:
-        _say([_json(facts)])
+        _say([dump_json(facts)])
 
 
-def _json(values: Mapping[str, Any]) -> str:
-    return dump_json({name: _plain(value) for name, value in values.items()})
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON takes it."""
+def _plain(value: Any, cell: Any) -> Any:
+    """A value as JSON takes it; what JSON has no kind for, such as a date, is text as in the cell."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    return value if isinstance(value, int | float | str | list | dict | None) else str(value)
+    return value if isinstance(value, int | float | str | list | dict | None) else str(cell)
 
 
-def _csv_names(result: Result) -> list[str]:
-    """The names of the columns; a vector has one for each of its numbers."""
-    return [name for column, size in _widths(result) for name in _numbered(column.heading or column.name, size)]
-
-
-def _numbered(name: str, size: int | None) -> list[str]:
-    return [name] if size is None else [f"{name}{number}" for number in range(size)]
-
-
-def _widths(result: Result) -> Iterator[tuple[Any, int | None]]:
+def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
+    """The cells of the columns shown; a vector has a cell for each of its numbers."""
+    shown = [place for place, column in enumerate(result.columns) if column.shown]
     first = next(result.rows(), None)
-    for place, column in enumerate(result.columns):
-        if not column.shown:
-            continue
-        shape = () if first is None else getattr(first[place], "shape", ())
-        yield column, shape[0] if len(shape) == 1 else None
-
-
-def _csv_rows(result: Result) -> Iterator[list[str]]:
+    if header:
+        yield [
+            name
+            for place in shown
+            for name in _csv_names(result.columns[place], () if first is None else getattr(first[place], "shape", ()))
+        ]
     for row in result.stream():
-        cells: list[str] = []
-        for value in (value for value, column in zip(row, result.columns, strict=True) if column.shown):
-            if getattr(value, "ndim", 0) == 1:
-                cells += [f"{number:.9g}" for number in value.tolist()]
-            elif isinstance(value, dict | list):
-                cells.append(json.dumps(value, ensure_ascii=False))
-            else:
-                cells.append("" if value is None else str(value))
-        yield cells
+        yield [cell for place in shown for cell in _csv_cells(row[place])]
 
 
-def checked_out(out: Path | None, *suffixes: str, flag: str = "--out") -> None:
+def _csv_names(column: Column, shape: tuple[int, ...]) -> list[str]:
+    name = column.heading or column.name
+    return [f"{name}{number}" for number in range(shape[0])] if len(shape) == 1 else [name]
+
+
+def _csv_cells(value: Any) -> list[str]:
+    if getattr(value, "ndim", 0) == 1:
+        return [f"{number:.9g}" for number in value.tolist()]
+    if isinstance(value, dict | list):
+        return [json.dumps(value, ensure_ascii=False)]
+    return ["" if value is None else str(value)]
+
+
+def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: bool = False) -> None:
     """Refuse a file that cannot be written before anything is computed for it.
 
     Raises:
-        ValueError: its name has another ending than `suffixes`, if there are any, or it is a directory.
+        ValueError: its name has another ending than `suffixes`, if there are any, it is a directory, JSON is asked for
+            and the ending says otherwise, or polars is missing that writes it.
         FileNotFoundError: its directory does not exist.
     """
     if out is None:
         return
-    if suffixes and out.suffix.lower() not in suffixes:
+    name = out.name.lower()
+    if suffixes and not name.endswith(suffixes):
         raise ValueError(f"{flag} {out}: expected a name that ends in {' or '.join(suffixes)}")
     if out.is_dir():
         raise ValueError(f"{flag} {out}: this is a directory; name a file in it")
     if not out.resolve().parent.is_dir():
         raise FileNotFoundError(f"{flag} {out}: there is no directory {out.parent}: make it first")
+    if json and name.endswith((*_TABULAR, ".npy", ".parquet")):
+        raise ValueError(f"{flag} {out}: a file of this name holds no JSON: leave out --json, or name it .jsonl")
+    if name.endswith(".parquet") and find_spec("polars") is None:
+        raise ValueError(f"{flag} {out}: Parquet is written by polars, which is not installed: pip install polars")
 
 
-def _write(result: Result, form: str, out: Path | None, *, json: bool) -> None:
-    from chainrule.data.atomic import write_bytes
+def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> None:
     from chainrule.tasks.media import write_images, write_sounds
 
-    seed = f" (seed {result.about['seed']})" if "seed" in result.about else ""
-    if form in ("images", "sounds"):
-        files = (write_images if form == "images" else write_sounds)(result, out)
-        if json:
-            _print_lines(_json_lines(result.replaced(result.main, "file", [str(file) for file, _ in files])))
-        else:
-            lines = dict.fromkeys(f"{file}: {about}{seed}" for file, about in files)
-            _say(chain(lines, result.notes()))
-        return
-    assert out is not None
-    write_bytes(out, _file_content(result, form, out.name.lower(), json=json))
-    _say([f"{out}: {len(result):,} row{'s' * (len(result) != 1)}{seed}", *result.notes()])
+    files = (write_images if form == "images" else write_sounds)(result, out)
+    if json:
+        _print_lines(_json_lines(result.replaced(result.main, "file", [str(file) for file, _ in files])))
+    else:
+        lines = dict.fromkeys(f"{file}: {about}{_seed(result)}" for file, about in files)
+        _say(chain(lines, result.notes()))
+
+
+def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
+    from chainrule.data.atomic import write_bytes
+
+    name, rows = out.name.lower(), 0
+
+    def counted() -> Iterator[Sequence[Any]]:
+        nonlocal rows
+        for row in result.stream():
+            rows += 1
+            yield row
+
+    write_bytes(out, _file_content(result.with_rows(counted()), form, name, json=json))
+    _say([f"{out}: {rows:,} row{'s' * (rows != 1)}{_seed(result)}"])
+    if not json:
+        rows_alone = result.form == "table" and name.endswith((*_TABULAR, ".npy", ".parquet"))
+        _say(figure_lines(result) if rows_alone else result.notes())
 
 
 def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
-    if name.endswith(".npy"):
-        import numpy as np
+    if name.endswith((".npy", ".parquet")):
+        file = io.BytesIO()
+        if name.endswith(".npy"):
+            import numpy as np
 
-        if json:
-            raise ValueError("--json: an array in a .npy file holds no JSON: leave one of them out")
-        file = io.BytesIO()
-        np.save(file, result.to_numpy())
-        return file.getvalue()
-    if name.endswith(".parquet"):
-        file = io.BytesIO()
-        try:
+            np.save(file, result.to_numpy())
+        else:
             result.to_polars().write_parquet(file)
-        except ImportError:
-            raise ValueError(
-                f"--out {name}: Parquet is written by polars, which is not installed: pip install polars"
-            ) from None
         return file.getvalue()
-    tabular = name.endswith((".csv", ".csv.gz", ".tsv"))
-    lines = _json_lines(result) if json else _lines(result, "csv" if tabular and form == "table" else form)
-    if name.endswith(".tsv") and form != "lines" and not json:
+    if json or name.endswith((".json", ".jsonl")):
+        lines = _json_lines(result)
+    elif name.endswith(".tsv") and form != "lines":
         text = io.StringIO()
-        csv.writer(text, delimiter="\t", lineterminator="\n").writerows([_csv_names(result), *_csv_rows(result)])
-        return text.getvalue().encode("utf-8", "replace")
+        csv.writer(text, delimiter="\t", lineterminator="\n").writerows(_csv(result, header=form != "cells"))
+        lines = iter([text.getvalue().removesuffix("\n")])
+    else:
+        lines = _lines(result, "csv" if name.endswith(_TABULAR) and form == "table" else form)
     content = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
     return gzip.compress(content) if name.endswith(".gz") else content
+
+
+def _seed(result: Result) -> str:
+    return f" (seed {result.about['seed']})" if "seed" in result.about else ""
 
 
 def _print_lines(lines: Iterator[str]) -> None:

@@ -41,7 +41,7 @@ def sample(
         seed: The same seed gives the same samples; new ones each time if not given.
         json: Print one JSON object for each.
     """
-    checked_out(out, *run.FILES)
+    checked_out(out, *run.FILES, json=json)
     count = run.USUAL_NUMBER if n is None else n
     if not 1 <= count <= _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {count}")
@@ -82,7 +82,7 @@ def score(
     """
     if top is not None and top < 1:
         raise ValueError(f"--top: expected a whole number >= 1, got {top}")
-    checked_out(out)
+    checked_out(out, json=json)
     result = run.score(data, options, device=device)
     show(result, json=json, csv=csv, ranked=sort, top=top, out=out)
 
@@ -125,7 +125,7 @@ def embed(
             not given.
         json: Print one JSON object for each input.
     """
-    checked_out(out)
+    checked_out(out, json=json)
     show(run.embed(data, options, device=device), json=json, out=out)
 
 
@@ -261,15 +261,23 @@ def predict(
 
 
 def _predict(
-    run: Predicts, files: list[str], options: Any, device: str, *, plot: Path | None, out: Path | None, **form: bool
+    run: Predicts,
+    files: list[str],
+    options: Any,
+    device: str,
+    *,
+    plot: Path | None,
+    out: Path | None,
+    json: bool,
+    csv: bool,
 ) -> None:
-    checked_out(out)
+    checked_out(out, json=json)
     if plot is not None and not run.PLOTS:
         raise ValueError("--plot: there is no picture of these answers: leave it out")
     checked_out(plot, *run.PLOTS, flag="--plot")
     result = run.predict(files, options, device=device)
     if plot is not None:
         len(result)  # the picture is of all rows
-    show(result, out=out, **form)
+    show(result, json=json, csv=csv, out=out)
     if plot is not None:
         write_plot(result, plot)

@@ -164,7 +164,7 @@ class Tally:
         about = {"measured": basis}
         return Result(
             columns, some(), about=about, summary=lambda: self.figures(unit, basis), notes=notes, rank=rank,
-            likelihood=likelihood,
+            main=rank, likelihood=likelihood,
         )  # fmt: skip
 
     def figures(self, unit: str, basis: Basis) -> dict[str, Any]:

@@ -2,21 +2,19 @@
 
 from datetime import datetime, timedelta
 from itertools import combinations
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from chainrule.tasks.forecast import prediction
-from chainrule.tasks.forecast.prediction import Forecast, plot_forecast
+from chainrule.tasks.forecast.prediction import Forecast, forecast_figure
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S+01:00", "%Y-%m-%d", "%Y-%m", None])
 @pytest.mark.parametrize(("rows", "horizon"), [(960, 24), (300, 6), (300, 1), (4, 30), (1, 1), (5000, 400)])
-def test_labels_of_the_times_do_not_touch(monkeypatch, rows, horizon, form):
+def test_labels_of_the_times_do_not_touch(rows, horizon, form):
     """Those of the last row and of the last forecast were written over each other."""
     times = [datetime(2024, 1, 1) + timedelta(hours=hour) for hour in range(rows + horizon)]
 
@@ -27,10 +25,7 @@ def test_labels_of_the_times_do_not_touch(monkeypatch, rows, horizon, form):
         targets=("heat",), values=np.zeros((rows, 1)), dates=times[:rows] if form else [], date_text=text
     )
     names = [text(time) if form else str(row) for row, time in enumerate(times, 1)][rows:]
-    figures = []
-    monkeypatch.setattr(prediction, "save_figure", lambda figure, out: figures.append(figure))
-    plot_forecast(Forecast(file, names, [0.5], np.zeros((1, 1, horizon)), np.ones((2, 1, horizon))), Path("f.png"))
-    (figure,) = figures
+    figure = forecast_figure(Forecast(file, names, [0.5], np.zeros((1, 1, horizon)), np.ones((2, 1, horizon))))
     figure.canvas.draw()
     labels = figure.axes[0].get_xticklabels()
     assert labels[0].get_text().replace("\n", " ") == names[-1]

@@ -62,7 +62,7 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
          "text": rows[row].text}
         for row, given, share in surest_mistakes(log_probs, true, options.errors)
     ]  # fmt: skip
-    return Result([], [], summary=lambda: figures, about={"measured": run.basis})
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures))
 
 
 def label_figures(scores: "ClassificationScores", unit: str, names: Sequence[str]) -> dict[str, Any]:
@@ -81,3 +81,8 @@ def label_figures(scores: "ClassificationScores", unit: str, names: Sequence[str
         rows = zip(names, scores.confusion, strict=True)
         figures["confusion"] = {true: dict(zip(names, row, strict=True)) for true, row in rows}
     return figures
+
+
+def figure_notes(figures: dict[str, Any]) -> list[str]:
+    """How to read the figures."""
+    return ["confusion: a row for each true label, a column for each predicted one"] if "confusion" in figures else []

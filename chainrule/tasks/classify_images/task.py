@@ -257,7 +257,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         import torch
 
         from chainrule.metrics.classification import classification_scores
-        from chainrule.tasks.classify.evaluation import label_figures
+        from chainrule.tasks.classify.evaluation import figure_notes, label_figures
         from chainrule.tasks.classify.validation_metric import surest_mistakes
 
         if data is None:
@@ -274,7 +274,8 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
              "probability": share}
             for row, given, share in surest_mistakes(log_probs, true, options.errors)
         ]  # fmt: skip
-        return Result([], [], summary=lambda: figures, about={"measured": self.basis})
+        notes = figure_notes(figures)
+        return Result([], [], summary=lambda: figures, about={"measured": self.basis}, notes=lambda: notes)
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np

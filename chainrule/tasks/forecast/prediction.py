@@ -37,12 +37,12 @@ class ForecastPrediction(CheckedOptions):
         file: A file with the columns that the run was trained on; rows at the end with empty targets are the future, of
             which covariates are known.
         out: A CSV file with the quantiles; standard output by default.
-        json: Print one JSON object a row, with its time, its quantiles and all paths.
+        json: Print one JSON object a row, with its time, its mean, its quantiles and all paths.
         plot: An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles.
     """
 
     quantiles: str = "0.1,0.5,0.9"
-    """Which quantiles to give, separated by commas."""
+    """Quantiles to give, separated by commas."""
     paths: int = within(100, 2, 1 << 20)
     """How many possible futures to draw; quantiles are those of the draws."""
     horizon: int | None = within(None, 1, 1 << 20)
@@ -63,20 +63,21 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
             rows = counted(len(found.file.values), "row")
             yield f"{data[0]}: {rows}, but the model looks {run.longest_lag} rows back: give it more"
 
-    columns = [
-        Column(found.place, parse=_as_time),
+    others = [
         Column("series"),
         Column("mean"),
         *(Column(f"q{level:g}") for level in levels),
+        Column("paths", shown=False),
     ]
+    time = "time" if found.place in [column.name for column in others] else found.place
     return Result(
-        [*columns, Column("paths", shown=False)],
+        [Column(time, heading=found.place, parse=_as_time), *others],
         found.rows(),
         about={"seed": seed, "paths": options.paths},
         notes=notes,
         main="mean",
         form="csv",
-        hints={"index": found.place},
+        hints={"index": time},
         plots=dict.fromkeys(PLOTS, lambda: forecast_figure(found)),
     )
 

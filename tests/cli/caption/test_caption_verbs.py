@@ -100,13 +100,14 @@ def test_captions_as_json_and_several(command, run, data):
     )
     assert len({record["caption"] for record in records}) == 3
     both = command("caption", run, data / "one.png", data / "one.png", "--beam", 1).out.splitlines()
-    assert both[0] == both[1]
-    assert both[0].startswith(f"{data / 'one.png'}\t")
+    assert both[0].split() == ["image", "caption", "nats"]
+    assert both[1] == both[2]
+    assert both[1].startswith(f"{data / 'one.png'}  ")
 
 
 def test_where_it_looked_becomes_an_image(command, run, data, tmp_path):
     pytest.importorskip("matplotlib")
-    outcome = command("caption", run, data / "one.png", "--attention", tmp_path / "look.png")
+    outcome = command("caption", run, data / "one.png", "--plot", tmp_path / "look.png")
     assert outcome.status == 0, outcome.err
     with Image.open(tmp_path / "look.png") as drawn:
         assert drawn.size[0] > 300
@@ -198,7 +199,7 @@ def test_what_cannot_be_captioned_is_refused(refused, run, data, tmp_path):
     assert "no.png: cannot be read" in refused("caption", run, tmp_path / "no.png")
     assert "at least one image" in refused("caption", run)
     assert "--n-best" in refused("caption", run, data / "one.png", "--beam", 2, "--n-best", 3)
-    assert "--attention" in refused("caption", run, data / "one.png", "--attention", "look.jpg")
+    assert "--plot" in refused("caption", run, data / "one.png", "--plot", "look.jpg")
 
 
 def test_a_folder_and_a_table_with_commas_are_read_too(command, tmp_path):

@@ -79,7 +79,7 @@ def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(
     assert max(record["accuracy"] for record in records if record["event"] == "validation") == 1
     figures = json.loads(command("evaluate", out, files / "test.tsv", "--json").out)
     assert (figures["accuracy"], figures["texts"], figures["errors"]) == (1.0, 12, [])
-    assert figures["confusion"] == [[6, 0], [0, 6]]
+    assert figures["confusion"] == {"0": {"0": 6, "1": 0}, "1": {"0": 0, "1": 6}}
     opened = ClassifyTask.open(out)
     network, valid = opened.model(), opened.texts().valid
     network.ngrams = None  # it learned so by itself, too
@@ -122,15 +122,17 @@ def test_mistakes_are_shown_at_each_validation(run: Path) -> None:
 
 
 def test_every_text_gets_its_label_and_probability(command: Callable, run: Path, files: Path) -> None:
-    lines = command("classify", run, files / "test.tsv").out.splitlines()
+    heading, *lines = command("classify", run, files / "test.tsv").out.splitlines()
+    assert heading.split() == ["line", "label", "probability", "text"]
     assert len(lines) == 12
-    label, share, text = lines[0].split("\t")
+    number, label, share, text = lines[0].split(maxsplit=3)
+    assert number == "1"
     assert label in ("0", "1")
     assert 0.5 <= float(share) <= 1
     assert text == "thing 0 of the week is good they say"
-    both = command("classify", run, files / "test.tsv", "--top", 2).out.splitlines()[0].split("\t")
-    assert both[:2] == [label, share]
-    assert float(both[1]) + float(both[3]) == pytest.approx(1, abs=2e-4)
+    both = command("classify", run, files / "test.tsv", "--top", 2).out.splitlines()[1].split()
+    assert both[1:3] == [label, share]
+    assert float(both[2]) + float(both[4]) == pytest.approx(1, abs=2e-4)
 
 
 def test_json_has_all_probabilities_words_and_weights(command: Callable, run: Path, files: Path) -> None:
@@ -162,7 +164,7 @@ def test_empty_texts_are_kept_and_answered_with_the_prior(command: Callable, run
     answered = command("classify", run, texts, "--json")
     records = [json.loads(line) for line in answered.out.splitlines()]
     prior = ClassifyTask.open(run).labels.prior
-    assert [record["empty"] for record in records] == [False, True, True]
+    assert [not record["tokens"] for record in records] == [False, True, True]
     assert list(records[1]["probabilities"].values()) == pytest.approx(prior)
     assert list(records[0]["probabilities"].values()) != pytest.approx(prior, abs=1e-5)
     assert answered.err == "2 empty texts: answered with the shares of the labels in training\n"
@@ -174,13 +176,13 @@ def test_a_long_text_is_cut_and_that_is_said(command: Callable, run: Path, tmp_p
     answered = command("classify", run, texts, "--json")
     records = [json.loads(line) for line in answered.out.splitlines()]
     assert [(record["cut"], len(record["tokens"])) for record in records] == [(2, 9), (0, 1)]
-    assert answered.err == "1 text cut after element 9 (--max-length)\n"
+    assert answered.err == "1 text read up to element 9 (--max-length), the rest is left out\n"
 
 
 def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, run: Path, tmp_path: Path) -> None:
     texts, page = tmp_path / "texts.txt", tmp_path / "page.html"
     texts.write_text("<b> is good & bad\n\n", encoding="utf-8")
-    assert command("classify", run, texts, "--attention", page).status == 0
+    assert command("classify", run, texts, "--plot", page).status == 0
     assert "Content-Security-Policy\" content=\"default-src 'none'" in page.read_text(encoding="utf-8")
     written = page.read_text()
     assert "&lt;</i>" in written
@@ -196,13 +198,14 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib: pip install matplotlib")
 def test_an_image_is_drawn(command: Callable, run: Path, files: Path, tmp_path: Path) -> None:
     image = tmp_path / "image.png"
-    assert command("classify", run, files / "test.tsv", "--attention", image).status == 0
+    assert command("classify", run, files / "test.tsv", "--plot", image).status == 0
     assert image.read_bytes().startswith(b"\x89PNG")
 
 
 def test_evaluation_is_a_table_for_people(command: Callable, run: Path, files: Path) -> None:
     shown = command("evaluate", run, files / "test.tsv", "--errors", 1).out
-    for part in ("accuracy  ", "macro F1", "nats per text", "calibration error", "precision", "confusions, a row"):
+    rows = "confusion: a row for each true label, a column for each predicted one"
+    for part in ("accuracy  ", "macro F1", "nats per text", "calibration error", "precision", rows):
         assert part in shown
 
 
@@ -320,7 +323,7 @@ def test_what_cannot_be_is_refused_in_one_line(refused: Callable, run: Path, fil
     assert not out.exists()
     assert not list(tmp_path.glob("*.preparing"))
     assert "--top: expected a whole number from 1 to" in refused("classify", run, bad, "--top", 0)
-    assert "ends in .html or .png" in refused("classify", run, bad, "--attention", "page.pdf")
+    assert "ends in .html or .png" in refused("classify", run, bad, "--plot", "page.pdf")
     assert "no such file" in refused("classify", run, tmp_path / "none.txt")
     assert "DATA: expected a file of texts and labels" in refused("train", "--task", "classify")
 

@@ -40,11 +40,12 @@ def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, d
     assert all(sum(row["probabilities"].values()) == pytest.approx(1) for row in rows)
     with zipfile.ZipFile(tmp_path / "some.zip", "w") as archive:
         archive.write(digits / "one.png", "one.png")
-    packed = command("classify", run, tmp_path / "some.zip").out.split("\t")
-    assert packed[::2] == [rows[1]["label"], "one.png\n"]
-    one = command("classify", run, digits / "one.png", "--top", 2).out.split("\t")
-    assert one[0] == rows[1]["label"]
-    assert len(one) == 5
+    heading, packed = command("classify", run, tmp_path / "some.zip").out.splitlines()
+    assert heading.split() == ["image", "label", "probability"]
+    assert packed.split()[:2] == ["one.png", rows[1]["label"]]
+    _, one = command("classify", run, digits / "one.png", "--top", 2).out.splitlines()
+    assert one.split()[1] == rows[1]["label"]
+    assert len(one.split()) == 5
     figures = json.loads(command("evaluate", run, digits / "test.npz", "--json").out)
     right = np.load(digits / "test.npz")["labels"]
     assert figures["accuracy"] == pytest.approx(np.mean([int(row["label"]) for row in rows] == right))

@@ -7,6 +7,7 @@ import math
 import shlex
 from datetime import datetime, timedelta
 
+import numpy as np
 import pytest
 
 from chainrule.cli.main import main
@@ -177,7 +178,7 @@ def test_a_forecast_has_dates_quantiles_in_order_and_the_same_numbers_for_a_seed
     ]
     assert all(float(row["q0.1"]) < float(row["q0.5"]) < float(row["q0.9"]) for row in rows)
     out = tmp_path / "forecast.csv"
-    assert command("forecast", run, series, "--seed", 1, "--out", out).err == f"{out} (seed 1)\n"
+    assert command("forecast", run, series, "--seed", 1, "--out", out).err == f"{out}: 6 rows (seed 1)\n"
     assert out.read_text() == printed
 
 
@@ -204,15 +205,30 @@ def test_days_with_a_zone_go_on_with_the_next_day(command, tmp_path):
     rows = list(csv.DictReader(io.StringIO(command("forecast", run, path, "--paths", 4).out)))
     assert [row["date"] for row in rows] == ["2024-04-30", "2024-05-01"]
     for start in ("2024-04-25", "2024-04-25T00:00:00+02:00"):
-        assert "from row 116 on" in command("evaluate", run, path, "--start", start, "--paths", 4).out
+        evaluated = command("evaluate", run, path, "--start", start, "--paths", 4, "--json").out
+        assert json.loads(evaluated)["first_row"] == 116
 
 
 def test_all_paths_come_as_json(command, run, series):
-    record = json.loads(command("forecast", run, series, "--seed", 1, "--paths", 30, "--json").out)
-    assert (record["series"], len(record["paths"]), len(record["paths"][0])) == ("heat", 30, 6)
-    assert record["mean"][0] == pytest.approx(sum(path[0] for path in record["paths"]) / 30)
-    assert set(record["quantiles"]) == {"0.1", "0.5", "0.9"}
-    assert record["times"][::5] == ["2024-08-28", "2024-09-02"]  # not by the name of their column, which may be "mean"
+    outcome = command("forecast", run, series, "--seed", 1, "--paths", 30, "--json")
+    records = [json.loads(line) for line in outcome.out.splitlines()]
+    for record in records:
+        assert (record["series"], len(record["paths"])) == ("heat", 30)
+        assert record["mean"] == pytest.approx(sum(record["paths"]) / 30, rel=1e-5)
+        assert record["q0.1"] < record["q0.5"] < record["q0.9"]
+    assert [record["date"] for record in records[::5]] == ["2024-08-28", "2024-09-02"]
+    assert json.loads(outcome.err) == {"seed": 1, "paths": 30}
+
+
+def test_a_column_of_dates_may_have_the_name_of_another_column(command, tmp_path):
+    path, run = tmp_path / "days.csv", tmp_path / "run"
+    rows = list(lines(60, 0))
+    path.write_text("\n".join(["mean,heat,wind", *rows[1:]]) + "\n")
+    small = ("--task", "forecast", "--target", "heat", "--horizon", 2, "--steps", 2, "--hidden-size", 4, "--out", run)
+    assert command("train", path, *small).status == 0
+    (first, _) = map(json.loads, command("forecast", run, path, "--json").out.splitlines())
+    assert first["time"] == "2024-03-01"
+    assert isinstance(first["mean"], float)
 
 
 def test_a_forecast_is_drawn_as_an_image(command, run, series, tmp_path):
@@ -236,13 +252,14 @@ def test_an_evaluation_compares_with_naive_forecasts(command, run, series):
     naive = ["persistence", "persistence with its errors", "seasonal-naive", "seasonal-naive with its errors"]
     assert [row["forecast"] for row in scores] == ["model", *naive]
     lines = command("evaluate", run, series).out.splitlines()
-    assert lines[-1].startswith("measured: exact")
-    shown = [line.split() for line in lines if line.startswith("heat ")]
+    assert lines[-2].startswith("measured: exact")
+    assert lines[-1].startswith("rows 1 to 216 are left out")
+    shown = [line.split() for line in lines if line.startswith("  heat ")]
     assert len(shown) == len(scores)
     for cells, row in zip(shown, scores, strict=True):
         name = row["forecast"].split()
         assert cells[1 : 1 + len(name)] == name
-        assert cells[1 + len(name) :][:3] == [f"{row[score]:.4g}" for score in ("crps", "rmse", "mae")]
+        assert cells[1 + len(name) :][:3] == [f"{row[score]:.4f}" for score in ("crps", "rmse", "mae")]
 
 
 def test_large_values_keep_the_digits_in_which_they_differ(command, tmp_path):
@@ -252,9 +269,11 @@ def test_large_values_keep_the_digits_in_which_they_differ(command, tmp_path):
     small = ("--task", "forecast", "--horizon", 3, "--steps", 2, "--hidden-size", 4, "--out", run)
     assert command("train", path, *small).status == 0
     rows = list(csv.DictReader(io.StringIO(command("forecast", run, path, "--seed", 1).out)))
-    exact = json.loads(command("forecast", run, path, "--seed", 1, "--json").out)
-    for name, expected in (("mean", exact["mean"]), ("q0.1", exact["quantiles"]["0.1"])):
-        assert [float(row[name]) for row in rows] == pytest.approx(expected, rel=0, abs=0.1)  # a thousandth of 100
+    exact = [json.loads(line) for line in command("forecast", run, path, "--seed", 1, "--json").out.splitlines()]
+    for row, record in zip(rows, exact, strict=True):
+        mean = sum(record["paths"]) / len(record["paths"])
+        assert float(row["mean"]) == pytest.approx(mean, rel=0, abs=0.1)  # a thousandth of 100
+        assert float(row["q0.1"]) == pytest.approx(np.quantile(record["paths"], 0.1), rel=0, abs=0.1)
 
 
 def test_several_series_without_dates(command, tmp_path, capsys):
@@ -327,7 +346,7 @@ def test_a_missing_column_is_named_with_those_that_are_there(refused, series, tm
         (("forecast", "--paths", (1 << 63) - 1), "--paths: expected"),
         (("forecast", "--horizon", 0), "--horizon"),
         (("forecast", "--horizon", 7), "expected 7 rows after the last value with wind filled in"),
-        (("forecast", "--plot", "forecast.txt"), "--plot: expected a file .png"),
+        (("forecast", "--plot", "forecast.txt"), "expected a name that ends in .png"),
         (("evaluate", "--start", "2030-01-01"), "--start: expected a date of"),
         (("evaluate", "--start", 3), "--start: expected a row from 8 on"),
         (

@@ -1,0 +1,204 @@
+"""Results on the command line: tables, CSV, JSON and files."""
+
+import csv
+import gzip
+import json
+from datetime import datetime
+
+import numpy as np
+import pytest
+
+from chainrule.cli.figures import figure_lines
+from chainrule.cli.render import checked_out, show, write_plot
+from chainrule.results import Column, Result
+
+COLUMNS = [Column("name"), Column("nats", 2, heading="its nats"), Column("hidden", shown=False)]
+ROWS = [("a", 1.5, [1]), ("longer", 12.25, [2]), ("b", 3.0, [3])]
+
+
+def result(rows=ROWS, **others):
+    given = {"summary": lambda: {"rows": 3, "nats_per_row": 5.5833}, "about": {"measured": "exact"}, "rank": "nats"}
+    return Result(COLUMNS, iter(rows), **given | others)
+
+
+def test_a_table_is_aligned_and_figures_follow_it(capsys):
+    show(result(notes=lambda: ["a note"]))
+    assert capsys.readouterr().out.splitlines() == [
+        "name    its nats",
+        "a           1.50",
+        "longer     12.25",
+        "b           3.00",
+        "rows 3, nats per row 5.5833",
+        "measured: exact",
+        "a note",
+    ]
+
+
+def test_the_most_surprising_rows_come_first_and_figures_are_of_all(capsys):
+    show(result(), ranked=True, top=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["longer", "b"]
+    assert lines[3].startswith("rows 3")
+    show(result(), ranked=True)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:4]] == ["longer", "b", "a"]
+    with pytest.raises(ValueError, match="--sort: these rows have no order"):
+        show(result(rank=""), ranked=True)
+
+
+def test_a_table_is_printed_before_the_last_row_is_computed(capsys):
+    def endless():
+        for number in range(200):
+            if number == 150:
+                raise KeyboardInterrupt
+            yield str(number), 1.0, None
+
+    with pytest.raises(KeyboardInterrupt):
+        show(result(endless()))
+    assert len(capsys.readouterr().out.splitlines()) == 151
+
+
+def test_json_has_rows_alone_on_standard_output(capsys):
+    show(result(notes=lambda: ["a note"]), json=True)
+    shown = capsys.readouterr()
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert rows[1] == {"name": "longer", "nats": 12.25, "hidden": [2]}
+    assert len(rows) == 3
+    facts, note = shown.err.splitlines()
+    assert json.loads(facts) == {"rows": 3, "nats_per_row": 5.5833, "measured": "exact"}
+    assert note == "a note"
+
+
+def test_dates_are_written_alike_in_json_and_csv(capsys):
+    months = Result([Column("month", parse=lambda cell: datetime.strptime(cell, "%Y-%m"))], [("2024-01",)], form="csv")
+    show(months, json=True)
+    show(months.with_rows([("2024-01",)]))
+    assert capsys.readouterr().out.splitlines() == ['{"month": "2024-01"}', "month", "2024-01"]
+
+
+def test_json_of_figures_alone_is_an_object_on_standard_output(capsys):
+    show(Result([], [], summary=lambda: {"accuracy": 0.5}, about={"measured": "exact"}), json=True)
+    shown = capsys.readouterr()
+    assert (json.loads(shown.out), shown.err) == ({"accuracy": 0.5, "measured": "exact"}, "")
+
+
+def test_csv_has_a_column_for_each_number_of_a_vector(capsys):
+    vectors = [("a, b", np.array([0.5, 1.25])), ("c", np.array([2.0, 3.0]))]
+    show(Result([Column("input"), Column("code", heading="z")], vectors, form="csv", about={"seed": 7}))
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == ["input,z0,z1", '"a, b",0.5,1.25', "c,2,3"]
+    assert shown.err == "seed: 7\n"
+
+
+def test_csv_keeps_all_digits_and_figures_go_to_standard_error(capsys):
+    show(result([("a", 1 / 3, {}), (None, 2.0, {})]), csv=True)
+    shown = capsys.readouterr()
+    assert list(csv.reader(shown.out.splitlines())) == [["name", "its nats"], ["a", str(1 / 3)], ["", "2.0"]]
+    assert shown.err.splitlines() == ["rows 3, nats per row 5.5833", "measured: exact"]
+
+
+def test_files_have_the_form_of_their_name(capsys, tmp_path):
+    for name in ("x.csv", "x.csv.gz", "x.tsv", "x.txt", "x.jsonl", "x.npy"):
+        show(result(main="nats"), out=tmp_path / name)
+        assert f"{name}: 3 rows\n" in capsys.readouterr().err
+    assert (tmp_path / "x.csv").read_text() == "name,its nats\na,1.5\nlonger,12.25\nb,3.0\n"
+    assert gzip.decompress((tmp_path / "x.csv.gz").read_bytes()) == (tmp_path / "x.csv").read_bytes()
+    assert (tmp_path / "x.tsv").read_text() == (tmp_path / "x.csv").read_text().replace(",", "\t")
+    assert "rows 3, nats per row" in (tmp_path / "x.txt").read_text()
+    assert [json.loads(line)["name"] for line in (tmp_path / "x.jsonl").read_text().splitlines()] == [
+        "a",
+        "longer",
+        "b",
+    ]
+    assert np.load(tmp_path / "x.npy").tolist() == [1.5, 12.25, 3.0]
+
+
+def test_a_file_counts_the_rows_that_it_has(capsys, tmp_path):
+    show(result(), top=2, out=tmp_path / "x.csv")
+    assert capsys.readouterr().err.splitlines()[:2] == [f"{tmp_path / 'x.csv'}: 2 rows", "rows 3, nats per row 5.5833"]
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    def failing():
+        yield ROWS[0]
+        raise ValueError("line 2 is damaged")
+
+    (tmp_path / "x.csv").write_text("before")
+    with pytest.raises(ValueError, match="line 2"):
+        show(result(failing()), out=tmp_path / "x.csv")
+    assert [file.name for file in tmp_path.iterdir()] == ["x.csv"]
+    assert (tmp_path / "x.csv").read_text() == "before"
+
+
+def test_a_picture_is_written_to_a_file(capsys, tmp_path):
+    write_plot(result(plots={".html": lambda: "<p>page</p>"}, about={"seed": 3}), tmp_path / "x.html")
+    assert (tmp_path / "x.html").read_text() == "<p>page</p>"
+    assert capsys.readouterr().err == f"{tmp_path / 'x.html'} (seed 3)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        (".", {}, "this is a directory"),
+        ("none/x.csv", {}, "there is no directory"),
+        ("x.csv", {"json": True}, "holds no JSON"),
+        ("x.npy", {"json": True}, "holds no JSON"),
+    ],
+)
+def test_files_that_cannot_be_written_are_refused(tmp_path, name, given, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        checked_out(tmp_path / name, **given)
+
+
+def test_endings_are_refused_that_are_not_those_expected(tmp_path):
+    with pytest.raises(ValueError, match=r"--plot .*x\.pdf: expected a name that ends in \.png or \.html"):
+        checked_out(tmp_path / "x.pdf", ".png", ".html", flag="--plot")
+    checked_out(tmp_path / "x.PNG", ".png")
+    checked_out(None, ".png")
+
+
+def test_parquet_without_polars_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("chainrule.cli.render.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install polars"):
+        checked_out(tmp_path / "x.parquet")
+
+
+def figures(**values):
+    return list(figure_lines(Result([], [], summary=lambda: values)))
+
+
+def test_figures_alone_are_a_line_each():
+    assert figures(macro_f1=0.91234, nats_per_row=-0.0123456, rows=12345, size=1234567.8, tiny=1.5e-9) == [
+        "macro F1      0.9123",
+        "nats per row  -0.01235",
+        "rows          12,345",
+        "size          1,234,568",
+        "tiny          1.5e-09",
+    ]
+
+
+def test_nested_figures_are_tables():
+    assert figures(labels={"bad": {"f1": 0.5, "texts": 10}, "good": {"f1": 1.0, "texts": 5}}) == [
+        "labels:",
+        "            F1  texts",
+        "  bad   0.5000     10",
+        "  good  1.0000      5",
+    ]
+    assert figures(scores=[{"forecast": "model", "crps": 31.25}, {"forecast": "naive", "crps": None}], none=[]) == [
+        "scores:",
+        "  forecast     CRPS",
+        "  model     31.2500",
+        "  naive",
+    ]
+
+
+def test_labels_of_a_matrix_are_shown_as_they_are():
+    assert figures(confusion={"f1_a": {"f1_a": 3, "": 0}, "": {"f1_a": 1, "": 2}})[1:] == [
+        "        f1_a",
+        "  f1_a     3  0",
+        "           1  2",
+    ]
+
+
+def test_numbers_of_other_sizes_are_not_rounded_away():
+    shown = figures(scores=[{"series": "small", "crps": 0.00123}, {"series": "large", "crps": 123456.0}])
+    assert [line.split()[1] for line in shown[2:]] == ["0.00123", "123456"]
