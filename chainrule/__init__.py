@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, tasks, testing, training
     from chainrule.base import AutoregressiveModel, LikelihoodModel
+    from chainrule.fitting import fit
     from chainrule.latent import LatentModel
     from chainrule.models.logits_model import from_logits
     from chainrule.models.recurrent_lm import RecurrentLM
-    from chainrule.run import Run, fit, load
+    from chainrule.run import Run, load
     from chainrule.tasks import open_run
     from chainrule.tasks.task import Task
 
@@ -49,7 +50,7 @@ _HOMES = {
     "RecurrentLM": "chainrule.models.recurrent_lm",
     "Run": "chainrule.run",
     "Task": "chainrule.tasks.task",
-    "fit": "chainrule.run",
+    "fit": "chainrule.fitting",
     "load": "chainrule.run",
     "from_logits": "chainrule.models.logits_model",
     "open_run": "chainrule.tasks",

@@ -229,12 +229,9 @@ class Result:
         return polars.DataFrame(self.to_dict(), strict=False)
 
     def __repr__(self) -> str:
-        return "\n".join(self._table())
-
-    def _table(self) -> list[str]:
+        rows, more = self._head()
         shown = [place for place, column in enumerate(self.columns) if column.shown]
         head = [self.columns[place].heading or self.columns[place].name for place in shown]
-        rows, more = self._head()
         cells = [[cell_text(row[place], self.columns[place].digits) for place in shown] for row in rows]
         numeric = [bool(rows) and all(is_number(row[place]) for row in rows) for place in shown]
         sizes = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
@@ -243,25 +240,28 @@ class Result:
                 cell.rjust(size) if number else cell.ljust(size)
                 for cell, size, number in zip(line, sizes, numeric, strict=True)
             ).rstrip()
-            for line in [head, *cells]
+            for line in ([head, *cells] if head else [])
         ]
-        return [*lines, "…"] if more else lines
+        return "\n".join([*lines, *(["…"] if more else []), *([] if head else self._facts(more=False))])
 
     def _repr_html_(self) -> str:
         rows, more = self._head()
-        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for column in self.columns)
+        shown = [(place, column) for place, column in enumerate(self.columns) if column.shown]
+        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for _, column in shown)
         body = "".join(
             "<tr>"
-            + "".join(
-                f"<td>{html.escape(cell_text(value, column.digits))}</td>"
-                for value, column in zip(row, self.columns, strict=True)
-            )
+            + "".join(f"<td>{html.escape(cell_text(row[place], column.digits))}</td>" for place, column in shown)
             + "</tr>"
             for row in rows
         )
-        facts = "; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in self.about.items())
-        below = ("<p>…</p>" if more else "") + (f"<p>{html.escape(facts)}</p>" if facts else "")
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if shown else ""
+        below = [*(["…"] if more else []), *self._facts(more=more)]
+        return table + "".join(f"<p>{html.escape(line)}</p>" for line in below)
+
+    def _facts(self, *, more: bool) -> list[str]:
+        """Figures of all rows, if all have been read, and facts, a line each."""
+        facts = ({} if more else self.summary) | self.about
+        return [f"{name.replace('_', ' ')}: {cell_text(value)}" for name, value in facts.items()]
 
     def _head(self) -> tuple[list[Sequence[Any]], bool]:
         """The first rows, and whether there are more."""
