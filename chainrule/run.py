@@ -8,13 +8,14 @@ run.score(["first line", "second line"])
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cached_property, partial
+from os import PathLike
 from pathlib import Path
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any, Self
 
 from chainrule import frames
 from chainrule.folders import TemporaryFolder, copy_run
-from chainrule.inputs import Inputs
+from chainrule.inputs import Inputs, texts_of
 from chainrule.keywords import check_known, config_of, flags_given, train_with
 from chainrule.module_run import history_of
 from chainrule.results import Report, Result
@@ -127,26 +128,25 @@ class Run:
         run = self._able("stream")
         with self._inputs() as inputs:
             chosen = self._options(run.Sampling, options, inputs)
-        pieces: Iterator[str] | None = run.pieces(
-            chosen, seed=randbelow(1 << 31) if seed is None else seed, device=device
-        )
+        pieces = run.pieces(chosen, seed=randbelow(1 << 31) if seed is None else seed, device=device)
         if pieces is None:
-            raise ValueError(f"stream: a run of the task {self.task} draws no text; use sample")
-        return pieces
+            raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
+        return (piece for (piece,) in pieces.stream())
 
     def score(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Score data: nats and bits, exact under the model, or a bound that says so.
 
         Args:
-            data: a path, or data in memory of the kind that `fit` takes.
+            data: a path, or data in memory of the kind that `fit` takes. Of strings each is scored on its own.
             device: auto, cpu or cuda.
             **options: of `chainrule score RUN --help`.
 
         Returns:
-            A row for each line, row or file, with its nats; `Result.top` ranks them by surprise.
+            A row for each line, string, row or file, with its nats; `Result.top` ranks them by surprise, and
+            `Result.per("element")` gives a row for each symbol of a text.
         """
         run = self._able("score")
-        return self._answer(run.Scoring, data, options, partial(run.score, device=device))
+        return self._answer(run.Scoring, data, options, partial(run.score, device=device), texts=True)
 
     def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Answer for data: tags, labels, translations, captions or forecasts, as the task of the run says.
@@ -200,7 +200,7 @@ class Run:
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, a row each; `Result.to_numpy` gives them as an array (N, D)."""
         run = self._able("embed")
-        return self._answer(run.Embedding, data, options, partial(run.embed, device=device))
+        return self._answer(run.Embedding, data, options, partial(run.embed, device=device), texts=True)
 
     def reconstruct(self, data: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
         """Encode images and decode their codes: an array of the reconstructions, as many as there are images.
@@ -363,11 +363,16 @@ class Run:
         given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
         return kind(**{**options, **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
 
-    def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any) -> Any:
+    def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
         with self._inputs() as inputs:
             labels = {"labels": options["labels"]} if "labels" in options else {}
             chosen = self._options(kind, {name: options[name] for name in options.keys() - labels.keys()}, inputs)
-            return self._settled(ask(None if data is None else inputs.path(data, **labels), chosen), inputs)
+            path: str | list[str] | None = None
+            if texts and self.task == "text" and not isinstance(data, str | PathLike):
+                path = texts_of(data)
+            elif data is not None:
+                path = inputs.path(data, **labels)
+            return self._settled(ask(path, chosen), inputs)
 
     def _settled(self, found: Any, inputs: Inputs) -> Any:
         """A result, computed now if the data or the run may be gone later."""
@@ -382,7 +387,7 @@ class Run:
 
             arrays = result.values
             return np.stack(arrays) if len({array.shape for array in arrays}) == 1 else arrays
-        if result.form == "lines":
+        if result.form in ("lines", "texts"):
             return result.values
         description = frames.load_description(self.path / FRAME)
         len(result)  # a temporary run may be gone later
