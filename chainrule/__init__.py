@@ -11,10 +11,11 @@ from chainrule._lazy import attach
 if TYPE_CHECKING:
     from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, tasks, testing, training
     from chainrule.base import AutoregressiveModel, LikelihoodModel
+    from chainrule.fitting import fit
     from chainrule.latent import LatentModel
     from chainrule.models.logits_model import from_logits
     from chainrule.models.recurrent_lm import RecurrentLM
-    from chainrule.run import Run, fit, load
+    from chainrule.run import Run, load
     from chainrule.tasks import open_run
     from chainrule.tasks.task import Task
 

@@ -6,9 +6,10 @@ directory, so that a run that was fitted on a pandas frame samples pandas frames
 
 import csv
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import isnan
 from pathlib import Path
@@ -25,8 +26,10 @@ def is_frame(data: Any) -> bool:
     """
     if type(data).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow", "modin", "cudf", "narwhals"):
         return False
-    import narwhals as nw
-
+    try:
+        import narwhals as nw
+    except ImportError:
+        raise ValueError("frames are read with narwhals, which is not installed: pip install narwhals") from None
     found = nw.from_native(data, allow_series=True, pass_through=True)
     return isinstance(found, nw.DataFrame | nw.LazyFrame | nw.Series)
 
@@ -63,7 +66,11 @@ def write_csv(frame: Any, path: Path) -> None:
 def _cells(values: Sequence[Any], name: str) -> list[str]:
     if other := next((value for value in values if isinstance(value, list | dict | tuple | set | bytes)), None):
         raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {type(other).__name__}")
-    return ["" if _is_missing(value) else str(value) for value in values]
+    return ["" if _is_missing(value) else _cell(value) for value in values]
+
+
+def _cell(value: Any) -> str:
+    return str(value // timedelta(microseconds=1)) if isinstance(value, timedelta) else str(value)
 
 
 def _is_missing(value: Any) -> bool:
@@ -72,10 +79,14 @@ def _is_missing(value: Any) -> bool:
 
 def describe(frame: Any) -> dict[str, Any]:
     """The library of a narwhals DataFrame, and the dtype of each column, as JSON."""
-    return {
+    found: dict[str, Any] = {
         "library": frame.implementation.value,
         "columns": {name: _dtype(frame[name]) for name in frame.columns},
     }
+    if found["library"] == "pyarrow":  # kinds of strings, digits of decimals: narwhals does not tell them apart
+        schema = frame.to_native().schema.remove_metadata()
+        found["schema"] = b64encode(schema.serialize().to_pybytes()).decode("ascii")
+    return found
 
 
 _OBJECTS = {Decimal: "Decimal", date: "Date", time: "Time", bool: "Boolean", int: "Int64", float: "Float64"}
@@ -96,6 +107,8 @@ def _dtype(series: Any) -> dict[str, Any]:
         found["pandas"] = str(series.to_native().dtype)
         if found["pandas"] == "category":
             categories = series.to_native().cat
+            kinds = {type(name) for name in categories.categories.tolist()}
+            found["of"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
             found |= {"categories": [str(name) for name in categories.categories], "ordered": bool(categories.ordered)}
     return found
 
@@ -127,14 +140,18 @@ def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str |
     if description["library"] == "numpy":
         import numpy as np
 
+        dtype = np.dtype(description["dtype"])
+        parse, missing = (float, np.nan) if dtype.kind == "f" else (_whole, 0)
         rows = zip(*columns.values(), strict=True)
-        return np.array([[float(cell) if cell else np.nan for cell in row] for row in rows], description["dtype"])
+        return np.array([[parse(cell) if cell else missing for cell in row] for row in rows], dtype)
     dtypes = description["columns"]
     values = {name: _parsed(cells, dtypes.get(name, {"kind": "String"})) for name, cells in columns.items()}
     if description["library"] == "pandas":
         import pandas
 
         return pandas.DataFrame({name: _pandas_series(column, dtypes.get(name, {})) for name, column in values.items()})
+    if "schema" in description:
+        return _arrow_table(description["schema"], values)
     import narwhals as nw
 
     series = [
@@ -150,6 +167,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "Date": date.fromisoformat,
     "Datetime": datetime.fromisoformat,
     "Time": time.fromisoformat,
+    "Duration": lambda cell: timedelta(microseconds=_whole(cell)),
     "Float32": float,
     "Float64": float,
 }
@@ -161,6 +179,14 @@ def _parsed(cells: Sequence[str | None], dtype: Mapping[str, Any]) -> list[Any]:
     return [None if not cell else parse(cell) for cell in cells]
 
 
+def _arrow_table(schema: str, values: Mapping[str, list[Any]]) -> Any:
+    import pyarrow
+
+    fields = pyarrow.ipc.read_schema(pyarrow.py_buffer(b64decode(schema)))
+    kept = [fields.field(name) for name in values]
+    return pyarrow.table([pyarrow.array(values[field.name], field.type) for field in kept], schema=pyarrow.schema(kept))
+
+
 def _whole(cell: str) -> int:
     return int(cell.removesuffix(".0"))
 
@@ -170,8 +196,9 @@ def _pandas_series(values: list[Any], dtype: Mapping[str, Any]) -> Any:
 
     native = dtype.get("pandas", "object")
     if native == "category":
-        kept = dtype["categories"]
-        typed = kept if dtype["kind"] == "Enum" or all(value is None or value in kept for value in values) else None
+        of = {"kind": dtype.get("of", "String")}
+        kept, values = _parsed(dtype["categories"], of), _parsed(values, of)
+        typed = kept if all(value is None or value in kept for value in values) else None
         return pandas.Series(pandas.Categorical(values, categories=typed, ordered=dtype.get("ordered", False)))
     if None in values and native.startswith(("int", "uint")):
         native = native.replace("uint", "UInt").replace("int", "Int")  # the integers of pandas that may be missing
@@ -188,6 +215,8 @@ def _narwhals_dtype(dtype: Mapping[str, Any]) -> Any:
         return nw.Enum(dtype["categories"])
     if kind == "Datetime":
         return nw.Datetime(dtype.get("time_unit", "us"), dtype.get("time_zone"))
+    if kind == "Duration":
+        return nw.Duration(dtype.get("time_unit", "us"))
     if kind == "Decimal":
         return None  # its precision is found from the values
     return getattr(nw, kind, None)

@@ -4,9 +4,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
+from chainrule.folders import TemporaryFolder, copy_run
+from chainrule.keywords import check_known
 from chainrule.results import Column, Result
 from chainrule.tasks.display import parse_duration
 
@@ -23,7 +24,7 @@ class ModuleRun:
 
     Args:
         module: an `AutoregressiveModel`, or any model with an exact `log_prob(x, context, lengths)`.
-        x: (N, ...) rows: symbols (N, T), images (N, C, H, W), values.
+        x: (N, ...) rows, a tensor or array: symbols (N, T), images (N, C, H, W), values.
         context: condition of each row, batch first.
         lengths: (N,) real elements of each row.
         path: the run directory; a temporary one by default.
@@ -34,9 +35,9 @@ class ModuleRun:
     def __init__(
         self,
         module: "LikelihoodModel",
-        x: "Tensor",
-        context: "Tensor | None" = None,
-        lengths: "Tensor | None" = None,
+        x: Any,
+        context: Any = None,
+        lengths: Any = None,
         *,
         path: Path | None = None,
         validation_fraction: float = 0.1,
@@ -47,15 +48,16 @@ class ModuleRun:
         from chainrule.training import TrainingOptions
 
         known = [item.name for item in fields(TrainingOptions)]
-        if unknown := [name for name in options if name not in known]:
-            raise ValueError(f"{unknown[0]}: unknown option: expected one of {', '.join(known)}")
+        check_known(options, known, ["context", "lengths", "validation_fraction"])
         if len(x) < 2:
-            raise ValueError(f"data: expected at least two rows, one of them to hold out, got {len(x)}")
+            raise ValueError(f"rows: expected at least two, one of them to hold out, got {len(x)}")
         self.model = module
-        self._temporary = TemporaryDirectory(prefix="chainrule-run-") if path is None else None
-        self.path = Path(self._temporary.name) / "run" if self._temporary is not None else Path(str(path))
         self._options: TrainingOptions = TrainingOptions(**options)
-        self._rows = {"x": x, "context": context, "lengths": lengths}
+        self._rows = _tensors(x, context, lengths)
+        if unequal := [name for name, value in self._rows.items() if value is not None and len(value) != len(x)]:
+            raise ValueError(f"{unequal[0]}: expected one for each of {len(x)} rows, got {len(self._rows[unequal[0]])}")
+        self._folder = TemporaryFolder() if path is None else None
+        self.path = Path(str(path)) if self._folder is None else self._folder.path
         generator = torch.Generator().manual_seed(self._options.seed)
         order = torch.randperm(len(x), generator=generator)
         held_out = max(1, round(validation_fraction * len(x)))
@@ -105,13 +107,13 @@ class ModuleRun:
 
         from chainrule.training.evaluate import bits
 
-        rows = {"x": torch.as_tensor(x), "context": context, "lengths": lengths}
+        rows = _tensors(x, context, lengths)
         size = rows["x"][0].numel()
-        sizes = [size] * len(rows["x"]) if lengths is None else torch.as_tensor(lengths).tolist()
+        sizes = [size] * len(x) if lengths is None else rows["lengths"].tolist()
         nats: list[float] = []
         self.model.eval()
-        for part in torch.arange(len(rows["x"])).split(_TOGETHER):
-            chosen = {name: None if value is None else torch.as_tensor(value)[part] for name, value in rows.items()}
+        for part in torch.arange(len(x)).split(_TOGETHER):
+            chosen = {name: None if value is None else value[part] for name, value in rows.items()}
             with torch.no_grad():
                 nats += (-self.model.log_prob(**chosen)).double().tolist()
         columns = [Column("row"), Column("nats", 3), Column("elements"), Column("bits_per_element", 4)]
@@ -119,6 +121,18 @@ class ModuleRun:
         found = [(row, value, count, bits(value) / count) for row, value, count in measured]
         total = {"rows": len(nats), "nats": sum(nats), "bits_per_element": bits(sum(nats)) / max(sum(sizes), 1)}
         return Result(columns, found, summary=lambda: total, rank="bits_per_element")
+
+    def save(self, path: str | Path) -> None:
+        """Move the run directory if it is temporary, else copy it; model.safetensors there holds the weights.
+
+        Raises:
+            FileExistsError: there is something already.
+        """
+        copy_run(self.path, Path(path), overwrite=False)
+        self.path = Path(path)
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
 
     def check(self, *, seed: int = 0) -> Any:
         """Check on held-out rows that the model keeps the contract; see `chainrule.testing.check_model`."""
@@ -128,7 +142,7 @@ class ModuleRun:
         return check_model(self.model, batch.x, batch.context, batch.lengths, seed=seed)
 
     def __repr__(self) -> str:
-        return f"<Run of {type(self.model).__name__}, in {self.path}; can check, resume, sample, score>"
+        return f"<Run of {type(self.model).__name__}, in {self.path}; it can check, resume, sample, save, score>"
 
     def _validation(self) -> Any:
         return (self._batch(rows) for rows in self._held_out.split(_TOGETHER))
@@ -139,10 +153,16 @@ class ModuleRun:
         from chainrule.data.batches import Batch
 
         x, context, lengths = (None if value is None else value[rows] for value in self._rows.values())
-        assert x is not None
         if lengths is None and x.ndim == 2 and not x.is_floating_point():
             lengths = torch.full((len(x),), x.shape[1])
         return Batch(x, lengths=lengths, context=context, whole=lengths is None)
+
+
+def _tensors(x: Any, context: Any, lengths: Any) -> dict[str, Any]:
+    import torch
+
+    rows = {"x": x, "context": context, "lengths": lengths}
+    return {name: None if value is None else torch.as_tensor(value) for name, value in rows.items()}
 
 
 def training_length(budget: str | float | None) -> dict[str, float]:

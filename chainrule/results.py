@@ -5,12 +5,17 @@ as HTML; a program takes its rows or converts it to a frame.
 """
 
 import html
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from chainrule.printing import one_line
 
 if TYPE_CHECKING:
     from chainrule.tasks.ledger import LedgerEntry
@@ -43,7 +48,7 @@ class Column:
         return cell if self.parse is None or cell is None else self.parse(cell)
 
 
-Form = Literal["table", "csv", "cells", "lines", "images", "sounds"]
+Form = Literal["table", "figures", "csv", "cells", "lines", "texts", "images", "sounds"]
 
 
 class Result:
@@ -57,13 +62,15 @@ class Result:
         notes: sentences for people about all rows; called after the last row.
         rank: the column by which `top` sorts, greatest first; empty if rows have no rank.
         main: the column that `values` returns; the first where it is empty.
-        form: the form in which people want the rows: an aligned table, CSV with or without (cells) a header,
-            the main column a line each, or files of images or sounds.
+        form: the form in which people want the rows: an aligned table, a table where rows are sorted and otherwise the
+            figures of `per("file")` alone, CSV with or without (cells) a header, the main column a line each, whole
+            texts with a heading above each of several, or files of images or sounds.
         framed: whether the rows are data like those of the fit, which come back as the same kind of frame.
         hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
             the column that is the index of a pandas frame.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
         plots: by the ending of a file's name, a function that makes a picture of the rows: a matplotlib figure or HTML.
+        views: by their name, functions that make the results of `per`: rows of other parts of the same data.
 
     >>> scores = Result([Column("text"), Column("nats", 2)], [("a", 1.5), ("b", 2.5)], rank="nats")
     >>> scores["nats"], scores[0], len(scores)
@@ -88,6 +95,7 @@ class Result:
         hints: Mapping[str, Any] | None = None,
         likelihood: "Callable[[], LedgerEntry] | None" = None,
         plots: Mapping[str, Callable[[], Any]] | None = None,
+        views: "Mapping[str, Callable[[], Result]] | None" = None,
     ):
         self.columns = tuple(columns)
         self.about, self.hints = dict(about or {}), dict(hints or {})
@@ -95,7 +103,7 @@ class Result:
         self.main = main or (self.columns[0].name if self.columns else "")
         self.likelihood, self.notes, self._plots = likelihood, notes, dict(plots or {})
         self._source, self._kept = iter(rows), list[Sequence[Any]]()
-        self._summary, self.framed = summary, framed
+        self._summary, self.framed, self.views = summary, framed, dict(views or {})
 
     @property
     def names(self) -> list[str]:
@@ -160,8 +168,20 @@ class Result:
         if not self.rank:
             raise ValueError(f"these rows have no rank; their columns are {', '.join(self.names)}")
         place, rows = self.names.index(self.rank), list(self.rows())
-        rows.sort(key=lambda row: row[place], reverse=True)
+        rows.sort(key=lambda row: -inf if row[place] is None else row[place], reverse=True)
         return self.with_rows(rows[:n])
+
+    def per(self, part: str) -> "Result":
+        """The same data with a row for each of other parts: each line or element of a text, or none but the summary.
+
+        Raises:
+            ValueError: the data have no such parts.
+        """
+        if not self.views:
+            raise ValueError("per: these rows have no other parts")
+        if part not in self.views:
+            raise ValueError(f"per: expected one of {', '.join(self.views)}, got {part!r}")
+        return self.views[part]()
 
     def with_rows(self, rows: Iterable[Sequence[Any]]) -> "Result":
         """Other rows with the same columns and facts."""
@@ -196,7 +216,10 @@ class Result:
         if suffix and suffix not in self._plots:
             raise ValueError(f"plot: expected a name that ends in {' or '.join(self._plots)}, got {suffix!r}")
         self._read_all()
-        return self._plots[suffix or next(iter(self._plots))]()
+        picture = self._plots[suffix or next(iter(self._plots))]()
+        if hasattr(picture, "savefig"):  # a notebook shows figures that were made without pyplot only by this method
+            picture._repr_png_ = partial(_png, picture)
+        return picture
 
     def to_dict(self) -> dict[str, list[Any]]:
         """The values of each column."""
@@ -230,28 +253,28 @@ class Result:
         return polars.DataFrame(self.to_dict(), strict=False)
 
     def __repr__(self) -> str:
-        return "\n".join(self._table())
-
-    def _table(self) -> list[str]:
         rows, more = self._head()
-        lines = list(table_lines(self.columns, rows, _SHOWN_WIDTH))
-        return [*lines, "…"] if more else lines
+        lines = table_lines(self.columns, rows, _SHOWN_WIDTH) if self.columns else self._facts(more=False)
+        return "\n".join([*lines, *(["…"] if more else [])])
 
     def _repr_html_(self) -> str:
         rows, more = self._head()
-        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for column in self.columns)
+        shown = [(place, column) for place, column in enumerate(self.columns) if column.shown]
+        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for _, column in shown)
         body = "".join(
             "<tr>"
-            + "".join(
-                f"<td>{html.escape(cell_text(value, column.digits))}</td>"
-                for value, column in zip(row, self.columns, strict=True)
-            )
+            + "".join(f"<td>{html.escape(cell_text(row[place], column.digits))}</td>" for place, column in shown)
             + "</tr>"
             for row in rows
         )
-        facts = "; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in self.about.items())
-        below = ("<p>…</p>" if more else "") + (f"<p>{html.escape(facts)}</p>" if facts else "")
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if shown else ""
+        below = [*(["…"] if more else []), *self._facts(more=more)]
+        return table + "".join(f"<p>{html.escape(line)}</p>" for line in below)
+
+    def _facts(self, *, more: bool) -> list[str]:
+        """Figures of all rows, if all have been read, and facts, a line each."""
+        facts = ({} if more else self.summary) | self.about
+        return [f"{name.replace('_', ' ')}: {cell_text(value, 4)}" for name, value in facts.items()]
 
     def _head(self) -> tuple[list[Sequence[Any]], bool]:
         """The first rows, and whether there are more."""
@@ -266,6 +289,12 @@ class Result:
 
     def _read_all(self) -> None:
         self._kept += self._source
+
+
+def _png(figure: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
 
 
 def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Any]], width: int | None) -> Iterator[str]:
@@ -311,7 +340,7 @@ def cell_text(value: Any, digits: int | None = None, width: int | None = _SHOWN_
         return f"{value:.{digits}f}" if digits is not None else f"{value:.6g}"
     shape = getattr(value, "shape", ())
     text = f"array{tuple(shape)}" if len(shape) else str(value)
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    text = one_line(text)
     return text if width is None or len(text) <= width else text[: width - 1] + "…"
 
 

@@ -1,119 +1,49 @@
-"""`fit`, `load` and `Run`: the front door of the library. The command line calls the same methods.
+"""`load` and `Run`: a trained model whose methods take data and return data. The command line calls the same methods.
 
-run = chainrule.fit("poems.txt", budget="3m")
+run = chainrule.load("runs/poems")
 run.sample(3, prompt="It was ")
 run.score(["first line", "second line"])
-run.save("runs/poems")
 """
 
-import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import cached_property, partial
+from os import PathLike
 from pathlib import Path
 from secrets import randbelow
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 from chainrule import frames
-from chainrule.data.kinds import is_images
-from chainrule.inputs import Inputs
-from chainrule.module_run import ModuleRun, history_of, training_length
+from chainrule.folders import TemporaryFolder, copy_run
+from chainrule.inputs import Inputs, texts_of
+from chainrule.keywords import check_known, config_of, flags_given, train_with
+from chainrule.module_run import history_of
 from chainrule.results import Report, Result
-from chainrule.tasks import abilities, open_run, recognise, task_class
-from chainrule.tasks.config import RunConfig
-from chainrule.tasks.display import flag
-from chainrule.tasks.run_directory import CONFIG, FRAME
+from chainrule.tasks import abilities, open_run
+from chainrule.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:
     from torch import nn
 
     from chainrule.tasks.task import Task
 
-_RUN = ("run", "data", "name", "seed", "device", "n")  # names that the methods of a run keep for themselves
-
-
-def fit(
-    data: Any = None,
-    rows: Any = None,
-    /,
-    *,
-    text: str | None = None,
-    task: str | None = None,
-    model: str | None = None,
-    out: str | Path | None = None,
-    budget: str | float | None = None,
-    steps: int | None = None,
-    epochs: float | None = None,
-    overwrite: bool = False,
-    **options: Any,
-) -> "Run | ModuleRun":
-    """Train a model on data, as `chainrule train` does: the same defaults, the same files, the same weights.
-
-    Args:
-        data: a path, as `chainrule train` takes it; strings, pairs of a text and a label, or sentences of (word, tag)
-            pairs; a NumPy array or tensor of images, table rows or a series; a frame or series of pandas, polars or
-            Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of your own, an
-            `AutoregressiveModel`, which is trained on `rows`.
-        rows: of `fit(module, rows)`: a tensor or array (N, ...); options are those of `ModuleRun`.
-        text: a text to learn from, in place of `data`.
-        task: text, table, image, sound, tag, classify, classify-images, translate, caption or forecast; recognised from
-            the data by default.
-        model: the architecture; the task's first by default.
-        out: the run directory; a temporary one by default, which `Run.save` moves.
-        budget: wall-clock time to train for, such as "90s" or "3m", or seconds; the default depends on the task.
-        steps: weight updates to train for, in place of a budget.
-        epochs: passes over the data to train for, in place of a budget.
-        overwrite: whether to replace a run in `out`.
-        **options: any option of `chainrule train DATA --help`, with underscores: `hidden_size=256`, `level="word"`,
-            `target="load"`, `validation=frame`. Besides these `labels` of images in an array, and the `rate` of sounds.
-
-    Returns:
-        The trained run. Ctrl-C, or interrupting the kernel of a notebook, saves the run and returns it as it is;
-        `Run.resume` continues it.
-
-    Raises:
-        ValueError: an option is unknown or out of range, or the data cannot be read or trained on.
-        FileExistsError: there is a run in `out`.
-    """
-    if hasattr(data, "log_prob") and hasattr(data, "parameters"):
-        return _fit_module(
-            data, rows, out, options | training_length(budget) | _without_none(steps=steps, epochs=epochs)
-        )
-    if rows is not None:
-        raise ValueError("data: two positional arguments are a module and its rows, but the first is no module")
-    if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
-        task = "forecast"
-    with Inputs("" if task is None else task) as inputs:
-        labels, rate = options.pop("labels", None), options.pop("rate", None)
-        if text is not None:
-            if data is not None:
-                raise ValueError("text: given together with data: pass one of them")
-            source: str | None = inputs.text(text)
-        else:
-            source = None if data is None else inputs.path(data, labels=labels, rate=rate)
-        chosen = task_class(inputs.task) if inputs.task else _recognised(source)
-        if chosen.name == "classify" and source is not None and is_images(source):
-            chosen = task_class("classify-images")
-        inputs.task = chosen.name
-        sources: dict[str, str | None] = dict.fromkeys(chosen.SOURCES)
-        for name in chosen.SOURCES:
-            given = options.pop(name, None) if name != "source" or source is None else source
-            if given is not None:
-                sources[name] = inputs.path(given, name)
-        asked = _config(chosen, sources, model, inputs.options | options, budget=budget, steps=steps, epochs=epochs)
-        given_flags = _given(inputs.options | options, budget=budget, steps=steps, epochs=epochs, model=model)
-        given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
-        chosen.check_asked(asked, given_flags)
-        temporary = TemporaryDirectory(prefix="chainrule-run-") if out is None else None
-        directory = Path(out) if temporary is None else Path(temporary.name) / "run"
-        run = _train(chosen, asked, directory, given_flags, overwrite=overwrite)
-        run._temporary = temporary
-        if inputs.description is not None:
-            frames.save_description(inputs.description, directory / FRAME)
-        return run
+_MOST = 1 << 20  # samples of one call
+_PREDICTIONS = ("tag", "classify", "translate", "caption", "forecast")
+_ABILITIES: dict[str, type] = {
+    "sample": abilities.Samples,
+    "stream": abilities.Samples,
+    "score": abilities.Scores,
+    "predict": abilities.Predicts,
+    **dict.fromkeys(_PREDICTIONS, abilities.Predicts),
+    "evaluate": abilities.Evaluates,
+    "embed": abilities.Embeds,
+    "reconstruct": abilities.Reconstructs,
+    "interpolate": abilities.Interpolates,
+    "compress": abilities.Compresses,
+    "decompress": abilities.Compresses,
+    "inspect": abilities.Inspects,
+    "check": abilities.Checks,
+}
 
 
 def load(path: str | Path) -> "Run":
@@ -138,11 +68,12 @@ class Run:
 
     Args:
         task: the opened run of a task, as `chainrule.tasks.open_run` returns it.
+        folder: the temporary folder of the run, if it is in one.
     """
 
-    def __init__(self, task: "Task[Any]"):
+    def __init__(self, task: "Task[Any]", folder: TemporaryFolder | None = None):
         self._task = task
-        self._temporary: TemporaryDirectory[str] | None = None
+        self._folder = folder
 
     @property
     def path(self) -> Path:
@@ -183,37 +114,41 @@ class Run:
             Strings for a text; an array for images, (n, H, W) or (n, H, W, 3); an array, or a list of arrays of unequal
             length, for sounds; for a table a frame of the kind that the run was fitted on, else a `Result`.
         """
-        run = self._able(abilities.Samples, "sample")
-        with Inputs(self.task) as inputs:
-            chosen = self._options(run.Sampling, options, inputs)
-            number = run.USUAL_NUMBER if n is None else n
-            drawn = run.sample(number, chosen, seed=randbelow(1 << 31) if seed is None else seed, device=device)
+        run = self._able("sample")
+        number = run.USUAL_NUMBER if n is None else n
+        if not 1 <= number <= _MOST:
+            raise ValueError(f"n: expected a whole number from 1 to {_MOST}, got {number}")
+        seed = randbelow(1 << 31) if seed is None else seed
+        with self._inputs() as inputs:
+            drawn = run.sample(number, self._options(run.Sampling, options, inputs), seed=seed, device=device)
             return self._native(drawn)
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, in pieces as they are drawn. Arguments are those of `sample`."""
-        run = self._able(abilities.Samples, "stream")
-        chosen = self._options(run.Sampling, options, None)
+        run = self._able("stream")
+        with self._inputs() as inputs:
+            chosen = self._options(run.Sampling, options, inputs)
         pieces = run.pieces(chosen, seed=randbelow(1 << 31) if seed is None else seed, device=device)
         if pieces is None:
-            raise ValueError(f"stream: a run of the task {self.task} draws no text; use sample")
-        return pieces
+            raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
+        return (piece for (piece,) in pieces.stream())
 
     def score(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Score data: nats and bits, exact under the model, or a bound that says so.
 
         Args:
-            data: a path, or data in memory of the kind that `fit` takes.
+            data: a path, or data in memory of the kind that `fit` takes. Of strings each is scored on its own.
             device: auto, cpu or cuda.
             **options: of `chainrule score RUN --help`.
 
         Returns:
-            A row for each line, row or file, with its nats; `Result.top` ranks them by surprise.
+            A row for each line, string, row or file, with its nats; `Result.top` ranks them by surprise, and
+            `Result.per("element")` gives a row for each symbol of a text.
         """
-        run = self._able(abilities.Scores, "score")
-        return self._answer(run.Scoring, data, options, partial(run.score, device=device))
+        run = self._able("score")
+        return self._answer(run.Scoring, data, options, partial(run.score, device=device), texts=True)
 
-    def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Any:
+    def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Answer for data: tags, labels, translations, captions or forecasts, as the task of the run says.
 
         Args:
@@ -222,33 +157,32 @@ class Run:
             **options: of the verb of the task, such as `chainrule translate RUN --help`.
 
         Returns:
-            A row for each input; a forecast is a frame of the kind that the run was fitted on.
+            A row for each input; `Result.values` are the answers alone. `Result.to_pandas` of a forecast is a frame
+            indexed by time, and `Result.plot` its picture.
         """
-        run = self._able(abilities.Predicts, "predict")
+        run = self._able("predict")
+        with self._inputs() as inputs:
+            files = inputs.paths(data)
+            found: Result = run.predict(files, self._options(run.Prediction, options, inputs), device=device)
+            return self._settled(found, inputs)
 
-        def ask(path: str, chosen: Any) -> Result:
-            found: Result = run.predict([path], chosen, device=device)
-            return found
-
-        return self._answer(run.Prediction, data, options, ask)
-
-    def tag(self, data: Any, **options: Any) -> Any:
+    def tag(self, data: Any, **options: Any) -> Result:
         """Tag sentences; see `predict`."""
         return self._predict("tag", data, options)
 
-    def classify(self, data: Any, **options: Any) -> Any:
+    def classify(self, data: Any, **options: Any) -> Result:
         """Label texts or images; see `predict`."""
         return self._predict("classify", data, options)
 
-    def translate(self, data: Any, **options: Any) -> Any:
+    def translate(self, data: Any, **options: Any) -> Result:
         """Translate sentences; see `predict`."""
         return self._predict("translate", data, options)
 
-    def caption(self, data: Any, **options: Any) -> Any:
+    def caption(self, data: Any, **options: Any) -> Result:
         """Caption images; see `predict`."""
         return self._predict("caption", data, options)
 
-    def forecast(self, data: Any, **options: Any) -> Any:
+    def forecast(self, data: Any, **options: Any) -> Result:
         """Forecast what follows the last row of series; see `predict`."""
         return self._predict("forecast", data, options)
 
@@ -260,13 +194,69 @@ class Run:
             device: auto, cpu or cuda.
             **options: of `chainrule evaluate RUN --help`.
         """
-        run = self._able(abilities.Evaluates, "evaluate")
+        run = self._able("evaluate")
         return self._answer(run.Evaluation, data, options, partial(run.evaluate, device=device))
 
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, a row each; `Result.to_numpy` gives them as an array (N, D)."""
-        run = self._able(abilities.Embeds, "embed")
-        return self._answer(run.Embedding, data, options, partial(run.embed, device=device))
+        run = self._able("embed")
+        return self._answer(run.Embedding, data, options, partial(run.embed, device=device), texts=True)
+
+    def reconstruct(self, data: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
+        """Encode images and decode their codes: an array of the reconstructions, as many as there are images.
+
+        Args:
+            data: a path, or images in memory.
+            seed: of a decoder that draws.
+            device: auto, cpu or cuda.
+            **options: of `chainrule reconstruct RUN --help`; `count` of a path's images, 32 by default.
+        """
+        run = self._able("reconstruct")
+        counted = {} if isinstance(data, str | Path) or not hasattr(data, "__len__") else {"count": len(data)}
+        ask = partial(run.reconstruct, seed=seed, device=device)
+        pairs = self._answer(run.Reconstruction, data, counted | options, ask)
+        return self._native(pairs.with_rows(list(pairs.rows())[1::2]))
+
+    def interpolate(self, first: Any, last: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
+        """Decode the codes between those of two images: an array that begins and ends with the two themselves.
+
+        Args:
+            first, last: an image each: a path of an image file, or an array (H, W) or (H, W, 3) of 8 bits.
+            seed: of a decoder that draws.
+            device: auto, cpu or cuda.
+            **options: of `chainrule interpolate RUN --help`.
+        """
+        run = self._able("interpolate")
+        with self._inputs() as inputs:
+            ends = (inputs.file(first, "first"), inputs.file(last, "last"))
+            chosen = self._options(run.Interpolation, options, inputs)
+            return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
+
+    def compress(self, data: bytes, *, verify: bool = True, portable: bool = False) -> bytes:
+        """Write bytes in about −log₂ p bits under the model, as `chainrule compress --run` does: a .chain file.
+
+        Args:
+            data: of a file.
+            verify: read everything back, and compare.
+            portable: compute what any processor computes; slower.
+        """
+        from chainrule.tasks.compression import compress_data
+
+        self._able("compress")
+        described = {"files": [["data", len(data)]]}
+        return compress_data(data, described, self._task, verify=verify, portable=portable).data
+
+    def decompress(self, data: bytes) -> bytes:
+        """Read what `compress` or `chainrule compress --run` wrote; a folder's files one after the other.
+
+        Raises:
+            ValueError: the content is damaged, or another run wrote it.
+        """
+        from chainrule.coding.container import read_container
+        from chainrule.tasks.compression import decompress_data
+
+        self._able("decompress")
+        return decompress_data(read_container(data, "data"), "data", self._task).data
 
     def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
@@ -279,7 +269,7 @@ class Run:
         Returns:
             A report that a notebook shows as a page; `Report.save` writes it.
         """
-        run = self._able(abilities.Inspects, "inspect")
+        run = self._able("inspect")
         return self._answer(run.Inspection, data, options, partial(run.inspect, seed=seed))
 
     def check(self, *, seed: int = 0) -> Any:
@@ -288,7 +278,7 @@ class Run:
 
         from chainrule.testing import check_model
 
-        rows = self._able(abilities.Checks, "check").checked_rows()
+        rows = self._able("check").checked_rows()
         with torch.random.fork_rng(devices=[]):
             return check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
 
@@ -306,11 +296,9 @@ class Run:
             budget, steps, epochs: the new total, where the run should become longer.
             **options: the few that may change, such as `patience` or `device`.
         """
-        task = type(self._task)
-        model = self._task.config.model
-        asked = _config(task, dict.fromkeys(task.SOURCES), model, options, budget=budget, steps=steps, epochs=epochs)
-        given = _given(options, budget=budget, steps=steps, epochs=epochs)
-        self._task = _train(task, asked, self.path, given, resume=True)._task
+        task, length = type(self._task), {"budget": budget, "steps": steps, "epochs": epochs}
+        asked = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
+        self._task = train_with(task, asked, self.path, flags_given(options, **length), resume=True)
         self.__dict__.pop("model", None)
         return self
 
@@ -324,183 +312,83 @@ class Run:
         Raises:
             FileExistsError: there is something already.
         """
-        from chainrule.tasks.run_directory import refuse_taken, remove
-
         target = Path(path)
-        refuse_taken(target, overwrite=overwrite)
-        remove(target)
-        target.mkdir(parents=True, exist_ok=True)
-        parts = sorted(self.path.iterdir(), key=lambda part: part.name == CONFIG)  # last: it makes the directory a run
-        for part in parts:
-            if part.name != CONFIG and part.name.startswith("."):
-                continue
-            if self._temporary is not None:
-                shutil.move(part, target / part.name)
-            elif part.is_dir():
-                shutil.copytree(part, target / part.name)
-            else:
-                shutil.copy2(part, target / part.name)
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
+        copy_run(self.path, target, overwrite=overwrite)
         self._task = open_run(target)
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
 
     def __repr__(self) -> str:
         best = self._task.held_out()
-        measured = "not trained yet" if best is None else f"held out: {best.nats_per_element:.4f} {best.basis}"
-        can = ", ".join(name for name in dir(self) if name in _ABILITIES)
-        return f"<Run {self.task}, {self._task.config.model}, in {self.path}: {measured}; can {can}>"
+        measured = "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}"
+        return f"<Run {self.task}: {self._task.config.model}, held out {measured}, in {self.path}; {self._can}>"
 
     def __dir__(self) -> list[str]:
-        found = [name for name in super().__dir__() if name not in _PREDICTIONS]
-        verb = self._verb()
-        return [name for name in (*found, verb) if name not in _ABILITIES or isinstance(self._task, _ABILITIES[name])]
+        unable = _ABILITIES.keys() - self._abilities()
+        return [name for name in super().__dir__() if name not in unable]
+
+    def _abilities(self) -> list[str]:
+        """The methods that this run has, of those that depend on its task and model."""
+        lacking = self._task.lacking()
+        found = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
+        draws_text = getattr(type(self._task), "pieces", None) is not abilities.Samples.pieces
+        others = {*_PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
+        return [name for name in found if name not in others]
+
+    @property
+    def _can(self) -> str:
+        return f"it can {', '.join(sorted([*self._abilities(), 'resume', 'save']))}"
 
     def _verb(self) -> str:
         return (isinstance(self._task, abilities.Predicts) and self._task.verb) or self.task
 
-    def _predict(self, verb: str, data: Any, options: dict[str, Any]) -> Any:
-        if not isinstance(self._task, abilities.Predicts) or self._verb() != verb:
-            raise ValueError(f"{verb}: a run of the task {self.task} cannot do this; it can {', '.join(self._can())}")
+    def _predict(self, verb: str, data: Any, options: dict[str, Any]) -> Result:
+        if self._verb() != verb:
+            raise ValueError(f"{verb}: a run of the task {self.task} cannot do this; {self._can}")
         return self.predict(data, **options)
 
-    def _can(self) -> list[str]:
-        return [name for name in dir(self) if name in _ABILITIES]
-
-    def _able(self, ability: type, name: str) -> Any:
-        if not isinstance(self._task, ability):
-            raise ValueError(f"{name}: a run of the task {self.task} cannot do this; it can {', '.join(self._can())}")
+    def _able(self, name: str) -> Any:
+        if not isinstance(self._task, _ABILITIES[name]):
+            raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
         return self._task
 
-    def _options(self, kind: type, options: Mapping[str, Any], inputs: Inputs | None) -> Any:
-        """An instance of a dataclass of options; data in memory for an option that names a file are written to one."""
-        known = [item.name for item in fields(kind)]
-        for name in options:
-            if name not in known:
-                raise _unknown(name, [*known, *_RUN])
-        paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
-        values = dict(options)
-        for name in paths & options.keys() if inputs is not None else ():
-            values[name] = None if options[name] is None else Path(inputs.path(options[name], name))
-        return kind(**values)
+    def _inputs(self) -> Inputs:
+        return Inputs(self.task, rate=getattr(self._task, "rate", None))
 
-    def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any) -> Any:
-        with Inputs(self.task) as inputs:
-            inputs.options |= {"rate": getattr(self._task, "rate", None)} if self.task == "sound" else {}
-            options = dict(options)
-            labels = options.pop("labels", None)
-            path = None if data is None else inputs.path(data, labels=labels)
-            found = ask(path, self._options(kind, options, inputs))
-            if isinstance(found, Result):
-                len(found)  # the files of data in memory are there only now
-                return self._native(found) if found.framed else found
-            return found
+    def _options(self, kind: type, options: Mapping[str, Any], inputs: Inputs) -> Any:
+        """An instance of a dataclass of options; data in memory for an option that names a file are written to one."""
+        check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
+        paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
+        given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
+        return kind(**{**options, **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
+
+    def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
+        with self._inputs() as inputs:
+            labels = {"labels": options["labels"]} if "labels" in options else {}
+            chosen = self._options(kind, {name: options[name] for name in options.keys() - labels.keys()}, inputs)
+            path: str | list[str] | None = None
+            if texts and self.task == "text" and not isinstance(data, str | PathLike):
+                path = texts_of(data)
+            elif data is not None:
+                path = inputs.path(data, **labels)
+            return self._settled(ask(path, chosen), inputs)
+
+    def _settled(self, found: Any, inputs: Inputs) -> Any:
+        """A result, computed now if the data or the run may be gone later."""
+        if isinstance(found, Result) and (inputs.written or self._folder is not None):
+            len(found)
+        return found
 
     def _native(self, result: Result) -> Any:
+        """Samples in the kind of the data of the fit."""
         if result.form in ("images", "sounds"):
             import numpy as np
 
             arrays = result.values
             return np.stack(arrays) if len({array.shape for array in arrays}) == 1 else arrays
-        if result.form == "lines":
+        if result.form in ("lines", "texts"):
             return result.values
         description = frames.load_description(self.path / FRAME)
+        len(result)  # a temporary run may be gone later
         return result if description is None else frames.restore(description, result.cells())
-
-
-_PREDICTIONS = ("tag", "classify", "translate", "caption", "forecast")
-_ABILITIES = {
-    "sample": abilities.Samples,
-    "score": abilities.Scores,
-    "predict": abilities.Predicts,
-    **dict.fromkeys(_PREDICTIONS, abilities.Predicts),
-    "evaluate": abilities.Evaluates,
-    "embed": abilities.Embeds,
-    "inspect": abilities.Inspects,
-    "check": abilities.Checks,
-}
-
-
-def _fit_module(module: Any, rows: Any, out: str | Path | None, options: dict[str, Any]) -> ModuleRun:
-    import torch
-
-    if rows is None:
-        raise ValueError("fit(module, rows): expected rows to train on, a tensor or array (N, ...), got none")
-    run = ModuleRun(module, torch.as_tensor(rows), path=None if out is None else Path(out), **options)
-    run.train()
-    return run
-
-
-def _without_none(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _recognised(source: str | None) -> "type[Task[Any]]":
-    name = "text" if source is None else recognise(Path(source))
-    if name is None and source is not None and Path(source).is_dir():
-        raise ValueError(f"{source}: expected a file, or a directory of images or sounds, got a directory without any")
-    return task_class(name or "text")
-
-
-def _config(
-    task: "type[Task[Any]]",
-    sources: dict[str, str | None],
-    model: str | None,
-    options: Mapping[str, Any],
-    *,
-    budget: str | float | None,
-    steps: int | None,
-    epochs: float | None,
-) -> RunConfig:
-    """The config that keyword arguments describe; each goes to the dataclass that has a field of its name."""
-    from chainrule.cli.signature import RunFlags
-
-    name = next(iter(task.MODELS)) if model is None else model
-    if name not in task.MODELS:
-        raise ValueError(f"model: expected one of {', '.join(task.MODELS)}, got {name!r}")
-    parts = (task.Data, task.MODELS[name].options, task.Training)
-    known = [[item.name for item in fields(part)] for part in parts]
-    for option in options:
-        if not any(option in names for names in known):
-            raise _unknown(option, [name for names in known for name in names])
-    data, of_model, training = (
-        part(**{option: value for option, value in options.items() if option in names})
-        for part, names in zip(parts, known, strict=True)
-    )
-    length = RunFlags(budget=None if budget is None else _seconds(budget), steps=steps, epochs=epochs)
-    return RunConfig(sources, data, name, of_model, length.duration(task.BUDGET), training)
-
-
-def _seconds(budget: str | float) -> str:
-    return budget if isinstance(budget, str) else str(budget)
-
-
-def _given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:
-    """The flags that arguments stand for."""
-    return frozenset(map(flag, [*options, *(name for name, value in others.items() if value is not None)]))
-
-
-def _unknown(name: str, known: list[str]) -> ValueError:
-    near = get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(set(known)))}"
-    return ValueError(f"{name}: unknown option: {hint}")
-
-
-def _train(
-    task: "type[Task[Any]]",
-    asked: RunConfig,
-    out: Path,
-    given: frozenset[str],
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-) -> Run:
-    from chainrule.cli.signature import RunFlags
-    from chainrule.cli.train import train_run
-    from chainrule.training.parallel import Interrupted
-
-    try:
-        train_run(task, asked, out, RunFlags(out=out, resume=resume, overwrite=overwrite), given)
-    except Interrupted as stop:
-        print(f"Interrupted: step {stop.step} is saved; run.resume() continues.", file=sys.stderr)
-    return Run(task.open(out))

@@ -10,19 +10,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import chainrule
+
 RUN = Path("runs/demo")
 
 
-def main(budget: str = "100s") -> int:
-    """Train, compare, sample; returns the exit status."""
-    from chainrule.cli.main import main as chainrule
-
-    status = chainrule(["train", "--out", str(RUN), "--budget", budget, "--overwrite", "--validation-fraction", "0.05"])
-    if status:
-        return status
+def main(budget: str = "100s") -> None:
+    """Train, compare, sample."""
+    run = chainrule.fit(out=RUN, budget=budget, overwrite=True, validation_fraction=0.05)
     compare()
-    print("\nA sample of the model (chainrule sample runs/demo):\n", flush=True)
-    return chainrule(["sample", str(RUN), "--length", "400", "--temperature", "0.8"])
+    print("\nA sample of the model (chainrule sample runs/demo):\n")
+    for piece in run.stream(length=400, temperature=0.8):
+        print(piece, end="", flush=True)
+    print()
 
 
 def compare() -> None:
@@ -68,14 +68,13 @@ def parts_of_text() -> tuple[str, str]:
 
 def model_bits(text: str) -> float:
     """-log2 p(text) under the run's best weights, every character predicted from all those before it."""
-    from chainrule import open_run
     from chainrule.data import open_corpus, stream_evaluation
     from chainrule.training import evaluate
     from chainrule.training.evaluate import bits
 
-    run, held_out = open_run(RUN), open_corpus(RUN / "data").valid
-    nats = evaluate(run.model(), stream_evaluation(held_out, batch_size=1, chunk_length=1024)).nats
-    unknown = int((run.vocabulary.encode(text) == run.vocabulary.unknown).sum())
+    corpus, model = open_corpus(RUN / "data"), chainrule.load(RUN).model
+    nats = evaluate(model, stream_evaluation(corpus.valid, batch_size=1, chunk_length=1024)).nats
+    unknown = int((corpus.vocabulary.encode(text) == corpus.vocabulary.unknown).sum())
     # Where the model says "some character never seen", which one it is costs a code point more.
     return bits(nats) + unknown * math.log2(sys.maxunicode + 1)
 
@@ -96,4 +95,4 @@ def primed_bits(compressed: Callable[[str], int], training: str, held_out: str) 
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -9,23 +9,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import chainrule
+
 RUN = Path("runs/demo-images")
 TRAIN, TEST, IMAGE = (RUN.with_name(f"demo-digits-{name}") for name in ("train.npz", "test.npz", "samples.png"))
 LEVELS, CLASSES, TEST_IMAGES = 17, 10, 300
 
 
-def main(budget: str = "60s") -> int:
-    """Train, compare, draw; returns the exit status."""
-    from chainrule.cli.main import main as chainrule
-
+def main(budget: str = "60s") -> None:
+    """Train, compare, draw."""
     write_digits()
-    arguments = ["--layers", "4", "--channels", "32", "--first-kernel-size", "5", "--dropout", "0.2"]
-    status = chainrule(["train", str(TRAIN), "--out", str(RUN), "--overwrite", "--budget", budget, *arguments])
-    if status:
-        return status
+    sizes = {"layers": 4, "channels": 32, "first_kernel_size": 5, "dropout": 0.2}
+    chainrule.fit(TRAIN, out=RUN, overwrite=True, budget=budget, **sizes)
     compare()
     draw()
-    return 0
 
 
 def write_digits() -> None:
@@ -64,10 +61,9 @@ def compare() -> None:
 
 def model_bits(images: np.ndarray, labels: np.ndarray) -> float:
     """Mean bits per pixel under the model."""
-    from chainrule import open_run
     from chainrule.training.evaluate import bits
 
-    model = open_run(RUN).model()
+    model = chainrule.load(RUN).model
     x = torch.from_numpy(images).view(-1, 1, 8, 8).long()
     with torch.no_grad():
         return bits(-float(model.log_prob(x, torch.from_numpy(labels)).double().sum()) / x.numel())
@@ -84,13 +80,12 @@ def pixel_bits(known: np.ndarray, known_labels: np.ndarray, images: np.ndarray, 
 
 def draw() -> None:
     """Real images on the left, drawn ones on the right, a column for each digit."""
-    from chainrule import open_run
     from chainrule.data.images import brightness, grid, png
 
     with np.load(TEST) as test:
         real = np.stack([test["images"][test["labels"] == digit][:4] for digit in range(CLASSES)], 1)
     wanted = torch.arange(CLASSES).repeat(4)
-    drawn = open_run(RUN).model().sample(40, wanted, generator=torch.Generator().manual_seed(0))
+    drawn = chainrule.load(RUN).model.sample(40, wanted, generator=torch.Generator().manual_seed(0))
     left, right = (
         grid(brightness(images.reshape(40, 1, 8, 8).astype(np.uint8), LEVELS), CLASSES, least=40)
         for images in (real, drawn.numpy())
@@ -100,4 +95,4 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from chainrule.cli.main import main
+import chainrule
 
 UNITS = {
     "de": "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf "
@@ -50,11 +50,14 @@ def example(folder: Path, steps: int) -> None:
     (folder / "pairs.tsv").write_text("".join(lines[:-100]))
     (folder / "new.tsv").write_text("".join(lines[-100:]))
     (folder / "new.de").write_text("".join(line.split("\t")[0] + "\n" for line in lines[:-4:-1]))
-    run, small = str(folder / "run"), ["--model-size", "64", "--num-layers", "2", "--feed-forward-size", "128"]
-    pairs = ["--task", "translate", "--validation-fraction", "0.01", "--label-smoothing", "0"]
-    main(["train", str(folder / "pairs.tsv"), "--out", run, "--overwrite", "--steps", str(steps), *pairs, *small])
-    main(["evaluate", run, str(folder / "new.tsv")])
-    main(["translate", run, str(folder / "new.de"), "--attention", str(folder / "attention.png")])
+    run = chainrule.fit(
+        folder / "pairs.tsv", task="translate", out=folder / "run", overwrite=True, steps=steps, model_size=64,
+        num_layers=2, feed_forward_size=128, validation_fraction=0.01, label_smoothing=0.0,
+    )  # fmt: skip
+    print(run.evaluate(folder / "new.tsv"))
+    answers = run.translate(folder / "new.de")
+    print(answers)
+    answers.plot(".png").savefig(folder / "attention.png")
 
 
 if __name__ == "__main__":

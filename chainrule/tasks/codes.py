@@ -6,6 +6,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from chainrule.results import Column, Report
+from chainrule.tasks.abilities import Embeds, Interpolates, Reconstructs
 from chainrule.tasks.display import counted
 from chainrule.tasks.ledger import Basis, Tally
 from chainrule.tasks.page import page_report
@@ -54,6 +55,9 @@ class CodedTask(Task[M]):
             coded = ", ".join(self.CODED)
             raise ValueError(f"{verb}: a run of {self.config.model} has no code: expected one of {coded}")
         return self.model(device)
+
+    def lacking(self) -> tuple[type, ...]:
+        return () if self.has_code else (Embeds, Reconstructs, Interpolates)
 
     @abstractmethod
     def coded_rows(self) -> "tuple[Tensor, Tensor | None]":

@@ -40,6 +40,11 @@ class Basis:
         return f"{self.how}; {self.quantity} per {self.subject}"
 
     @property
+    def per(self) -> str:
+        """The unit and the kind of measurement alone."""
+        return f"{self.quantity} per {self.unit}, {self.how}"
+
+    @property
     def how(self) -> str:
         """The kind of measurement, with K."""
         return self.kind if self.samples is None else f"{self.kind}, K = {self.samples:,}"

@@ -259,6 +259,10 @@ class Task(ABC, Generic[M]):
             about: what is told of every run: model, data, facts, training; may be extended for JSON.
         """
 
+    def lacking(self) -> tuple[type, ...]:
+        """Abilities of the task that the model of this run lacks."""
+        return ()
+
     # Its likelihood.
 
     @property

@@ -129,10 +129,10 @@ def _array_labels(path: Path, chosen: str, others: list[str], count: int, labell
         return None
     name = paired[0]
     shape, dtype, _ = _header(path, name)
-    if shape not in ((count,), (count, 1)) or dtype.kind not in "ui":
+    if shape not in ((count,), (count, 1)) or dtype.kind not in "uiU":
         raise ValueError(
-            f"{path}: the array {name!r}: expected {count} whole numbers, labels of {chosen!r}, got shape {shape} of "
-            f"{dtype}{_leave_out(labelled)}"
+            f"{path}: the array {name!r}: expected {count} labels of {chosen!r}, whole numbers or texts, got shape "
+            f"{shape} of {dtype}{_leave_out(labelled)}"
         )
     return _labels(path, name, count)
 
@@ -177,7 +177,8 @@ def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
                 raise ValueError(f"it goes on after its {count} labels")
         except UNREADABLE as error:
             raise ValueError(f"{path}{at}: cannot be read ({error}): restore it from a copy") from None
-    labels = ImageLabels.of(np.frombuffer(raw, header.dtype).astype(np.int64))
+    values = np.frombuffer(raw, header.dtype)
+    labels = ImageLabels.of(values if values.dtype.kind == "U" else values.astype(np.int64))
     if len(labels.names) > _MOST_LABELS:
         raise ValueError(
             f"{path}{at}: expected at most {_MOST_LABELS:,} different labels, got {len(labels.names):,}: "

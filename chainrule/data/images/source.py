@@ -25,8 +25,8 @@ class ImageLabels:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: npt.NDArray[np.int64]) -> "ImageLabels":
-        """Whole numbers as labels, (N,), each its own name.
+    def of(cls, values: npt.NDArray[np.int64] | npt.NDArray[np.str_]) -> "ImageLabels":
+        """Whole numbers or texts as labels, (N,), each its own name.
 
         >>> ImageLabels.of(np.array([3, 7, 3])).names
         ('3', '7')

@@ -100,6 +100,9 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             )
         return vocabulary
 
+    def lacking(self) -> tuple[type, ...]:
+        return ()  # models without a code have features to embed
+
     @classmethod
     def run_name(cls, asked: RunConfig) -> str:
         source = asked.sources["source"]

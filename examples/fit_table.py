@@ -1,0 +1,8 @@
+"""A table from a frame becomes a model that draws rows like it, as a frame: python examples/fit_table.py"""
+
+from sklearn.datasets import load_wine
+
+import chainrule
+
+run = chainrule.fit(load_wine(as_frame=True).frame, budget="30s")
+print(run.sample(5))

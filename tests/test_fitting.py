@@ -1,0 +1,194 @@
+"""`fit` is `train`: equal data, seed and options give equal weights through Python and through the command line."""
+
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chainrule
+from chainrule.cli.main import main
+from chainrule.tasks import TASKS, task_class
+from chainrule.tasks.task import Task
+
+sys.path.insert(0, str(Path(__file__).parent / "cli"))
+import small_data
+
+SAME = {"threads": 1, "precision": "float32"}
+SMALL = {"hidden_size": 8, "kneser_ney_order": 0}
+LINES = [f"{number % 7} is a number" for number in range(120)]
+
+
+def weights(path):
+    return (path / "model.safetensors").read_bytes()
+
+
+def keywords(flags):
+    """The keyword arguments that flags of the command line stand for."""
+    names = (flag[2:].replace("-", "_") for flag in flags[::2])
+    return dict(zip(names, flags[1::2], strict=True))
+
+
+@pytest.mark.parametrize("task", small_data.WRITERS)
+def test_both_doors_give_the_same_weights(task, tmp_path):
+    data, *flags = small_data.WRITERS[task](tmp_path)
+    line = [*map(str, flags), "--steps", "1", "--threads", "1", "--precision", "float32"]
+    assert main(["train", str(data), "--out", str(tmp_path / "line"), *line]) == 0
+    run = chainrule.fit(data, out=tmp_path / "python", steps=1, **keywords(flags), **SAME)
+    assert run.task == task
+    assert weights(tmp_path / "line") == weights(run.path)
+
+
+def test_every_task_is_compared():
+    assert set(TASKS) == set(small_data.WRITERS)
+
+
+def test_each_door_opens_the_runs_of_the_other(tmp_path, capsys):
+    (table,) = small_data.write_table(tmp_path)
+    assert main(["train", str(table), "--out", str(tmp_path / "line"), "--steps", "1"]) == 0
+    run = chainrule.load(tmp_path / "line")
+    assert run.sample(2, seed=1).names == ["first", "second", "third"]
+    chainrule.fit(table, out=tmp_path / "python", steps=1)
+    capsys.readouterr()
+    assert main(["sample", str(tmp_path / "python"), "-n", "2", "--seed", "1"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def interrupt_at(monkeypatch, validation):
+    """Press Ctrl-C during a validation."""
+    seen = []
+
+    def on_validation(self):
+        def shown(*_):
+            seen.append(None)
+            if len(seen) == validation:
+                signal.raise_signal(signal.SIGINT)
+
+        return shown
+
+    monkeypatch.setattr(task_class("text"), "on_validation", on_validation)
+
+
+def test_an_interrupted_run_is_returned_and_resumes_to_the_same_weights(tmp_path, monkeypatch, capsys):
+    options = {"steps": 6, "batch_size": 2, "chunk_length": 8, **SMALL, **SAME}
+    text = "\n".join(LINES)
+    whole = chainrule.fit(text=text, out=tmp_path / "whole", **options)
+    interrupt_at(monkeypatch, 1)
+    run = chainrule.fit(text=text, out=tmp_path / "stopped", **options)
+    assert "is saved; run.resume() continues" in capsys.readouterr().err
+    assert max(run.history["step"]) < 6
+    monkeypatch.undo()
+    assert run.resume(steps=6) is run
+    assert weights(run.path) == weights(whole.path)
+
+
+def test_a_temporary_run_moves_and_another_is_copied(tmp_path):
+    run = chainrule.fit(LINES, steps=1, **SMALL)
+    before = run.path
+    run.save(tmp_path / "first")
+    assert not before.exists()
+    assert run.path == tmp_path / "first"
+    run.save(tmp_path / "second")
+    assert weights(tmp_path / "first") == weights(tmp_path / "second")
+    assert chainrule.load(tmp_path / "first").config == chainrule.load(tmp_path / "second").config
+    with pytest.raises(FileExistsError, match="overwrite=True replaces a run"):
+        run.save(tmp_path / "first")
+    with pytest.raises(ValueError, match="the run is there already"):
+        run.save(tmp_path / "second", overwrite=True)
+    run.save(tmp_path / "first", overwrite=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("years of work")
+    with pytest.raises(FileExistsError, match="only a run is replaced"):
+        run.save(tmp_path / "other", overwrite=True)
+    assert (tmp_path / "other" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_copy_that_fails_leaves_the_old_run(tmp_path, monkeypatch):
+    old = chainrule.fit(LINES, out=tmp_path / "old", steps=1, **SMALL)
+    new = chainrule.fit(LINES, steps=1, seed=1, **SMALL)
+    kept = weights(old.path)
+
+    def full(*_, **__):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("shutil.copytree", full)
+    with pytest.raises(OSError, match="no space left"):
+        new.save(old.path, overwrite=True)
+    assert weights(old.path) == kept
+    assert new.path.exists()
+
+
+def test_a_temporary_run_disappears_with_its_object():
+    run = chainrule.fit(LINES, steps=1, **SMALL)
+    path = run.path
+    assert path.exists()
+    del run
+    assert not path.exists()
+
+
+def test_what_a_forgotten_temporary_run_computed_stays():
+    rows = [{"a": number % 3, "b": "xy"[number % 2]} for number in range(40)]
+    assert len(chainrule.fit(rows, steps=1).sample(3, seed=0)) == 3
+
+
+def test_an_existing_run_is_not_overwritten_unasked(tmp_path):
+    chainrule.fit(LINES, out=tmp_path / "run", steps=1, **SMALL)
+    with pytest.raises(FileExistsError, match="overwrite=True replaces a run"):
+        chainrule.fit(LINES, out=tmp_path / "run", steps=1, **SMALL)
+    chainrule.fit(LINES, out=tmp_path / "run", steps=1, overwrite=True, **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hiden_size": 3}, "hiden_size: unknown option: did you mean hidden_size"),
+        ({"buget": "3m"}, "buget: unknown option: did you mean budget"),
+        ({"model": "lstmm"}, "model: expected one of lstm"),
+        ({"task": "txt"}, "task: expected one of text"),
+        ({"hidden_size": 0}, "hidden_size: expected"),
+        ({"steps": 0}, "steps"),
+        ({"text": "abc"}, "text: given together with data"),
+    ],
+)
+def test_invalid_arguments_raise(options, message):
+    with pytest.raises(ValueError, match=message):
+        chainrule.fit(LINES, **options)
+
+
+def test_resume_refuses_data_and_changed_options(tmp_path):
+    run = chainrule.fit(LINES, steps=1, **SMALL)
+    with pytest.raises(ValueError, match="validation: unknown option"):
+        run.resume(steps=2, validation=LINES)
+    with pytest.raises(ValueError, match="was begun with other options"):
+        run.resume(steps=2, hidden_size=16)
+
+
+def test_a_run_shows_what_it_can_do(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (30, 6, 6), dtype=np.uint8)
+    plain = chainrule.fit(images, bits=1, layers=1, channels=4, steps=1)
+    coded = chainrule.fit(images, model="vae", steps=1)
+    code = {"embed", "reconstruct", "interpolate"}
+    assert not code & set(dir(plain))
+    assert code <= set(dir(coded))
+    assert {"sample", "score", "inspect", "check", "compress", "resume", "save"} <= set(dir(plain))
+    assert not {"tag", "forecast", "classify", "predict", "evaluate", "stream"} & set(dir(plain))
+    assert "it can check, compress, decompress, embed" in repr(coded)
+    assert "nats per dimension, bound" in repr(coded)
+    with pytest.raises(ValueError, match="forecast: a run of the task image cannot do this; it can check"):
+        plain.forecast(images)
+    with pytest.raises(ValueError, match="embed: a run of gated-pixelcnn has no code"):
+        plain.embed(images)
+
+
+def test_the_package_imports_nothing_heavy():
+    import subprocess
+
+    lines = "import sys, chainrule; chainrule.__version__; print('torch' in sys.modules or 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    assert {"fit", "load", "Run", "from_logits", "testing"} <= set(dir(chainrule))
+
+
+def test_abilities_that_a_task_lacks_are_a_tuple():
+    assert Task.lacking is not task_class("image").lacking
