@@ -172,6 +172,22 @@ class Inputs:
         return file
 
 
+def texts_of(data: Any) -> list[str]:
+    """Strings in memory as a list.
+
+    Raises:
+        ValueError: the data are none.
+    """
+    if not isinstance(data, Iterable) or hasattr(data, "columns"):
+        remedy = ": pass one of its columns" if hasattr(data, "columns") else ""
+        raise ValueError(f"data: expected a path or strings, got {type(data).__name__}{remedy}")
+    texts = list(data)
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise ValueError(f"data: expected a path or strings, but value {number} is {text!r:.80}")
+    return texts
+
+
 def _is_dataset(data: Any) -> bool:
     """Whether data are a Dataset of Hugging Face."""
     return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)

@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from chainrule.printing import one_line
 
 if TYPE_CHECKING:
     from chainrule.tasks.ledger import LedgerEntry
@@ -42,7 +45,7 @@ class Column:
         return cell if self.parse is None or cell is None else self.parse(cell)
 
 
-Form = Literal["table", "csv", "cells", "lines", "images", "sounds"]
+Form = Literal["table", "figures", "csv", "cells", "lines", "texts", "images", "sounds"]
 
 
 class Result:
@@ -56,13 +59,15 @@ class Result:
         notes: sentences for people about all rows; called after the last row.
         rank: the column by which `top` sorts, greatest first; empty if rows have no rank.
         main: the column that `values` returns; the first where it is empty.
-        form: the form in which people want the rows: an aligned table, CSV with or without (cells) a header,
-            the main column a line each, or files of images or sounds.
+        form: the form in which people want the rows: an aligned table, a table where rows are sorted and otherwise the
+            figures of `per("file")` alone, CSV with or without (cells) a header, the main column a line each, whole
+            texts with a heading above each of several, or files of images or sounds.
         framed: whether the rows are data like those of the fit, which come back as the same kind of frame.
         hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
             the column that is the index of a pandas frame.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
         plots: by the ending of a file's name, a function that makes a picture of the rows: a matplotlib figure or HTML.
+        views: by their name, functions that make the results of `per`: rows of other parts of the same data.
 
     >>> scores = Result([Column("text"), Column("nats", 2)], [("a", 1.5), ("b", 2.5)], rank="nats")
     >>> scores["nats"], scores[0], len(scores)
@@ -87,6 +92,7 @@ class Result:
         hints: Mapping[str, Any] | None = None,
         likelihood: "Callable[[], LedgerEntry] | None" = None,
         plots: Mapping[str, Callable[[], Any]] | None = None,
+        views: "Mapping[str, Callable[[], Result]] | None" = None,
     ):
         self.columns = tuple(columns)
         self.about, self.hints = dict(about or {}), dict(hints or {})
@@ -94,7 +100,7 @@ class Result:
         self.main = main or (self.columns[0].name if self.columns else "")
         self.likelihood, self.notes, self._plots = likelihood, notes, dict(plots or {})
         self._source, self._kept = iter(rows), list[Sequence[Any]]()
-        self._summary, self.framed = summary, framed
+        self._summary, self.framed, self.views = summary, framed, dict(views or {})
 
     @property
     def names(self) -> list[str]:
@@ -159,8 +165,20 @@ class Result:
         if not self.rank:
             raise ValueError(f"these rows have no rank; their columns are {', '.join(self.names)}")
         place, rows = self.names.index(self.rank), list(self.rows())
-        rows.sort(key=lambda row: row[place], reverse=True)
+        rows.sort(key=lambda row: -inf if row[place] is None else row[place], reverse=True)
         return self.with_rows(rows[:n])
+
+    def per(self, part: str) -> "Result":
+        """The same data with a row for each of other parts: each line or element of a text, or none but the summary.
+
+        Raises:
+            ValueError: the data have no such parts.
+        """
+        if part not in self.views:
+            raise ValueError(
+                f"per: expected one of {', '.join(self.views) or 'none, as there is no other view'}, got {part!r}"
+            )
+        return self.views[part]()
 
     def with_rows(self, rows: Iterable[Sequence[Any]]) -> "Result":
         """Other rows with the same columns and facts."""
@@ -290,7 +308,7 @@ def cell_text(value: Any, digits: int | None = None, width: int | None = _SHOWN_
         return f"{value:.{digits}f}" if digits is not None else f"{value:.6g}"
     shape = getattr(value, "shape", ())
     text = f"array{tuple(shape)}" if len(shape) else str(value)
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    text = one_line(text)
     return text if width is None or len(text) <= width else text[: width - 1] + "…"
 
 

@@ -6,6 +6,7 @@ run.score(["first line", "second line"])
 run.save("runs/poems")
 """
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 from chainrule import frames
-from chainrule.inputs import Inputs
+from chainrule.inputs import Inputs, texts_of
 from chainrule.module_run import ModuleRun, history_of, training_length
 from chainrule.results import Report, Result
 from chainrule.tasks import abilities, open_run, task_class
@@ -195,22 +196,23 @@ class Run:
         chosen = self._options(run.Sampling, options, None)
         pieces = run.pieces(chosen, seed=randbelow(1 << 31) if seed is None else seed, device=device)
         if pieces is None:
-            raise ValueError(f"stream: a run of the task {self.task} draws no text; use sample")
-        return pieces
+            raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
+        return (piece for (piece,) in pieces.stream())
 
     def score(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Score data: nats and bits, exact under the model, or a bound that says so.
 
         Args:
-            data: a path, or data in memory of the kind that `fit` takes.
+            data: a path, or data in memory of the kind that `fit` takes. Of strings each is scored on its own.
             device: auto, cpu or cuda.
             **options: of `chainrule score RUN --help`.
 
         Returns:
-            A row for each line, row or file, with its nats; `Result.top` ranks them by surprise.
+            A row for each line, string, row or file, with its nats; `Result.top` ranks them by surprise, and
+            `Result.per("element")` gives a row for each symbol of a text.
         """
         run = self._able(abilities.Scores, "score")
-        return self._answer(run.Scoring, data, options, partial(run.score, device=device))
+        return self._answer(run.Scoring, data, options, partial(run.score, device=device), texts=True)
 
     def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Any:
         """Answer for data: tags, labels, translations, captions or forecasts, as the task of the run says.
@@ -265,7 +267,7 @@ class Run:
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, a row each; `Result.to_numpy` gives them as an array (N, D)."""
         run = self._able(abilities.Embeds, "embed")
-        return self._answer(run.Embedding, data, options, partial(run.embed, device=device))
+        return self._answer(run.Embedding, data, options, partial(run.embed, device=device), texts=True)
 
     def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
@@ -383,12 +385,16 @@ class Run:
             values[name] = None if options[name] is None else Path(inputs.path(options[name], name))
         return kind(**values)
 
-    def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any) -> Any:
+    def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
         with Inputs(self.task) as inputs:
             inputs.options |= {"rate": getattr(self._task, "rate", None)} if self.task == "sound" else {}
             options = dict(options)
             labels = options.pop("labels", None)
-            path = None if data is None else inputs.path(data, labels=labels)
+            path: str | list[str] | None = None
+            if texts and self.task == "text" and not isinstance(data, str | os.PathLike):
+                path = texts_of(data)
+            elif data is not None:
+                path = inputs.path(data, labels=labels)
             found = ask(path, self._options(kind, options, inputs))
             if isinstance(found, Result):
                 len(found)  # the files of data in memory are there only now
@@ -401,7 +407,7 @@ class Run:
 
             arrays = result.values
             return np.stack(arrays) if len({array.shape for array in arrays}) == 1 else arrays
-        if result.form == "lines":
+        if result.form in ("lines", "texts"):
             return result.values
         description = frames.load_description(self.path / FRAME)
         return result if description is None else frames.restore(description, result.cells())

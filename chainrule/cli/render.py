@@ -13,7 +13,7 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -50,16 +50,18 @@ def show(
     """
     if ranked or top is not None:
         result = _ranked(result, top)
+    elif result.form == "figures" and not csv and out is None:
+        result = result.per("file")
     form = "csv" if csv and not json else result.form
     if out is not None or form in ("images", "sounds"):
         _write(result, form, out, json=json)
     elif json:
         _print_lines(_json_lines(result))
-        _say(result.notes())
+        say(result.notes())
     else:
         _print_lines(_lines(result, form))
-        if form in ("csv", "cells", "lines"):
-            _say(result.notes())
+        if form in ("csv", "cells", "lines", "texts"):
+            say(result.notes())
 
 
 def write_plot(result: Result, out: Path) -> None:
@@ -70,7 +72,7 @@ def write_plot(result: Result, out: Path) -> None:
     picture = result.plot(out.suffix.lower())
     write_text(out, picture) if isinstance(picture, str) else save_figure(picture, out)
     seed = f" (seed {result.about['seed']})" if "seed" in result.about else ""
-    _say([f"{out}{seed}"])
+    say([f"{out}{seed}"])
 
 
 def show_report(report: Report, out: Path | None, *, json: bool) -> None:
@@ -87,6 +89,11 @@ def show_report(report: Report, out: Path | None, *, json: bool) -> None:
 
 
 def _ranked(result: Result, top: int | None) -> Result:
+    if not result.columns and result.views:
+        raise ValueError(
+            f"--{'sort' if top is None else 'top'}: these are figures of the whole, there are no rows to sort: "
+            f"use --per {' or --per '.join(name for name in result.views if name != 'file')}"
+        )
     if not result.rank:
         raise ValueError(f"--{'sort' if top is None else 'top'}: these rows have no order: leave it out")
     if top is None:
@@ -105,6 +112,10 @@ def _lines(result: Result, form: str) -> Iterator[str]:
     elif form == "lines":
         place = result.names.index(result.main)
         yield from (str(row[place]) for row in result.stream())
+    elif form == "texts":
+        texts = result.values
+        for number, text in enumerate(texts, 1):
+            yield from (f"=== sample {number} of {len(texts)} ===", text) if len(texts) > 1 else (text,)
     else:
         if result.columns:
             yield from _table(result)
@@ -124,11 +135,12 @@ def _table(result: Result) -> Iterator[str]:
     texts = list(map(cells, first))
     sizes = [min(_WIDEST, max(map(len, column))) for column in zip(heading, *texts, strict=True)]
     numbers = [all(is_number(row[place]) for row in first) for place in shown]
-    for line in chain([heading], texts, map(cells, rows)):
-        yield "  ".join(
+    for row in chain([heading], texts, map(cells, rows)):
+        line = "  ".join(
             cell.rjust(size) if number else cell.ljust(size)
-            for cell, size, number in zip(line, sizes, numbers, strict=True)
+            for cell, size, number in zip(row, sizes, numbers, strict=True)
         ).rstrip()
+        yield line if width is None or len(line) <= width else line[: width - 1] + "…"
 
 
 def _figures(result: Result) -> Iterator[str]:
@@ -182,7 +194,7 @@ def _json_lines(result: Result) -> Iterator[str]:
     if not result.columns:
         yield _json(facts)
     elif facts:
-        _say([_json(facts)])
+        say([_json(facts)])
 
 
 def _json(values: Mapping[str, Any]) -> str:
@@ -257,11 +269,11 @@ def _write(result: Result, form: str, out: Path | None, *, json: bool) -> None:
             _print_lines(_json_lines(result.replaced(result.main, "file", [str(file) for file, _ in files])))
         else:
             lines = dict.fromkeys(f"{file}: {about}{seed}" for file, about in files)
-            _say(chain(lines, result.notes()))
+            say(chain(lines, result.notes()))
         return
     assert out is not None
     write_bytes(out, _file_content(result, form, out.name.lower(), json=json))
-    _say([f"{out}: {len(result):,} row{'s' * (len(result) != 1)}{seed}", *result.notes()])
+    say([f"{out}: {len(result):,} row{'s' * (len(result) != 1)}{seed}", *result.notes()])
 
 
 def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
@@ -283,7 +295,11 @@ def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
             ) from None
         return file.getvalue()
     tabular = name.endswith((".csv", ".csv.gz", ".tsv"))
-    lines = _json_lines(result) if json else _lines(result, "csv" if tabular and form == "table" else form)
+    lines = (
+        _json_lines(result)
+        if json
+        else _lines(result, "csv" if tabular and form in ("table", "figures", "texts") else form)
+    )
     if name.endswith(".tsv") and form != "lines" and not json:
         text = io.StringIO()
         csv.writer(text, delimiter="\t", lineterminator="\n").writerows([_csv_names(result), *_csv_rows(result)])
@@ -297,6 +313,7 @@ def _print_lines(lines: Iterator[str]) -> None:
         print(line)
 
 
-def _say(lines: Any) -> None:
+def say(lines: Iterable[str]) -> None:
+    """Print lines for people on standard error."""
     for line in lines:
         print(line, file=sys.stderr)
