@@ -42,7 +42,8 @@ def inspect_heads(
     counts = lengths.tolist()
     rows = [ReadRow(*symbol_spans(run.vocabulary, row[:count].numpy())) for row, count in zip(x, counts, strict=True)]
     unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
-    note = f"{counted(unknown, 'element')} never seen in training, read as unknown." if unknown else ""
+    were = "was" if unknown == 1 else "were"
+    note = f"{counted(unknown, 'element')} {were} never seen in training and read as unknown." if unknown else ""
     read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
     width = model.embedding.embedding_dim
     described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {width} features"
