@@ -174,10 +174,10 @@ class Result:
         Raises:
             ValueError: the data have no such parts.
         """
+        if not self.views:
+            raise ValueError("per: these rows have no other parts")
         if part not in self.views:
-            raise ValueError(
-                f"per: expected one of {', '.join(self.views) or 'none, as there is no other view'}, got {part!r}"
-            )
+            raise ValueError(f"per: expected one of {', '.join(self.views)}, got {part!r}")
         return self.views[part]()
 
     def with_rows(self, rows: Iterable[Sequence[Any]]) -> "Result":
@@ -250,6 +250,9 @@ class Result:
         return "\n".join(self._table())
 
     def _table(self) -> list[str]:
+        if not self.columns:
+            facts = self.summary | self.about
+            return [f"{name.replace('_', ' ')}: {cell_text(value, 4)}" for name, value in facts.items()]
         shown = [place for place, column in enumerate(self.columns) if column.shown]
         head = [self.columns[place].heading or self.columns[place].name for place in shown]
         rows, more = self._head()
@@ -266,6 +269,8 @@ class Result:
         return [*lines, "…"] if more else lines
 
     def _repr_html_(self) -> str:
+        if not self.columns:
+            return f"<pre>{html.escape(repr(self))}</pre>"
         rows, more = self._head()
         head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for column in self.columns)
         body = "".join(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.results import Column, Report, Result, cell_text, is_number
-from chainrule.tasks.display import csv_line, dump_json
+from chainrule.tasks.display import counted, csv_line, dump_json
 
 _ALIGNED_ROWS = 64  # by which the columns of a table are as wide as they are
 _WIDEST = 60  # characters of a cell that others are aligned with
@@ -272,8 +272,9 @@ def _write(result: Result, form: str, out: Path | None, *, json: bool) -> None:
             say(chain(lines, result.notes()))
         return
     assert out is not None
+    rows = f": {counted(len(result), 'row')}" if result.columns else ""  # read first: a stream keeps no row to count
     write_bytes(out, _file_content(result, form, out.name.lower(), json=json))
-    say([f"{out}: {len(result):,} row{'s' * (len(result) != 1)}{seed}", *result.notes()])
+    say([f"{out}{rows}{seed}", *result.notes()])
 
 
 def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:

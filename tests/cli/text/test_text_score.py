@@ -143,7 +143,7 @@ def test_rows_are_written_as_a_table_and_figures_are_said(command, runs, text_fi
     assert said.pop("measured") == total.pop("measured")
     assert said == pytest.approx(total, rel=1e-12)
     out = tmp_path / "scores.csv"
-    assert command("score", runs / kind, text_file, "--out", out).status == 0
+    assert command("score", runs / kind, text_file, "--out", out).err == f"{out}: 60 rows\n"
     heading, *written = csv.reader(out.read_text(encoding="utf-8").splitlines())
     assert heading == ["line", "nats", "bits/elem", "excess", "unknown", "text"]
     assert [(int(row[0]), float(row[1]), row[-1]) for row in written] == [
