@@ -145,17 +145,16 @@ class _Scorer:
         vocabulary, strict, in_lines = run.vocabulary, run.data.level != "byte", run.data.reading == "lines"
         if not isinstance(self.data, str):
             texts = enumerate(self.data, 1)
-            if in_lines:
-                texts = ((number, line) for number, text in texts for line in scoring.ended_lines(text))
-            yield from scoring.score_lines(self.model, vocabulary, texts, evaluator)
+            lines = ((number, line) for number, text in texts for line in scoring.ended_lines(text))
+            yield from scoring.score_lines(self.model, vocabulary, lines if in_lines else texts, evaluator)
         elif in_lines:
             with closing(scoring.read_pieces(self.data, strict=strict)) as pieces:
-                told = _noticing(run, self.data, pieces, lambda piece: piece[1], notes)
-                yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(told), evaluator)
+                noticed = _noticing(run, self.data, pieces, lambda piece: piece[1], notes)
+                yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(noticed), evaluator)
         else:
             with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
-                told = _noticing(run, self.data, chunks, lambda text: text, notes)
-                yield from scoring.score_stream(self.model, vocabulary, told, evaluator)
+                text = _noticing(run, self.data, chunks, lambda chunk: chunk, notes)
+                yield from scoring.score_stream(self.model, vocabulary, text, evaluator)
 
 
 @dataclass
