@@ -258,6 +258,8 @@ class Result:
         return "\n".join([*lines, *(["…"] if more else [])])
 
     def _repr_html_(self) -> str:
+        if not self.columns:
+            return f"<pre>{html.escape(repr(self))}</pre>"
         rows, more = self._head()
         shown = [(place, column) for place, column in enumerate(self.columns) if column.shown]
         head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for _, column in shown)

@@ -92,3 +92,22 @@ def test_a_report_shows_its_page_in_a_frame_of_its_own(tmp_path):
     report.save(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text() == report.page
     assert Report({}, ("<b>",))._repr_html_() == "<pre>&lt;b&gt;</pre>"
+
+
+def test_figures_without_rows_are_shown():
+    result = Result([], [], summary=lambda: {"nats": 1.25, "most_surprising": "<b>"}, about={"measured": "exact"})
+    assert repr(result).splitlines() == ["nats: 1.2500", "most surprising: <b>", "measured: exact"]
+    assert "most surprising: &lt;b&gt;" in result._repr_html_()
+
+
+def test_a_result_gives_rows_for_other_parts_of_its_data():
+    words = Result([Column("text")], [("a b",)], views={"word": lambda: Result([Column("word")], [("a",), ("b",)])})
+    assert words.per("word")["word"] == ["a", "b"]
+    with pytest.raises(ValueError, match="per: expected one of word, got 'line'"):
+        words.per("line")
+    with pytest.raises(ValueError, match="per: these rows have no other parts"):
+        scores().per("line")
+
+
+def test_rows_without_a_rank_value_come_last():
+    assert scores([(1, "a", None), (2, "b", -1.0)]).top()["line"] == [2, 1]

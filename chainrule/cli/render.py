@@ -12,7 +12,7 @@ import heapq
 import io
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from importlib.util import find_spec
 from itertools import chain
@@ -50,6 +50,8 @@ def show(
     """
     if ranked or top is not None:
         result = _ranked(result, top)
+    elif result.form == "figures" and not csv and out is None:
+        result = result.per("file")
     form = "csv" if csv and not json else result.form
     if form in ("images", "sounds"):
         _write_media(result, form, out, json=json)
@@ -57,13 +59,13 @@ def show(
         _write(result, form, out, json=json)
     elif json:
         _print_lines(_json_lines(result))
-        _say(result.notes())
+        say(result.notes())
     else:
         _print_lines(_lines(result, form))
         if form in ("csv", "cells"):
-            _say(figure_lines(result))
-        elif form == "lines":
-            _say(result.notes())
+            say(figure_lines(result))
+        elif form in ("lines", "texts"):
+            say(result.notes())
 
 
 def write_plot(result: Result, out: Path) -> None:
@@ -73,7 +75,7 @@ def write_plot(result: Result, out: Path) -> None:
 
     picture = result.plot(out.suffix.lower())
     write_text(out, picture) if isinstance(picture, str) else save_figure(picture, out)
-    _say([f"{out}{_seed(result)}"])
+    say([f"{out}{_seed(result)}"])
 
 
 def show_report(report: Report, out: Path | None, *, json: bool) -> None:
@@ -90,6 +92,11 @@ def show_report(report: Report, out: Path | None, *, json: bool) -> None:
 
 
 def _ranked(result: Result, top: int | None) -> Result:
+    if not result.columns and result.views:
+        raise ValueError(
+            f"--{'sort' if top is None else 'top'}: these are figures of the whole, there are no rows to sort: "
+            f"use --per {' or --per '.join(name for name in result.views if name != 'file')}"
+        )
     if not result.rank:
         raise ValueError(f"--{'sort' if top is None else 'top'}: these rows have no order: leave it out")
     if top is None:
@@ -106,6 +113,10 @@ def _lines(result: Result, form: str) -> Iterator[str]:
     elif form == "lines":
         place = result.names.index(result.main)
         yield from (str(row[place]) for row in result.stream())
+    elif form == "texts":
+        texts = result.values
+        for number, text in enumerate(texts, 1):
+            yield from (f"=== sample {number} of {len(texts)} ===", text) if len(texts) > 1 else (text,)
     else:
         if result.columns:
             yield from table_lines(result.columns, result.stream(), cell_width())
@@ -120,7 +131,7 @@ def _json_lines(result: Result) -> Iterator[str]:
     if not result.columns:
         yield dump_json(facts)
     elif facts:
-        _say([dump_json(facts)])
+        say([dump_json(facts)])
 
 
 def _plain(value: Any, cell: Any) -> Any:
@@ -190,7 +201,7 @@ def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> 
         _print_lines(_json_lines(result.replaced(result.main, "file", [str(file) for file, _ in files])))
     else:
         lines = dict.fromkeys(f"{file}: {about}{_seed(result)}" for file, about in files)
-        _say(chain(lines, result.notes()))
+        say(chain(lines, result.notes()))
 
 
 def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
@@ -205,10 +216,10 @@ def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
             yield row
 
     write_bytes(out, _file_content(result.with_rows(counted()), form, name, json=json))
-    _say([f"{out}: {rows:,} row{'s' * (rows != 1)}{_seed(result)}"])
+    say([f"{out}: {rows:,} row{'s' * (rows != 1)}{_seed(result)}"])
     if not json:
         rows_alone = result.form == "table" and name.endswith((*_TABULAR, ".npy", ".parquet"))
-        _say(figure_lines(result) if rows_alone else result.notes())
+        say(figure_lines(result) if rows_alone else result.notes())
 
 
 def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
@@ -228,7 +239,8 @@ def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
         csv.writer(text, delimiter="\t", lineterminator="\n").writerows(_csv(result, header=form != "cells"))
         lines = iter([text.getvalue().removesuffix("\n")])
     else:
-        lines = _lines(result, "csv" if name.endswith(_TABULAR) and form == "table" else form)
+        tabular = name.endswith(_TABULAR) and form in ("table", "figures", "texts")
+        lines = _lines(result, "csv" if tabular else form)
     content = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
     return gzip.compress(content) if name.endswith(".gz") else content
 
@@ -242,6 +254,7 @@ def _print_lines(lines: Iterator[str]) -> None:
         print(line)
 
 
-def _say(lines: Any) -> None:
+def say(lines: Iterable[str]) -> None:
+    """Print lines for people on standard error."""
     for line in lines:
         print(line, file=sys.stderr)

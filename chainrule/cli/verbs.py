@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.cli.render import checked_out, show, show_report, write_plot
+from chainrule.cli.render import checked_out, say, show, show_report, write_plot
 from chainrule.cli.signature import Device, Input, Seed, offered
 from chainrule.tasks.abilities import Embeds, Evaluates, Inspects, Interpolates, Predicts, Reconstructs, Samples, Scores
 from chainrule.tasks.display import Switch, Verb
@@ -50,10 +50,11 @@ def sample(
     if pieces is None:
         show(run.sample(count, options, seed=chosen, device=device), json=json, out=out)
         return
-    for piece in pieces:
+    for (piece,) in pieces.stream():
         sys.stdout.write(piece)
         sys.stdout.flush()
     print()
+    say(pieces.notes())
 
 
 @offered(Scores, "Scoring")
@@ -149,6 +150,8 @@ def inspect(
         json: Print all findings as one JSON object, and nothing else, on standard output.
     """
     page = checked_page(out, run.path) if run.writes_page else None
+    if page is not None and data is not None and page.exists() and Path(data).exists() and page.samefile(data):
+        raise ValueError(f"--out {page}: these are the data to read; name another file")
     report = run.inspect(data, options, seed=seed)
     if out is not None and not report.page:
         raise ValueError(f"--out {out}: this inspection has no page: leave it out")

@@ -7,7 +7,7 @@ both in a line: `Scoring, score = TableScoring, score_table`. The method returns
 
 Arguments of the methods have the same meaning in all of them:
 
-- `data`: a path; "-" is standard input where the task reads one.
+- `data`: a path; "-" is standard input where the task reads one. `score` and `embed` of a text also take texts.
 - `options`: an instance of the ability's dataclass.
 - `seed`: of all that is drawn; the same seed gives the same.
 - `device`: auto, cpu or cuda.
@@ -16,7 +16,7 @@ They raise ValueError or OSError for data that cannot be read and for a model th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -67,8 +67,8 @@ class Samples(ABC):
     def sample(self, n: int, options: Any, /, *, seed: int, device: str) -> Result:
         """Draw n of them."""
 
-    def pieces(self, options: Any, /, *, seed: int, device: str) -> Iterator[str] | None:
-        """One sample as text in pieces, as they are drawn; None for data that are no text."""
+    def pieces(self, options: Any, /, *, seed: int, device: str) -> Result | None:
+        """One sample as text in pieces, a row for each as it is drawn; None for data that are not drawn in pieces."""
         return None
 
 

@@ -82,7 +82,7 @@ def test_a_run_says_how_its_likelihood_was_measured(command, two, text_file):
     assert "measured     exact; nats per symbol, char level" in command("info", two[0]).out
     info = json.loads(command("info", two[0], "--json").out)
     assert info["likelihood"]["unit"] == "symbol"
-    assert command("score", two[0], text_file).out.startswith("measured: exact; nats per symbol")
+    assert command("score", two[0], text_file).out.splitlines()[-1].startswith("measured: exact; nats per symbol")
     assert json.loads(command("score", two[0], text_file, "--json").out)["measured"]["kind"] == "exact"
 
 

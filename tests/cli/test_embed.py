@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.cli.verbs import code_records
+from chainrule import load
+from chainrule.cli.render import show
 from chainrule.models import RecurrentLM, TransformerLM, WaveNet
-from chainrule.tasks.abilities import Code
+from chainrule.results import Column, Result
 from chainrule.tasks.text.task import TextTask
 
 
@@ -43,19 +44,32 @@ def test_codes_are_an_array_or_json_where_asked(command, runs, text_file, tmp_pa
     np.testing.assert_allclose(np.array([record["code"] for record in records]), codes, rtol=1e-6)
 
 
-def test_a_code_is_told_before_the_next_is_made():
-    made = []
+def test_a_code_is_told_before_the_next_is_made(monkeypatch):
+    made, told = [], []
 
-    def others():
-        for number in (1, 2):
+    def codes():
+        for number in range(3):
             made.append(number)
-            yield Code(str(number), [0.5])
+            yield str(number), np.array([0.5])
 
-    records = code_records(Code("0", [0.5]), others(), json=False)
-    assert [next(records).line for _ in range(2)] == ["input,z0", "0,0.5"]
-    assert made == []
-    assert next(records).line == "1,0.5"
-    assert made == [1]
+    monkeypatch.setattr("builtins.print", lambda line: told.append((line, len(made))))
+    show(Result([Column("input"), Column("code", heading="z")], codes(), form="csv"))
+    assert told == [("input,z0", 1), ("0,0.5", 1), ("1,0.5", 2), ("2,0.5", 3)]
+
+
+@pytest.mark.parametrize("kind", ["stream", "lines", "words"])
+def test_texts_in_memory_are_embedded_as_the_lines_of_a_file(runs, tmp_path, kind):
+    texts = ["all is well", "", "line 3"]
+    (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
+    run = load(runs / kind)
+    found = run.embed(texts)
+    assert found["input"] == texts
+    np.testing.assert_allclose(found.to_numpy(), run.embed(tmp_path / "a.txt").to_numpy(), rtol=1e-5, atol=1e-6)
+    if kind == "lines":
+        with pytest.raises(ValueError, match="text 2: expected a single line"):
+            run.embed(["a", "b\nc"])
+    else:
+        assert len(run.embed(["a", "b\nc"])) == 2
 
 
 def test_bad_input_is_one_line(refused, runs, text_file, tmp_path):
@@ -98,11 +112,19 @@ def test_lines_go_through_a_code(command, refused, runs, text_file, tmp_path):
     assert outcome.status == 0, outcome.err
     assert "at most" in outcome.out
     scored = command("score", out, text_file, "--samples", 3)
-    assert "60 lines, at most" in scored.out
+    assert "nats per line at most" in scored.out
     assert "measured: bound, K = 3; nats per symbol" in scored.out
-    rows = [json.loads(line) for line in command("score", out, text_file, "--per", "line", "--json").out.splitlines()]
-    assert len(rows) == 60
-    assert rows[0]["measured"]["samples"] == 100
+    by_line = command("score", out, text_file, "--per", "line", "--json")
+    rows, figures = [json.loads(line) for line in by_line.out.splitlines()], json.loads(by_line.err)
+    assert len(rows) == figures["lines"] == 60
+    assert figures["measured"]["samples"] == 100
+    assert figures["nats_at_most"] == pytest.approx(sum(row["nats_at_most"] for row in rows))
+    ranked = [json.loads(line) for line in command("score", out, text_file, "--sort", "--json").out.splitlines()]
+    assert [row["excess"] for row in ranked] == sorted((row["excess"] for row in rows), reverse=True)
+    texts = load(out).score(["line 3", "all is well"], samples=3)
+    assert texts["text"] == ["line 3", "all is well"]
+    assert all(texts["nats_at_most"])
+    assert "--adapt" in refused("score", out, text_file, "--adapt")
     assert command("sample", out, "-n", 2, "--seed", 1).out == command("sample", out, "-n", 2, "--seed", 1).out
     assert "--prompt" in refused("sample", out, "--prompt", "line")
     assert len(command("embed", out, text_file).out.splitlines()) == 61

@@ -1,8 +1,8 @@
 """Models of lines with a code: likelihood bounds, samples, and the information that the code gives of a line."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,18 +14,16 @@ from chainrule.diagnostics.active_units import active_units
 from chainrule.diagnostics.report.code_page import code_sections
 from chainrule.diagnostics.report.page import Table
 from chainrule.models import SentenceVAE
-from chainrule.printing import one_line
-from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.codes import BoundMeter, about_code, code_answer, error_words, errors, traversal_words, traversed
-from chainrule.tasks.display import counted, flag
-from chainrule.tasks.ledger import LedgerEntry
-from chainrule.tasks.page import checked_page, inspect_again
+from chainrule.results import Column, Form, Report, Result
+from chainrule.tasks.codes import BoundMeter, about_code, code_report, error_words, errors, traversal_words, traversed
+from chainrule.tasks.display import flag
+from chainrule.tasks.page import inspect_again
 from chainrule.tasks.text.embedding import batched_lines
 from chainrule.tasks.text.inspection import TextInspection
 from chainrule.tasks.text.preparing import own_window
-from chainrule.tasks.text.rows import Row, TextScoring, expected_nats, size_of_text, surprise
-from chainrule.tasks.text.sampling import TextSampling
-from chainrule.training.evaluate import describe_figures
+from chainrule.tasks.text.rows import Per, Row, TextScoring, expected_nats, scored_per, size_of_text, surprise
+from chainrule.tasks.text.sampling import TextSampling, texts_result
+from chainrule.training.evaluate import bits
 from chainrule.training.validation import OnValidation
 
 if TYPE_CHECKING:
@@ -39,44 +37,61 @@ _LOGITS = 1 << 24  # held at a time
 _UNFIT = {"prompt": "", "temperature": 1.0, "top_k": None, "top_p": None}  # options of other models, as not given
 
 
-def score_by_bounds(run: "TextTask", file: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
-    """Score the lines of a file by bounds."""
-    per = options.per or ("line" if ranked else "file")
-    if per == "element":
+def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
+    """Score the lines of a file, or texts of a line each, by bounds."""
+    if options.per == "element":
         raise ValueError("--per element: the bound is of a whole line, which is encoded at once: use --per line")
-    total, bounds = Row(None, None), BoundMeter(run.code_model(device, "score"), options.samples)
-    basis, unknown = replace(run.basis, samples=bounds.samples), run.vocabulary.unknown
-    expected = expected_nats(run) if ranked else 0.0
+    if options.adapt or options.adapt_rate is not None:
+        raise ValueError(f"--adapt: a {run.config.model} does not learn while it reads: leave it out")
+    model, expected, unknown = run.code_model(device, "score"), expected_nats(run), run.vocabulary.unknown
+    line, text = Column("line"), Column("text")
+    columns = (line, *_COLUMNS, text) if isinstance(data, str) else (text, *_COLUMNS)
 
-    def records() -> Iterator[Record]:
-        for rows, x, lengths in batched_lines(run, file, ends=True):
-            for (line, text, ids), (nats, elbo, kl) in zip(rows, bounds.measure(x, lengths), strict=True):
-                unseen = 0 if unknown is None else int((ids == unknown).sum())
-                total.add(nats, len(ids), unseen, size_of_text(text))
-                values = {"line": line, "nats_at_most": nats, "elements": len(ids), "negative_elbo": elbo, "kl": kl}
-                if per == "line":
-                    shown = text.removesuffix("\n")
-                    told = f"{line:>8} {nats:>10.2f} {elbo:>10.2f} {kl:>8.2f}  {one_line(shown)}"
-                    yield Record(values | {"text": shown}, told, surprise(nats, len(ids), options.by, expected))
-        if not total.elements:
-            raise ValueError(f"{file}: expected at least one line to score, got an empty text")
-        if per == "file":
-            figures = {"nats_at_most": total.nats, "standard_error": bounds.standard_error}
-            figures |= {"negative_elbo": bounds.elbo, "kl": bounds.kl, "elements": total.elements}
-            yield Record(figures | total.text_figures())
+    def result(per: Per, form: Form = "table") -> Result:
+        total, bounds = Row(), BoundMeter(model, options.samples)
+        basis = replace(run.basis, samples=bounds.samples)
 
-    def closing() -> Iterable[str]:
-        yield f"{counted(bounds.rows, 'line')}, {bounds.said('line')}"
-        yield f"at most {describe_figures(total.text_figures())}"
+        def rows() -> Iterator[Sequence[Any]]:
+            for lines, x, lengths in batched_lines(run, data, ends=True):
+                for (line, text, ids), measured in zip(lines, bounds.measure(x, lengths), strict=True):
+                    nats, elements = measured[0], len(ids)
+                    unseen = 0 if unknown is None else int((ids == unknown).sum())
+                    total.add(nats, elements, unseen, size_of_text(text))
+                    if per == "line":
+                        shown, excess = text.removesuffix("\n"), surprise(nats, elements, expected)
+                        row = (*measured, excess, elements, bits(nats) / elements)
+                        yield (line, *row, shown) if isinstance(data, str) else (data[line - 1], *row)
 
-    def entry() -> LedgerEntry:
-        return LedgerEntry(basis, total.nats, total.elements, "", bounds.standard_error, total.bytes)
+        def summary() -> dict[str, Any]:
+            figures = {"nats_at_most": total.nats, "elements": total.elements} | total.text_figures()
+            return bounds.figures("line", basis) | {
+                f"{name}_at_most" if name.startswith("bits") else name: value for name, value in figures.items()
+            }
 
-    heading = "" if per == "file" else f"{'line':>8} {'nats ≤':>10} {'-ELBO':>10} {'KL':>8}  text"
-    return Answer(records(), heading, closing, entry, basis)
+        return total.result(
+            columns if per == "line" else (),
+            rows(),
+            basis,
+            data,
+            summary=summary,
+            rank={"excess": "excess", "bits": "bits_per_element_at_most", "nats": "nats_at_most"}[options.by],
+            form=form,
+            views={name: partial(result, name) for name in ("line", "file")},
+            error=lambda: bounds.standard_error,
+        )
+
+    return scored_per(options.per, data, result)
 
 
-def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str) -> Answer:
+_COLUMNS = (
+    *BoundMeter.COLUMNS,
+    Column("excess", 2),
+    Column("elements", shown=False),
+    Column("bits_per_element_at_most", shown=False),
+)
+
+
+def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str) -> Result:
     """Draw a code for each of n lines, and the line from it."""
     for name, usual in _UNFIT.items():
         if getattr(options, name) != usual:
@@ -86,13 +101,11 @@ def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: in
     model = run.code_model(device, "sample")
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
 
-    def records() -> Iterator[Record]:
+    def rows() -> Iterator[Sequence[Any]]:
         for ids in model.sample(n, generator).tolist():
-            text, elements = text_of(run, ids[: options.length])
-            values = {"prompt": "", "text": text, "elements": elements, "seed": seed}
-            yield Record(values, text)
+            yield "", *text_of(run, ids[: options.length])
 
-    return Answer(records())
+    return texts_result(rows(), seed, form="lines")
 
 
 def sentence_preview(run: "TextTask") -> OnValidation:
@@ -120,12 +133,12 @@ def text_of(run: "TextTask", ids: list[int]) -> tuple[str, int]:
     return run.vocabulary.decode(read), min(len(read) + 1, len(ids))
 
 
-def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
+def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *, seed: int) -> Report:
     """Inspect the code of a run on its held-out lines."""
     if data is not None or options.property is not None:
         what = data if data is not None else f"--property {options.property}"
         raise ValueError(f"inspect: reads the codes of held-out lines of the run, got {what}: leave it out")
-    page, model = checked_page(out, run.path), run.code_model("cpu", "inspect")
+    model = run.code_model("cpu", "inspect")
     x, lengths = held_out(run)
     use = active_units(model, x, lengths=lengths)
     ranges = _ranges(int(lengths.max()))
@@ -157,7 +170,7 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
     }
     about = about_code(run, model, f"{run.facts.source.name}, {len(x):,} held-out lines")
     command = inspect_again(run, seed=seed)
-    return code_answer(run, page, use, sections, facts, about=about, command=command)
+    return code_report(run, use, sections, facts, about=about, command=command)
 
 
 def _texts(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:

@@ -1,10 +1,10 @@
 """Lines of a text as numbers: the state of a language model after reading each, or the mean of its code."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Code
+from chainrule.results import Column, Result
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,35 +30,42 @@ class TextEmbedding:
     """
 
 
-def embed_lines(run: "TextTask", file: str, options: TextEmbedding, *, device: str) -> Iterator[Code]:
-    """The code of each line of a file."""
+def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbedding, *, device: str) -> Result:
+    """The code of each line of a file, or of each text in memory."""
     import torch
 
     model: Any = run.model(device)
     if not run.has_code and not hasattr(model, "features"):
         raise ValueError(f"embed: a {run.config.model} has no features of what it has read, and no code")
     place = next(model.parameters()).device
-    for rows, x, lengths in batched_lines(run, file, ends=run.has_code):
-        with torch.no_grad():
-            if run.has_code:
-                h = model.codes(x.to(place), lengths=lengths.to(place))
-            else:  # the features at an element are of those before it: at one past the end, of the whole line
-                h = model.features(torch.nn.functional.pad(x, (0, 1)).to(place))
-                h = h[torch.arange(len(rows)), lengths.to(place)]
-        for (line, _, _), numbers in zip(rows, h.float().cpu().tolist(), strict=True):
-            yield Code(str(line), numbers)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for lines, x, lengths in batched_lines(run, data, ends=run.has_code):
+            with torch.no_grad():
+                if run.has_code:
+                    h = model.codes(x.to(place), lengths=lengths.to(place))
+                else:  # the features at an element are of those before it: at one past the end, of the whole line
+                    h = model.features(torch.nn.functional.pad(x, (0, 1)).to(place))
+                    h = h[torch.arange(len(lines)), lengths.to(place)]
+            for (line, _, _), numbers in zip(lines, h.float().cpu().numpy(), strict=True):
+                yield str(line) if isinstance(data, str) else data[line - 1], numbers
+
+    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
 
 
-def batched_lines(run: "TextTask", file: str, *, ends: bool) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
-    """Lines of a file with numbers and symbols, as batches: (B, T) padded, and their lengths (B,).
+def batched_lines(
+    run: "TextTask", data: str | Sequence[str], *, ends: bool
+) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
+    """Lines of a file, or texts, with numbers and symbols, as batches: (B, T) padded, and their lengths (B,).
 
     Args:
         run: whose symbols they are.
-        file: a path, or - for standard input.
+        data: a path, - for standard input, or texts.
         ends: whether the symbols of a line have its end.
 
     Raises:
-        ValueError: a line is too long to be held in memory as a whole.
+        ValueError: there is no line; one is too long to be held in memory as a whole; or a text has several lines, but
+            the model reads one.
     """
     import torch
 
@@ -71,7 +78,8 @@ def batched_lines(run: "TextTask", file: str, *, ends: bool) -> "Iterator[tuple[
 
     rows: list[Line] = []
     longest = held = 0
-    for line, text in whole_lines(read_pieces(file, strict=run.data.level != "byte")):
+    strict = run.data.level != "byte"
+    for line, text in _texts(run, data) if not isinstance(data, str) else whole_lines(read_pieces(data, strict=strict)):
         ids = run.vocabulary.encode(text if ends else text.removesuffix("\n"))
         if len(ids) > _LONGEST:
             raise ValueError(f"line {line}: expected at most {_LONGEST:,} symbols, got {len(ids):,}: divide the line")
@@ -81,5 +89,17 @@ def batched_lines(run: "TextTask", file: str, *, ends: bool) -> "Iterator[tuple[
             rows, longest, held = [], 0, 0
         rows.append((line, text, ids))
         longest, held = max(longest, len(ids)), held + len(ids)
-    if rows:
-        yield batch(rows)
+    if not rows:
+        raise ValueError(f"{data if isinstance(data, str) else 'data'}: expected at least one input, got none")
+    yield batch(rows)
+
+
+def _texts(run: "TextTask", texts: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Texts with numbers, a line end added to each."""
+    for number, text in enumerate(texts, 1):
+        if run.data.reading == "stream":
+            yield number, f"{text}\n"
+        elif "\n" in text.removesuffix("\n"):
+            raise ValueError(f"data: text {number}: expected a single line, as the run was trained on, got several")
+        else:
+            yield number, text.removesuffix("\n") + "\n"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,9 +12,9 @@ from chainrule.diagnostics.report import Page, ReadRow, ReadText, reading_line
 from chainrule.diagnostics.report.heads_page import cache_line, head_line, heads_sections, kept_line
 from chainrule.models import TransformerLM
 from chainrule.printing import one_line
-from chainrule.tasks.abilities import Answer
+from chainrule.results import Report
 from chainrule.tasks.display import counted
-from chainrule.tasks.page import page_answer
+from chainrule.tasks.page import page_report
 from chainrule.tasks.text.inspection import TextInspection, count_unknown, read_window, which_member
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ MOST_WEIGHTS = 1 << 24  # of a head on all rows
 
 
 def inspect_heads(
-    run: "TextTask", model: TransformerLM, file: str | None, options: TextInspection, *, page: Path, command: str
-) -> Answer:
+    run: "TextTask", model: TransformerLM, file: str | None, options: TextInspection, *, command: str
+) -> Report:
     """Inspect a Transformer on the run's held-out text, or on a file."""
     if options.property is not None:
         raise ValueError(f"--property: units are sought in recurrences, got {run.config.model}: leave it out")
@@ -43,7 +42,8 @@ def inspect_heads(
     counts = lengths.tolist()
     rows = [ReadRow(*symbol_spans(run.vocabulary, row[:count].numpy())) for row, count in zip(x, counts, strict=True)]
     unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
-    note = f"{counted(unknown, 'element')} never seen in training, read as unknown." if unknown else ""
+    were = "was" if unknown == 1 else "were"
+    note = f"{counted(unknown, 'element')} {were} never seen in training and read as unknown." if unknown else ""
     read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
     width = model.embedding.embedding_dim
     described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {width} features"
@@ -71,7 +71,7 @@ def inspect_heads(
         ],
     }
     lines = [one_line(reading), "", *_table(views), f"memory: {cache_line(cache)}"]
-    return page_answer(run, page, content, figures, lines, about=described)
+    return page_report(run, content, figures, lines, about=described)
 
 
 def _table(views: Iterable[MixerView]) -> Iterable[str]:

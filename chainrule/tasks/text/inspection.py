@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from chainrule.printing import one_line
-from chainrule.tasks.abilities import Answer
+from chainrule.results import Report
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import aligned, counted, progress_bars, quoted
-from chainrule.tasks.page import checked_page, inspect_again, page_answer
+from chainrule.tasks.display import aligned, counted, quoted
+from chainrule.tasks.page import inspect_again, page_report
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ class TextInspection(CheckedOptions):
     text if not given."""
 
 
-def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
+def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, seed: int) -> Report:
     """Inspect a run on its held-out text, or on a file."""
     rows, steps = options.rows, options.steps
     if rows * steps > MOST_SYMBOLS:
@@ -65,13 +65,9 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     if run.has_code:
         from chainrule.tasks.text.codes import inspect_codes
 
-        return inspect_codes(run, file, options, out=out, seed=seed)
-    page = checked_page(out, run.path)
-    if file is not None and page.exists() and Path(file).exists() and page.samefile(file):
-        raise ValueError(f"--out {page}: this is the text to read; name another file")
-    again = {"out": None if out is None else quoted(out), "rows": rows, "steps": steps, "seed": seed}
-    again["property"] = None if options.property is None else quoted(Path(options.property))
-    command = inspect_again(run, file, **again)
+        return inspect_codes(run, file, options, seed=seed)
+    pattern = None if options.property is None else quoted(Path(options.property))
+    command = inspect_again(run, file, rows=rows, steps=steps, seed=seed, property=pattern)
     from chainrule.models import TransformerLM
     from chainrule.models.model_mean import first_part
 
@@ -79,7 +75,7 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     if isinstance(trained_model, TransformerLM):
         from chainrule.tasks.text.head_inspection import inspect_heads
 
-        return inspect_heads(run, trained_model, file, options, page=page, command=command)
+        return inspect_heads(run, trained_model, file, options, command=command)
     from chainrule.diagnostics import inspect_recurrence
     from chainrule.diagnostics.clipping import clipping
     from chainrule.diagnostics.panels import new_figure
@@ -91,19 +87,16 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     new_figure()  # where matplotlib is missing, that is said before any work is done
     x, lengths, name = read_window(run, file, rows, steps)
     read, has_property = _read(run, name, x, lengths, wanted, options.property)
-    with progress_bars() as begin:
-        begin(None, "following gradients through time")
-        try:
-            inspection = inspect_recurrence(model, x, lengths, has_property=has_property, seed=seed)
-        except ValueError as error:
-            raise ValueError(f"{run.path}: {str(error).removeprefix('module: ')}") from None
-        begin(None, "drawing the page")
-        trained = clipping(run.metrics(), run.config.training.clip_norm)
-        sections = recurrence_sections(inspection, read, trained)
-        lead = f"{_model_line(run)}; {reading_line(read, inspection.flow.lengths, mean_surprise(inspection))}"
-        content = Page(f"Inside {run.path}", lead, sections, command)
-        figures = inspection_figures(inspection, read, x, run.vocabulary, trained)
-        return page_answer(run, page, content, figures, _table(inspection, read, trained), about=_model_line(run))
+    try:
+        inspection = inspect_recurrence(model, x, lengths, has_property=has_property, seed=seed)
+    except ValueError as error:
+        raise ValueError(f"{run.path}: {str(error).removeprefix('module: ')}") from None
+    trained = clipping(run.metrics(), run.config.training.clip_norm)
+    sections = recurrence_sections(inspection, read, trained)
+    lead = f"{_model_line(run)}; {reading_line(read, inspection.flow.lengths, mean_surprise(inspection))}"
+    content = Page(f"Inside {run.path}", lead, sections, command)
+    figures = inspection_figures(inspection, read, x, run.vocabulary, trained)
+    return page_report(run, content, figures, _table(inspection, read, trained), about=_model_line(run))
 
 
 def _recurrent(run: "TextTask", model: "AutoregressiveModel") -> "RecurrentLM":

@@ -1,31 +1,40 @@
 """Surprise of a text to a trained model: a row a line, an element or the whole file."""
 
 import math
-import shutil
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from chainrule.data.text import name_of
-from chainrule.printing import one_line
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Column, Form, Result
 from chainrule.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import Switch
-from chainrule.tasks.ledger import LedgerEntry
+from chainrule.tasks.ledger import Basis, LedgerEntry
 
 if TYPE_CHECKING:
+    from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Vocabulary
     from chainrule.tasks.text.scoring import Scored
     from chainrule.tasks.text.task import TextTask
 
 
 Per = Literal["line", "element", "file"]
-_BEGINNING = 1 << 14  # symbols of the training text whose line ends are looked at
 By = Literal["excess", "bits", "nats"]
-_HEADING = f"{'line':>8} {'nats':>10} {'bits/elem':>9} {'unknown':>7}  text"
+_BEGINNING = 1 << 14  # symbols of the training text whose line ends are looked at
+_NATS, _BITS, _EXCESS = Column("nats", 2), Column("bits_per_element", 3, heading="bits/elem"), Column("excess", 2)
+_HIDDEN = tuple(Column(name, shown=False) for name in ("bits_per_character", "bits_per_byte", "unknown_share"))
+_OF_LINES = (
+    Column("line"), _NATS, _BITS, _EXCESS, Column("unknown"),
+    Column("elements", shown=False), Column("perplexity", shown=False), *_HIDDEN, Column("text"),
+)  # fmt: skip
+_OF_TEXTS = (
+    Column("text"), Column("elements"), _NATS, _BITS, Column("perplexity", 2), _EXCESS, Column("unknown"), *_HIDDEN,
+)  # fmt: skip
+_OF_ELEMENTS = tuple(column for column in _OF_LINES if column not in _HIDDEN)
 
 
 @dataclass(frozen=True)
@@ -39,12 +48,13 @@ class TextScoring(CheckedOptions):
 
     Args:
         data: The text, - for standard input.
-        json: Print one JSON object a row.
+        json: Print one JSON object a row, then one with the figures of the whole text.
         top: Print only this many rows, the most surprising ones.
     """
 
     per: Per | None = None
-    """One row for each line, each element or the whole file; line where --sort or --top is given, else file."""
+    """One row for each line or each element, or the figures of the whole file alone; line where rows are sorted or
+    written as a table, else file."""
     by: By = "excess"
     """Sort by excess: nats above those of as many elements of the held-out text, divided by the root of their number;
     by bits, the surprise of the average element, which puts very short lines first; or by nats, that of the whole row,
@@ -58,76 +68,101 @@ class TextScoring(CheckedOptions):
     """K, codes drawn for the bound of a sentence-vae, twice; 100 if not given. More bring it nearer."""
 
 
-def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
-    """Score a file."""
+def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
+    """Score a file, or texts in memory: each of these on its own."""
     if run.has_code:
         from chainrule.tasks.text.codes import score_by_bounds
 
-        return score_by_bounds(run, file, options, ranked=ranked, device=device)
+        return score_by_bounds(run, data, options, device=device)
     refuse_samples(options.samples, run.config.model)
-    from chainrule.tasks.text.scoring import adapt_to_lines, read_pieces, read_stream, score_lines, score_stream
-    from chainrule.training.dynamic_evaluation import RATE, DynamicEvaluator
-
-    if ranked and options.per == "file":
-        raise ValueError("--per file: there is one row, nothing to sort: use --per line or --per element")
     rate = options.adapt_rate
     if rate is not None and not options.adapt:
         raise ValueError(f"--adapt-rate {rate:g}: there is nothing to learn without --adapt: add it or leave this out")
-    per = options.per or ("line" if ranked else "file")
-    vocabulary, model = run.vocabulary, run.model(device)
-    strict = run.data.level != "byte"
-    evaluator = DynamicEvaluator(model, rate=RATE if rate is None else rate) if options.adapt else None
-    if run.data.reading == "stream":
-        chunks = read_stream(file, strict=strict)
-        close = chunks.close
-        scored = score_stream(model, vocabulary, _telling(run, file, chunks, lambda text: text), evaluator)
-    else:
-        lines = read_pieces(file, strict=strict)
-        close = lines.close
-        pieces = _telling(run, file, lines, lambda piece: piece[1])
-        if evaluator is None:
-            scored = score_lines(model, vocabulary, pieces)
-        else:
-            scored = adapt_to_lines(evaluator, vocabulary, pieces)
-    total, expected = Row(None, None), expected_nats(run) if ranked else 0.0
-    width = max(20, shutil.get_terminal_size((120, 24)).columns - 42) if sys.stdout.isatty() else 1 << 20
+    scorer = _Scorer(run, data, options, run.model(device), expected_nats(run))
+    return scored_per(options.per, data, scorer.result)
 
-    def records() -> Iterator[Record]:
-        try:
-            for row in _rows(scored, vocabulary, per):
+
+def scored_per(per: Per | None, data: str | Sequence[str], make: Callable[[Per, Form], Result]) -> Result:
+    """The result of a function for a part of data; lines by default, of which the figures of the file are shown."""
+    return make(per or "line", "figures" if per is None and isinstance(data, str) else "table")
+
+
+@dataclass(frozen=True)
+class _Scorer:
+    """Scores data by an exact likelihood, in rows for any of their parts.
+
+    Args:
+        run: the run.
+        data: a path, or texts.
+        options: of scoring.
+        model: of the run.
+        expected: nats per element of the held-out text.
+    """
+
+    run: "TextTask"
+    data: str | Sequence[str]
+    options: TextScoring
+    model: "AutoregressiveModel"
+    expected: float
+
+    def result(self, per: Per, form: Form = "table") -> Result:
+        """Rows for the lines or elements of the data, or none."""
+        in_memory, vocabulary = not isinstance(self.data, str), self.run.vocabulary
+        columns: Sequence[Column] = {"line": _OF_LINES, "element": _OF_ELEMENTS, "file": ()}[per]
+        if in_memory and per == "line":
+            columns = _OF_TEXTS
+        elif in_memory and per == "element":
+            columns = (Column("index"), *_OF_ELEMENTS[1:])
+        total, notes = Row(), list[str]()
+
+        def rows() -> Iterator[Sequence[Any]]:
+            for row in _rows(self._scored(notes), vocabulary, per, keep_empty=in_memory):
                 total.add(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
-                if per != "file":
-                    yield row.record(per, options.by, expected, width)
-        finally:
-            close()
-        if not total.elements:
-            raise ValueError(f"{file}: expected at least one symbol to score, got an empty text")
-        if per == "file":
-            yield Record(total.figures() | total.text_figures())
+                values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
+                if in_memory and per == "line":
+                    values["text"] = self.data[row.line - 1]
+                if columns:
+                    yield [values[column.name] for column in columns]
 
-    def closing() -> Iterable[str]:
-        figures = total.figures()
-        yield (
-            f"{figures['elements']} elements, {figures['nats']:.2f} nats, "
-            f"{figures['bits_per_element']:.4f} bits per element, perplexity {figures['perplexity']:.4f}, "
-            f"{figures['unknown']} unknown"
+        return total.result(
+            columns,
+            rows(),
+            self.run.basis,
+            self.data,
+            summary=lambda: total.figures() | total.text_figures(),
+            notes=lambda: notes,
+            rank=BY[self.options.by] if columns else "",
+            form=form,
+            views={name: partial(self.result, name) for name in ("line", "element", "file")},
         )
-        from chainrule.training.evaluate import describe_figures
 
-        yield describe_figures(total.text_figures())
+    def _scored(self, notes: list[str]) -> "Iterator[Scored]":
+        from chainrule.tasks.text import scoring
+        from chainrule.training.dynamic_evaluation import RATE, DynamicEvaluator
 
-    def entry() -> LedgerEntry:
-        return LedgerEntry(run.basis, total.nats, total.elements, "", bytes=total.bytes)
-
-    return Answer(records(), "" if per == "file" else _HEADING, closing, entry)
+        run, rate = self.run, RATE if self.options.adapt_rate is None else self.options.adapt_rate
+        evaluator = DynamicEvaluator(self.model, rate=rate) if self.options.adapt else None
+        vocabulary, strict, in_lines = run.vocabulary, run.data.level != "byte", run.data.reading == "lines"
+        if not isinstance(self.data, str):
+            texts = enumerate(self.data, 1)
+            lines = ((number, line) for number, text in texts for line in scoring.ended_lines(text))
+            yield from scoring.score_lines(self.model, vocabulary, lines if in_lines else texts, evaluator)
+        elif in_lines:
+            with closing(scoring.read_pieces(self.data, strict=strict)) as pieces:
+                noticed = _noticing(run, self.data, pieces, lambda piece: piece[1], notes)
+                yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(noticed), evaluator)
+        else:
+            with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
+                text = _noticing(run, self.data, chunks, lambda chunk: chunk, notes)
+                yield from scoring.score_stream(self.model, vocabulary, text, evaluator)
 
 
 @dataclass
 class Row:
-    """The surprise of a line, an element or a file."""
+    """The surprise of a line, an element, or everything."""
 
-    line: int | None
-    text: str | None
+    line: int = 0
+    text: str = ""
     nats: float = 0.0
     elements: int = 0
     unknown: int = 0
@@ -143,15 +178,15 @@ class Row:
         self.bytes += text[1]
 
     def figures(self) -> dict[str, Any]:
-        """All that is reported, units made in one place."""
+        """Nats, bits and perplexity; of no element the last two are None."""
         from chainrule.training.evaluate import Evaluation
 
         total = Evaluation(self.nats, self.elements)
         return {
             "nats": self.nats,
             "elements": self.elements,
-            "bits_per_element": total.bits_per_element,
-            "perplexity": total.perplexity,
+            "bits_per_element": total.bits_per_element if self.elements else None,
+            "perplexity": total.perplexity if self.elements else None,
             "unknown": self.unknown,
         }
 
@@ -162,23 +197,54 @@ class Row:
 
         return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
 
-    def record(self, per: Per, by: By, expected: float, width: int) -> Record:
-        """The row as it is printed, its text cut to `width`."""
-        figures = self.figures()
-        text = (self.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        line = (
-            f"{self.line:>8} {self.nats:>10.2f} {figures['bits_per_element']:>9.3f} {self.unknown:>7}  "
-            f"{_shown(self.text or '', width)}"
-        )
-        values = {"line": self.line, **figures, **(self.text_figures() if per == "line" else {}), "text": text}
-        return Record(values, line, surprise(self.nats, self.elements, by, expected))
+    def values(self, expected: float) -> dict[str, Any]:
+        """The figures of a row, its excess over the `expected` nats per element, and its text."""
+        text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        excess = surprise(self.nats, self.elements, expected) if self.elements else None
+        return self.figures() | self.text_figures() | {"excess": excess, "text": text}
+
+    def result(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], basis: Basis, data: str | Sequence[str], *,
+        summary: Callable[[], Mapping[str, Any]], notes: Callable[[], Iterable[str]] = tuple, rank: str, form: Form,
+        views: Mapping[str, Callable[[], Result]], error: Callable[[], float | None] = lambda: None,
+    ) -> Result:  # fmt: skip
+        """The result of scoring data, whose rows add themselves here while they are made.
+
+        Args:
+            columns: of the rows.
+            rows: of the data.
+            basis: of the likelihoods.
+            data: that are scored.
+            summary, notes, rank, form, views: see `Result`.
+            error: the standard error of the nats, where they are drawn.
+        """
+
+        def some() -> Iterator[Sequence[Any]]:
+            yield from rows
+            if not self.elements:
+                name = data if isinstance(data, str) else "data"
+                raise ValueError(f"{name}: expected at least one symbol to score, got an empty text")
+
+        def likelihood() -> LedgerEntry:
+            return LedgerEntry(basis, self.nats, self.elements, "", error(), self.bytes)
+
+        about = {"measured": basis}
+        return Result(
+            columns, some(), about=about, summary=summary, notes=notes, rank=rank, form=form, likelihood=likelihood,
+            views=views,
+        )  # fmt: skip
+
+
+BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "nats"}
 
 
 Piece = TypeVar("Piece")
 
 
-def _telling(run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str]) -> Iterator[Piece]:
-    """Pass the pieces of a file on; say so if its lines end in another way than those of the training text."""
+def _noticing(
+    run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str], notes: list[str]
+) -> Iterator[Piece]:
+    """Pass the pieces of a file on; add a note if its lines end in another way than those of the training text."""
     own: bool | None = None
     for piece in pieces:
         text = text_of(piece)
@@ -187,10 +253,9 @@ def _telling(run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Calla
             trained = _trained_on_crlf(run)
             if trained is not None and own != trained:
                 names = ("LF", "CR LF")
-                print(
+                notes.append(
                     f"{name_of(file)}: lines end in {names[own]}, those of the training text in {names[trained]}: "
-                    "every line end is a surprise; convert the file for figures of its text alone",
-                    file=sys.stderr,
+                    "every line end is a surprise; convert the file for figures of its text alone"
                 )
         yield piece
 
@@ -219,21 +284,19 @@ def expected_nats(run: "TextTask") -> float:
     return min((record["nats_per_element"] for record in records if record["event"] == "validation"), default=0.0)
 
 
-def surprise(nats: float, elements: int, by: By, expected: float) -> float:
-    """What rows are sorted by.
+def surprise(nats: float, elements: int, expected: float) -> float:
+    """Nats of a row above the expected ones, in units in which rows of unequal length compare.
 
     The standard deviation of a sum grows with the square root of the number of its terms: divided by it, the excess of
     a short line and that of a long one compare.
 
-    >>> surprise(12.0, 4, "excess", 1.0), surprise(12.0, 4, "bits", 1.0), surprise(12.0, 4, "nats", 1.0)
-    (4.0, 3.0, 12.0)
+    >>> surprise(12.0, 4, 1.0)
+    4.0
     """
-    if by == "excess":
-        return (nats - elements * expected) / math.sqrt(elements)
-    return nats if by == "nats" else nats / elements
+    return (nats - elements * expected) / math.sqrt(elements)
 
 
-def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per) -> Iterator[Row]:
+def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, keep_empty: bool) -> Iterator[Row]:
     if per == "element":
         for piece in scored:
             size = size_of_text(piece.text)  # counted with the first element of its piece
@@ -242,13 +305,14 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per) -> Ite
                 size = 0, 0
         return
     for line, pieces in groupby(scored, key=lambda piece: piece.line):
-        row = Row(line, "")
+        row, texts = Row(line), list[str]()
         for piece in pieces:
             unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
             row.add(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
             if per == "line":
-                row.text = f"{row.text}{piece.text}".removesuffix("\n")
-        if row.elements:
+                texts.append(piece.text)
+        row.text = "".join(texts).removesuffix("\n")
+        if row.elements or keep_empty:
             yield row
 
 
@@ -260,9 +324,3 @@ def size_of_text(text: str) -> tuple[int, int]:
         return len(text), len(text.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:
         return len(text), len(text.encode("utf-8", "surrogatepass"))
-
-
-def _shown(text: str, width: int) -> str:
-    """Text that a terminal shows as one line, the end cut."""
-    text = one_line(text)
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -93,15 +93,30 @@ def score_stream(
         yield from _split(pool, nats[0])
 
 
-@torch.no_grad()
 def score_lines(
-    model: AutoregressiveModel, vocabulary: Vocabulary, pieces: Iterable[tuple[int, str]]
+    model: AutoregressiveModel,
+    vocabulary: Vocabulary,
+    lines: Iterable[tuple[int, str]],
+    evaluator: DynamicEvaluator | None = None,
 ) -> Iterator[Scored]:
-    """Score each line on its own; lines of similar length go through the model together."""
-    lines = ((line, text, vocabulary.encode(text)) for line, text in whole_lines(pieces) if text)
+    """Score each line on its own, from the initial state; the numbers of lines are passed on.
+
+    evaluator: scores in place of the model, and learns.
+    """
+    encoded = ((line, text, vocabulary.encode(text)) for line, text in lines)
+    return _score_alike(model, vocabulary, encoded) if evaluator is None else _adapt(evaluator, encoded)
+
+
+@torch.no_grad()
+def _score_alike(
+    model: AutoregressiveModel, vocabulary: Vocabulary, lines: Iterator[tuple[int, str, Ids]]
+) -> Iterator[Scored]:
+    """Score lines of similar length together."""
     for pool in _pools(lines, _POOL_SYMBOLS):
-        order = sorted(range(len(pool)), key=lambda index: len(pool[index][2]))
-        nats: dict[int, npt.NDArray[np.float64]] = {}
+        order = sorted(
+            (index for index in range(len(pool)) if len(pool[index][2])), key=lambda index: len(pool[index][2])
+        )
+        nats = dict.fromkeys(range(len(pool)), np.zeros(0))
         while order:
             longest = len(pool[order[-1]][2])
             most = max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256))))
@@ -116,16 +131,15 @@ def score_lines(
         yield from (Scored(*pool[index], nats[index]) for index in range(len(pool)))
 
 
-def adapt_to_lines(
-    evaluator: DynamicEvaluator, vocabulary: Vocabulary, pieces: Iterable[tuple[int, str]]
-) -> Iterator[Scored]:
-    """Score each line on its own, some short ones or a long one at a time, and learn them before the next."""
-    lines = ((line, text, vocabulary.encode(text)) for line, text in whole_lines(pieces) if text)
+def _adapt(evaluator: DynamicEvaluator, lines: Iterator[tuple[int, str, Ids]]) -> Iterator[Scored]:
+    """Score some short lines or a long one at a time, and learn them before the next."""
     for pool in _pools(lines, evaluator.chunk_length, even=True):
         lengths = torch.tensor([len(ids) for _, _, ids in pool])
         rows = [torch.from_numpy(ids) for _, _, ids in pool]
         x = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        nats = evaluator.read_rows(x.to(evaluator.device), lengths.to(evaluator.device)).double().cpu().numpy()
+        nats = np.zeros(x.shape)
+        if x.numel():
+            nats = evaluator.read_rows(x.to(evaluator.device), lengths.to(evaluator.device)).double().cpu().numpy()
         yield from (Scored(*part, nats[row, : len(part[2])]) for row, part in enumerate(pool))
 
 
@@ -190,6 +204,15 @@ def whole_lines(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
             held = []
     if held:
         yield line, "".join(held) + "\n"
+
+
+def ended_lines(text: str) -> Iterator[str]:
+    """The lines of a text, each with its end, which the last may lack.
+
+    >>> list(ended_lines("a")), list(ended_lines("a\\n\\nb\\n"))
+    (['a\\n'], ['a\\n', '\\n', 'b\\n'])
+    """
+    return (f"{line}\n" for line in text.removesuffix("\n").split("\n"))
 
 
 def _device(model: AutoregressiveModel) -> torch.device:

@@ -20,7 +20,7 @@ from chainrule.tasks.text.embedding import TextEmbedding, embed_lines
 from chainrule.tasks.text.inspection import TextInspection, inspect_text
 from chainrule.tasks.text.options import CODED, DROPOUTS, LADDERS, MODELS, PLANNED, TextData, TextTraining
 from chainrule.tasks.text.rows import TextScoring, score_text
-from chainrule.tasks.text.sampling import Sampler, TextSampling, sample_text
+from chainrule.tasks.text.sampling import Sampler, TextSampling, sample_text, text_pieces
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +78,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
     Scoring, score = TextScoring, score_text
-    Sampling, sample = TextSampling, sample_text
+    Sampling, sample, pieces = TextSampling, sample_text, text_pieces
     draws_lines = True
     Inspection, inspect = TextInspection, inspect_text
     Embedding, embed = TextEmbedding, embed_lines

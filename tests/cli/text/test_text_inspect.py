@@ -192,7 +192,7 @@ def test_places_that_cannot_be_written_get_one_line(refused, runs, tmp_path):
     assert "directory" in refused("inspect", runs / "stream", "--out", tmp_path / "taken.html")
     text = tmp_path / "text.html"
     text.write_text("line 1\nline 2\n")
-    assert "text to read" in refused("inspect", runs / "stream", text, "--out", text)
+    assert "data to read" in refused("inspect", runs / "stream", text, "--out", text)
     assert "cannot be written" in refused("inspect", runs / "stream", "--out", "/proc/page.html", *SMALL)
     assert text.read_text() == "line 1\nline 2\n"
 

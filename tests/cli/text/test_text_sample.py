@@ -1,9 +1,11 @@
+import csv
 import json
 import math
 
 import pytest
 import torch
 
+from chainrule import load
 from chainrule.tasks import open_run
 from chainrule.tasks.text.sampling import Sampler
 
@@ -20,17 +22,19 @@ def test_a_seed_gives_the_same_text_however_it_is_shown(command, runs, kind):
     asked = ["sample", runs / kind, "--prompt", "line 1", "--length", 60, "--seed", 7]
     streamed = command(*asked).out
     assert command(*asked).out == streamed
-    record = json.loads(command(*asked, "--json").out)
-    assert record["prompt"] + record["text"] + "\n" == streamed
-    assert record["seed"] == 7
+    shown = command(*asked, "--json")
+    record = json.loads(shown.out)
+    assert record["text"] + "\n" == streamed
+    assert record["text"].startswith(record["prompt"])
+    assert json.loads(shown.err) == {"seed": 7}
     others = {command(*asked[:-1], seed).out for seed in range(8, 12)}
     assert others != {streamed}
 
 
 def test_without_a_seed_each_text_is_another_and_says_its_seed(command, runs):
-    first, second = (json.loads(command("sample", runs / "stream", "--json").out) for _ in range(2))
-    assert first["text"] != second["text"]
-    again = json.loads(command("sample", runs / "stream", "--json", "--seed", first["seed"]).out)
+    first, second = (command("sample", runs / "stream", "--json") for _ in range(2))
+    assert json.loads(first.out)["text"] != json.loads(second.out)["text"]
+    again = command("sample", runs / "stream", "--json", "--seed", json.loads(first.err)["seed"])
     assert again == first
 
 
@@ -142,29 +146,6 @@ def test_a_run_that_is_not_there_is_named(refused, tmp_path):
     assert "no such run" in refused("sample", tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("kind", ["stream", "lines"])
-def test_in_parallel_it_is_the_same_text_in_fewer_passes(command, runs, kind):
-    asked = ["sample", runs / kind, "--prompt", "line 1", "--length", 60, "--seed", 7]
-    expected = command(*asked)
-    drawn = command(*asked, "--method", "parallel")
-    assert drawn.out == expected.out
-    assert "a pass" in drawn.err
-    for method, draft in (("parallel", ()), ("parallel", ("--draft", runs / kind)), ("speculative", ())):
-        record = json.loads(command(*asked, "--method", method, *draft, "--json").out)
-        if method == "parallel":
-            assert record["prompt"] + record["text"] + "\n" == expected.out
-        assert record["elements"] == pytest.approx(record["passes"] * record["elements_per_pass"])
-        assert (record["acceptance_rate"] == 1) == bool(draft)
-
-
-def test_a_draft_must_be_of_use_and_on_the_same_symbols(refused, runs, run_copy):
-    assert "--draft: guesses for --method parallel" in refused("sample", runs / "stream", "--draft", runs / "stream")
-    told = refused("sample", runs / "stream", "--method", "parallel", "--draft", runs / "bytes")
-    assert f"--draft {runs / 'bytes'}: expected a run on the same symbols" in told
-    (run_copy / "data" / "corpus.json").unlink()
-    assert "give --draft RUN" in refused("sample", run_copy, "--method", "speculative")
-
-
 def test_the_file_that_is_named_holds_what_would_be_printed(command, refused, runs, text_file, tmp_path):
     """--out was taken, and the text was printed all the same."""
     vae = tmp_path / "vae"
@@ -175,9 +156,12 @@ def test_the_file_that_is_named_holds_what_would_be_printed(command, refused, ru
         written = command(*asked, "--out", out)
         assert (written.status, written.out) == (0, "")
         assert out.read_text() == command(*asked).out
-    written = command("sample", runs / "stream", "--method", "parallel", "--out", tmp_path / "parallel.txt")
-    assert "a pass" in written.err
-    assert "no such file" in refused("sample", vae, "--out", tmp_path / "none" / "drawn.txt").lower()
+    csv_file = tmp_path / "drawn.csv"
+    assert command("sample", runs / "stream", "-n", 2, "--length", 20, "--seed", 3, "--out", csv_file).status == 0
+    heading, *texts = csv.reader(csv_file.read_text(encoding="utf-8").splitlines(keepends=True))
+    assert heading == ["text"]
+    assert [[text] for text in load(runs / "stream").sample(2, length=20, seed=3)] == texts
+    assert "make it first" in refused("sample", vae, "--out", tmp_path / "none" / "drawn.txt")
     assert not (tmp_path / "none").exists()
 
 
@@ -190,3 +174,17 @@ def test_the_blank_at_the_end_of_a_prompt_is_not_doubled(command, runs, kind, ke
     assert record == json.loads(command(*asked, kept, "--json").out)
     assert record == json.loads(command(*asked, "\ufeff" + kept, "--json").out)
     assert "  " not in command(*asked, "line 1 ").out
+
+
+@pytest.mark.parametrize("kind", ["stream", "lines", "words", "bytes"])
+def test_a_program_gets_the_texts_that_are_printed(command, runs, kind):
+    run, asked = load(runs / kind), ("sample", runs / kind, "--prompt", "line 1", "--length", 20, "--seed", 5)
+    options = {"prompt": "line 1", "length": 20, "seed": 5}
+    texts = run.sample(3, **options)
+    printed = command(*asked, "-n", 3).out
+    assert printed == "".join(f"=== sample {number} of 3 ===\n{text}\n" for number, text in enumerate(texts, 1))
+    (text,) = run.sample(**options)
+    pieces = list(run.stream(**options))
+    assert "".join(pieces) == text
+    assert len(pieces) > 1
+    assert command(*asked).out == f"{text}\n"

@@ -1,3 +1,4 @@
+import csv
 import io
 import json
 import math
@@ -134,13 +135,31 @@ def test_lines_of_unequal_length_are_padded_to_less_than_twice_their_symbols(com
     assert symbols <= sum(sizes) <= 2 * symbols
 
 
+@pytest.mark.parametrize("kind", ["stream", "lines"])
+def test_rows_are_written_as_a_table_and_figures_are_said(command, runs, text_file, tmp_path, kind):
+    rows = records(command("score", runs / kind, text_file, "--per", "line", "--json"))
+    (total,) = records(command("score", runs / kind, text_file, "--json"))
+    said = json.loads(command("score", runs / kind, text_file, "--per", "line", "--json").err)
+    assert said.pop("measured") == total.pop("measured")
+    assert said == pytest.approx(total, rel=1e-12)
+    out = tmp_path / "scores.csv"
+    assert command("score", runs / kind, text_file, "--out", out).err == f"{out}: 60 rows\n"
+    heading, *written = csv.reader(out.read_text(encoding="utf-8").splitlines())
+    assert heading == ["line", "nats", "bits/elem", "excess", "unknown", "text"]
+    assert [(int(row[0]), float(row[1]), row[-1]) for row in written] == [
+        (row["line"], row["nats"], row["text"]) for row in rows
+    ]
+    assert command("score", runs / kind, text_file, "--csv").out == out.read_text(encoding="utf-8")
+
+
 def test_unseen_characters_are_counted_not_refused(command, runs, tmp_path):
     (tmp_path / "a.txt").write_text("line ☃☃\nline 1\n", encoding="utf-8")
     first, second = records(command("score", runs / "stream", tmp_path / "a.txt", "--per", "line", "--json"))
     assert (first["unknown"], second["unknown"]) == (2, 0)
     elements = records(command("score", runs / "stream", tmp_path / "a.txt", "--per", "element", "--json"))
     assert [row["text"] for row in elements[5:8]] == ["<unk>", "<unk>", "\\n"]
-    assert "2 unknown" in command("score", runs / "stream", tmp_path / "a.txt").out
+    assert "unknown             2\n" in command("score", runs / "stream", tmp_path / "a.txt").out
+    assert "unknown 2," in command("score", runs / "stream", tmp_path / "a.txt", "--per", "line").out
 
 
 def test_standard_input_is_read_for_a_dash(command, runs, text_file, monkeypatch):
@@ -152,15 +171,14 @@ def test_standard_input_is_read_for_a_dash(command, runs, text_file, monkeypatch
 def test_the_table_is_for_people(command, runs, tmp_path):
     (tmp_path / "a.txt").write_text("line\x1b[31m 1\nline 2\n")
     outcome = command("score", runs / "stream", tmp_path / "a.txt", "--per", "line")
-    header, first, second, measured, total, per_text = outcome.out.splitlines()
-    assert header.split() == ["line", "nats", "bits/elem", "unknown", "text"]
+    header, first, second, total, measured = outcome.out.splitlines()
+    assert header.split() == ["line", "nats", "bits/elem", "excess", "unknown", "text"]
     assert first.endswith("line\\x1b[31m 1")  # no command reaches the terminal
     assert second.split()[0] == "2"
     assert measured.startswith("measured: exact; nats per symbol")
-    assert total.startswith("19 elements, ")
-    assert "bits per element" in total
-    assert "bits per character" in per_text
-    assert "% of the symbols <unk>" in per_text
+    assert ", elements 19, " in total
+    for name in ("bits per element", "perplexity", "unknown", "bits per character", "bits per byte", "unknown share"):
+        assert f", {name} " in total
 
 
 def test_nothing_is_printed_before_an_error(command, runs, tmp_path):
@@ -178,8 +196,8 @@ def test_figures_per_character_and_byte_compare_between_levels(command, runs, tm
     assert total["bits_per_byte"] == pytest.approx(bits / 34)
     assert total["unknown_share"] == total["unknown"] / total["elements"]
     for per in ("line", "element"):
-        *_, figures = command("score", runs / kind, tmp_path / "a.txt", "--per", per).out.splitlines()
-        assert f"{bits / 33:.4f} bits per character, {bits / 34:.4f} per byte" in figures
+        *_, figures, _ = command("score", runs / kind, tmp_path / "a.txt", "--per", per).out.splitlines()
+        assert f"bits per character {bits / 33:.4f}, bits per byte {bits / 34:.4f}" in figures
 
 
 def test_any_bytes_can_be_scored_as_bytes(command, refused, runs, tmp_path):
@@ -204,7 +222,10 @@ def test_what_cannot_be_read_is_refused(refused, runs, tmp_path):
     line = refused("score", runs / "stream", tmp_path / "latin.txt")
     assert "byte 10" in line
     assert "line 2" in line
-    assert "one row" in refused("score", runs / "stream", tmp_path / "latin.txt", "--per", "file", "--sort")
+    for rank in (("--sort",), ("--top", 3)):
+        line = refused("score", runs / "stream", tmp_path / "latin.txt", "--per", "file", *rank)
+        assert f"{rank[0]}: these are figures of the whole" in line
+        assert "use --per line or --per element" in line
     assert "--top" in refused("score", runs / "stream", tmp_path / "latin.txt", "--top", 0)
     assert "line, element" in refused("score", runs / "stream", tmp_path / "a", "--per", "page").replace('"', "")
 
@@ -248,9 +269,10 @@ def test_line_ends_of_another_kind_are_noticed(command, runs, text_file, tmp_pat
     (tmp_path / "crlf.txt").write_bytes(text.replace(b"\n", b"\r\n"))
     assert (
         "lines end in CR LF, those of the training text in LF"
-        in command("score", runs / kind, tmp_path / "crlf.txt").err
+        in command("score", runs / kind, tmp_path / "crlf.txt").out
     )
-    assert "lines end in" not in command("score", runs / kind, text_file).err
+    assert "lines end in CR LF" in command("score", runs / kind, tmp_path / "crlf.txt", "--json").err
+    assert "lines end in" not in command("score", runs / kind, text_file).out
 
 
 def test_a_byte_order_mark_and_old_line_ends_change_no_figure(command, runs, text_file, tmp_path):
