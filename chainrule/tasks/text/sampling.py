@@ -1,11 +1,11 @@
 """Text drawn from a trained model, as it comes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
     from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Ids, Vocabulary
-    from chainrule.tasks.parallel_draws import ParallelDraws
     from chainrule.tasks.text.task import TextTask
-
-_LEARNT = 1 << 20  # symbols of the training text that a draft of n-grams learns
 
 
 @dataclass(frozen=True)
@@ -31,8 +28,7 @@ class TextSampling(CheckedOptions):
     Args:
         n: How many texts.
         out: A file to write; standard output if not given.
-        json: Print one JSON object a text, with "prompt", "text", "elements" and "seed"; in parallel with "passes",
-            "elements_per_pass" and "acceptance_rate" of all texts too.
+        json: Print one JSON object a text, with "prompt", "text", "elements" and "seed".
     """
 
     prompt: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
@@ -45,12 +41,6 @@ class TextSampling(CheckedOptions):
     """Draw from the k likeliest symbols only."""
     top_p: float | None = None
     """Draw from the likeliest symbols that together reach this probability."""
-    method: Literal["sequential", "parallel", "speculative"] = "sequential"
-    """Symbol by symbol; or the same text in fewer passes, several symbols guessed and verified in each (with
-    --adaptive-softmax another of the same distribution); or another text of the same distribution, in fewer still."""
-    draft: Path | None = None
-    """A run on the same symbols that guesses for --method parallel or speculative; n-grams of the training text if not
-    given."""
 
 
 def sample_text(
@@ -69,7 +59,6 @@ def sample_text(
         return sample_sentences(run, n, options, seed=seed, device=device)
     model, ids = run.model(device), encode_prompt(vocabulary, options.prompt)
     ids, notice = fitting_prompt(model, ids, options.length)
-    draws = _parallel_draws(run, model, options, device)
     sampler = Sampler(
         model,
         vocabulary,
@@ -77,7 +66,6 @@ def sample_text(
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
-        draw=draws,
     )
 
     def pieces() -> Iterator[str]:
@@ -88,61 +76,16 @@ def sample_text(
     def records() -> Iterator[Record]:
         if notice:
             yield Record({}, notice, notice=True)
-        if n == 1 and not whole and draws is None:
+        if n == 1 and not whole:
             yield Record({}, pieces())
             return
         texts = sampler.texts(n, ids, options.length, seed)
-        counted = {} if draws is None else draws.figures()
         for number, (text, elements) in enumerate(texts, start=1):
-            values = {"prompt": options.prompt, "text": text, "elements": elements, "seed": seed, **counted}
+            values = {"prompt": options.prompt, "text": text, "elements": elements, "seed": seed}
             title = f"=== sample {number} of {n} ===\n" if n > 1 else ""
             yield Record(values, f"{title}{options.prompt}{text}")
-        if draws is not None and not json:
-            yield Record({}, draws.summary(), notice=True)
 
     return Answer(records())
-
-
-def _parallel_draws(
-    run: "TextTask", model: "AutoregressiveModel", options: TextSampling, device: str
-) -> "ParallelDraws | None":
-    """Sampler in parallel; None where symbols are drawn one by one.
-
-    Raises:
-        ValueError: the draft is over other symbols, or there is no use for it.
-    """
-    from chainrule.tasks.parallel_draws import ParallelDraws
-
-    if options.method == "sequential":
-        if options.draft is not None:
-            raise ValueError("--draft: guesses for --method parallel or speculative: give one of them too")
-        return None
-    if options.draft is None:
-        draft = _ngrams(run).to(next(model.parameters()).device)
-    else:
-        other = type(run).open(options.draft)
-        if other.vocabulary.to_json() != run.vocabulary.to_json():
-            raise ValueError(
-                f"--draft {options.draft}: expected a run on the same symbols as {run.path}: train it on the same text"
-            )
-        draft = other.model(device)
-    return ParallelDraws(model, draft, rejection=options.method == "speculative")
-
-
-def _ngrams(run: "TextTask") -> "AutoregressiveModel":
-    """N-grams of the end of the run's training text.
-
-    Raises:
-        ValueError: the run no longer has it.
-    """
-    from chainrule.decoding import NgramDraft
-    from chainrule.tasks.text.preparing import corpus_of
-
-    try:
-        text = corpus_of(run).train
-    except FileNotFoundError as error:
-        raise ValueError(f"--method: n-grams need the training text, got {error}: give --draft RUN") from error
-    return NgramDraft(text.slice(max(0, len(text) - _LEARNT), len(text)), len(run.vocabulary))
 
 
 def without_last_blank(vocabulary: "Vocabulary", prompt: str) -> str:
@@ -207,7 +150,6 @@ class Sampler:
         vocabulary: of the model's symbols.
         eos: the symbol that ends a text; None where texts go on.
         temperature, top_k, top_p: as in `AutoregressiveModel.sample`.
-        draw: draws whole texts, called as `model.sample`, which is the default.
     """
 
     def __init__(
@@ -219,9 +161,7 @@ class Sampler:
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
-        draw: "Callable[..., torch.Tensor] | None" = None,
     ):
-        self.draw = model.sample if draw is None else draw
         self.model, self.vocabulary, self.eos = model, vocabulary, eos
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         self.device = next(model.parameters()).device
@@ -234,7 +174,7 @@ class Sampler:
     def texts(self, n: int, prompt: "Ids", length: int, seed: int) -> list[tuple[str, int]]:
         """n texts drawn side by side, each with the number of symbols drawn, the one that ended it counted."""
         with one_thread(self.device) if n == 1 else nullcontext():
-            drawn = self.draw(
+            drawn = self.model.sample(
                 n,
                 length=len(prompt) + length,
                 prefix=_prefix(prompt),

@@ -45,7 +45,6 @@ def test_every_verb_takes_the_mean(command, run, text_file, tmp_path):
     assert abs(scored["nats"] + members[0].log_prob(x).item()) > 1e-2  # one of them says something else
     for verb in (
         ("sample", run, "--length", 9),
-        ("sample", run, "--length", 9, "--method", "parallel"),
         ("score", run, text_file, "--adapt"),
         ("check", run),
         ("embed", run, text_file),

@@ -142,29 +142,6 @@ def test_a_run_that_is_not_there_is_named(refused, tmp_path):
     assert "no such run" in refused("sample", tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("kind", ["stream", "lines"])
-def test_in_parallel_it_is_the_same_text_in_fewer_passes(command, runs, kind):
-    asked = ["sample", runs / kind, "--prompt", "line 1", "--length", 60, "--seed", 7]
-    expected = command(*asked)
-    drawn = command(*asked, "--method", "parallel")
-    assert drawn.out == expected.out
-    assert "a pass" in drawn.err
-    for method, draft in (("parallel", ()), ("parallel", ("--draft", runs / kind)), ("speculative", ())):
-        record = json.loads(command(*asked, "--method", method, *draft, "--json").out)
-        if method == "parallel":
-            assert record["prompt"] + record["text"] + "\n" == expected.out
-        assert record["elements"] == pytest.approx(record["passes"] * record["elements_per_pass"])
-        assert (record["acceptance_rate"] == 1) == bool(draft)
-
-
-def test_a_draft_must_be_of_use_and_on_the_same_symbols(refused, runs, run_copy):
-    assert "--draft: guesses for --method parallel" in refused("sample", runs / "stream", "--draft", runs / "stream")
-    told = refused("sample", runs / "stream", "--method", "parallel", "--draft", runs / "bytes")
-    assert f"--draft {runs / 'bytes'}: expected a run on the same symbols" in told
-    (run_copy / "data" / "corpus.json").unlink()
-    assert "give --draft RUN" in refused("sample", run_copy, "--method", "speculative")
-
-
 def test_the_file_that_is_named_holds_what_would_be_printed(command, refused, runs, text_file, tmp_path):
     """--out was taken, and the text was printed all the same."""
     vae = tmp_path / "vae"
@@ -175,8 +152,6 @@ def test_the_file_that_is_named_holds_what_would_be_printed(command, refused, ru
         written = command(*asked, "--out", out)
         assert (written.status, written.out) == (0, "")
         assert out.read_text() == command(*asked).out
-    written = command("sample", runs / "stream", "--method", "parallel", "--out", tmp_path / "parallel.txt")
-    assert "a pass" in written.err
     assert "no such file" in refused("sample", vae, "--out", tmp_path / "none" / "drawn.txt").lower()
     assert not (tmp_path / "none").exists()
 
