@@ -89,29 +89,6 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         count = torch.zeros(batch_size, dtype=torch.long, device=empty.device)
         return {"keys": empty, "values": empty, "count": count}
 
-    def rewind(self, before: State, after: State, read: int, kept: int) -> State | None:
-        """The state after the first `kept` of the elements that `forward` read between two states.
-
-        Args:
-            before: the state before them.
-            after: the state after them.
-            read: how many they are.
-            kept: 1 to `read`.
-
-        Returns:
-            `None` where the first of them have left the window: `after` holds W − 1 at most.
-        """
-        if read >= self.window:
-            return None
-        end = before["keys"].shape[2] + kept
-        caches = {}
-        for name in ("keys", "values"):
-            cache = after[name]
-            if cache.shape[2] < end - kept + read:  # the window was full: what left it is in the state before
-                cache = torch.cat([before[name].to(cache.dtype), cache[:, :, -read:]], 2)
-            caches[name] = cache[:, :, max(end - self.window + 1, 0) : end]
-        return {**caches, "count": before["count"] + kept}
-
     def prepare(self) -> LayerStep:
         if not is_plain(self):
             return stepping(self)

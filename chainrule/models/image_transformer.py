@@ -161,14 +161,6 @@ class ImageTransformer(ImageModel):
         place = state["place"] + x.shape[1]
         return Categorical(self.output(h)), {**state, "stack": stack, "place": place, "recent": recent}
 
-    def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
-        stack = self.stack.rewind(before["stack"], after["stack"], x.shape[1], kept)
-        if stack is None:
-            return super().rewind(before, after, x, x_prev, kept)
-        recent = torch.cat([before["recent"], self._before(x.long(), x_prev)[:, :kept]], 1)
-        recent = recent[:, recent.shape[1] - self._kept :]
-        return {**before, "stack": stack, "place": before["place"] + kept, "recent": recent}
-
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         return self._step(stepping(self.stack), self.output, x_prev, state)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import Distribution
 
-from chainrule.base import AutoregressiveModel, Context, Step, Unroll
+from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical, Head, head_of
 from chainrule.heads.head import WrappedHead, broadcast_shapes
 from chainrule.state import State
@@ -55,16 +55,6 @@ class InVisitingOrder(AutoregressiveModel):
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         return self.model.unroll(x, state, x_prev)
-
-    def window_reader(self) -> Unroll:
-        return self.model.window_reader()
-
-    @property
-    def block_length(self) -> int:
-        return self.model.block_length
-
-    def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
-        return self.model.rewind(before, after, x, x_prev, kept)
 
     def shared(self, state: State) -> State:
         return self.model.shared(state)
