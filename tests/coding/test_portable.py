@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from chainrule.coding import adaptive, decode, encode
-from chainrule.coding import portable_functions as functions
-from chainrule.coding.exact_sums import ExactSums
-from chainrule.coding.portable import PortableArithmetic
+from chainrule.coding.portable import PortableArithmetic, functions
+from chainrule.coding.portable.arithmetic import ExactSums
 from chainrule.heads import Column
 from chainrule.models import PixelCNNPP, RecurrentLM, TableMADE, TransformerLM, WaveNet
 
