@@ -159,7 +159,7 @@ class PortableArithmetic(TorchDispatchMode):
     def _pow(self, x: Any, y: Any) -> Tensor:
         if isinstance(y, int | float) and y == 2:
             return torch.mul(x, x)
-        device = (x if isinstance(x, Tensor) else y).device  # one of the two may be a number
+        device = x.device if isinstance(x, Tensor) else y.device
         x, y = torch.as_tensor(x, device=device).double(), torch.as_tensor(y, dtype=torch.float64, device=device)
         size = functions.exp(y * functions.log(x.abs()))
         signed = torch.where(y % 2 == 1, -size, torch.where(y == y.floor(), size, torch.nan))
