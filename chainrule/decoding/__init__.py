@@ -2,9 +2,8 @@
 
 from chainrule.decoding.beam_search import beam_search
 from chainrule.decoding.completion import Completed, complete
-from chainrule.decoding.decoded import Decoded
+from chainrule.decoding.decoded import Decoded, rescored
 from chainrule.decoding.greedy import greedy
-from chainrule.decoding.rescoring import rescored
 from chainrule.decoding.sample_paths import sample_paths
 
 __all__ = [
