@@ -17,7 +17,6 @@ from chainrule.prefix import check_prefix, prefix_rows
 from chainrule.state import State, expand, leaves, map_state
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
-Unroll = Callable[[Tensor, State, Tensor | None], tuple[Distribution, State]]
 Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
 
 
@@ -162,28 +161,6 @@ class AutoregressiveModel(LikelihoodModel):
         conditionals, state = self.unroll(x, state, x_prev)
         return conditionals.log_prob(x), state
 
-    @property
-    def block_length(self) -> int:
-        """Elements that `unroll` reads at once: a chunk that begins and ends at multiples of it is read in one pass."""
-        return 1
-
-    def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
-        """The state after the first elements of a chunk alone, as if the others had not been read.
-
-        This version reads them again; a model whose state is a cache of what it has read overrides it and cuts it.
-
-        Args:
-            before: the state before the chunk.
-            after: the state that `unroll(x, before, x_prev)` returned.
-            x: (B, T) the chunk.
-            x_prev: (B,) the element before it; `None` where the chunk is the beginning.
-            kept: 1 to T elements, with a multiple of `block_length` before the chunk and in it.
-
-        Returns:
-            The state of `unroll(x[:, :kept], before, x_prev)`.
-        """
-        return self.unroll(x[:, :kept], before, x_prev)[1]
-
     def visible_past(self, length: int) -> Tensor:
         """Which elements can influence which conditionals: (T, T) booleans, true at [t, s] if x_s can influence p(x_t).
 
@@ -203,13 +180,6 @@ class AutoregressiveModel(LikelihoodModel):
         Long generation calls it in place of `step`; this version is `step` itself.
         """
         return self.step
-
-    def window_reader(self) -> Unroll:
-        """A function equal to `unroll`, for few elements at a time and without gradients, while the weights stay.
-
-        `sample_parallel` calls it in place of `unroll`; this version is `unroll` itself.
-        """
-        return self.unroll
 
     def shared(self, state: State) -> State:
         """The same state, with large parts that the forks of a row share stored once (`chainrule.state.share`).

@@ -8,7 +8,7 @@ from small_models import EVERY
 
 from chainrule.base import AutoregressiveModel
 from chainrule.coding import decode, encode
-from chainrule.decoding import beam_search, complete, greedy, sample_parallel
+from chainrule.decoding import beam_search, complete, greedy
 from chainrule.diagnostics import (
     active_units,
     backpropagate,
@@ -109,12 +109,6 @@ def sequence_uses(model, x, context, lengths, generator):
             terms.append(conditional.log_prob(sequence[:, t]))
         return torch.stack(terms, 1)
 
-    def rewound():
-        before = model.initial_state(rows, context)
-        _, after = model.unroll(sequence, before)
-        state = model.rewind(before, after, sequence, None, 1)
-        return model.step(sequence[:, 0], state)[0].log_prob(sequence[:, 1])
-
     def sample(**options):
         return model.sample(rows, context, length=time, generator=generator(), **options)
 
@@ -124,10 +118,6 @@ def sequence_uses(model, x, context, lengths, generator):
     found = {
         "step": step_by_step,
         "unroll": lambda: model.unroll(sequence, model.initial_state(rows, context))[0].log_prob(sequence),
-        "window_reader": lambda: model.window_reader()(sequence, model.initial_state(rows, context), None)[0].log_prob(
-            sequence
-        ),
-        "rewind": rewound,
         "visible_past": lambda: model.visible_past(time),
         "sample": sample,
         "sample, prefix": lambda: sample(prefix=prefix),
@@ -155,10 +145,6 @@ def sequence_uses(model, x, context, lengths, generator):
             ),
             "beam_search, prefix on the processor": lambda: (
                 beam_search(model, beam_size=2, prefix=begun, **options)[0].sequences
-            ),
-            "sample_parallel": lambda: sample_parallel(model, rows, context, length=time, generator=generator()).x,
-            "sample_parallel, prefix on the processor": lambda: (
-                sample_parallel(model, rows, context, length=time, prefix=prefix.cpu(), eos=0, generator=generator()).x
             ),
         }
     if isinstance(model, RecurrentLM | CalibratedMixture):

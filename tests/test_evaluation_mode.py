@@ -10,7 +10,7 @@ import torch
 from small_models import EVERY, LATENT, SEQUENCES
 
 from chainrule.coding import decode, encode
-from chainrule.decoding import NgramDraft, beam_search, complete, greedy, sample_parallel, sample_paths
+from chainrule.decoding import beam_search, complete, greedy, sample_paths
 from chainrule.models import MADE, MADEEnsemble, RecurrentLM, TransformerLM
 from chainrule.state import map_state
 
@@ -58,7 +58,6 @@ LANGUAGE_MODELS = {
     "RecurrentLM": lambda: RecurrentLM(5, hidden_size=16, num_layers=2, embedding_size=4, ngram_order=2),
     "TransformerLM": lambda: TransformerLM(5, model_size=16, num_layers=2, num_heads=2),
 }
-DRAFT = NgramDraft(torch.arange(40) % 5, 5, 2)
 METHODS = {
     "greedy": lambda model: greedy(model, max_length=9, eos=None)[0].sequences,
     "beam_search": lambda model: beam_search(model, beam_size=3, max_length=6, eos=0)[0].sequences,
@@ -66,9 +65,6 @@ METHODS = {
         complete(
             model, torch.tensor([[0, 1, 0, 2]]), torch.tensor([[False, True, False, True]]), generator=generator()
         ).x
-    ),
-    "sample_parallel": lambda model: (
-        sample_parallel(model, 2, length=9, draft=model, window=3, generator=generator()).x
     ),
     "stream": lambda model: torch.stack(
         [x for x, _ in zip(model.stream(2, generator=generator()), range(9), strict=False)]

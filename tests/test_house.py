@@ -30,6 +30,13 @@ ROOMS = [
 ]
 # What the order of the rooms would allow.
 FORBIDDEN = [("decoding", "models"), ("training", "models"), ("coding", "models")]
+# Parts that few need, and who imports them, inside a function.
+OPTIONAL = {
+    "chainrule.coding.adaptive": {"chainrule.tasks.compression"},
+    "chainrule.coding.portable": {"chainrule.coding.fingerprint"},
+    "chainrule.data.midi": set(),
+    "chainrule.data.synthetic": set(),
+}
 
 
 def imported(module: str, *, at_run_time: bool) -> Iterator[str]:
@@ -89,6 +96,18 @@ def test_what_must_not_know_of_another_does_not(who, whom):
         if room(needed) == whom
     }
     assert not found
+
+
+@pytest.mark.parametrize("part", OPTIONAL)
+def test_optional_parts_are_imported_by_their_own_callers_alone_when_they_are_called(part):
+    def inside(module):
+        return module == part or module.startswith(f"{part}.")
+
+    others = [module for module in MODULES if not inside(module)]
+    assert any(map(inside, MODULES))
+    assert not [module for module in others if any(map(inside, imported(module, at_run_time=True)))]
+    callers = {module for module in others if any(map(inside, imported(module, at_run_time=False)))}
+    assert callers == OPTIONAL[part]
 
 
 def test_files_are_of_readable_size():

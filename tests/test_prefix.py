@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.decoding import beam_search, sample_parallel
+from chainrule.decoding import beam_search
 from chainrule.heads import Column
 from chainrule.models import MultiScalePixelCNN, PixelCNNPP, RecurrentLM, TableMADE, WaveNet
 
@@ -26,12 +26,10 @@ def test_elements_that_cannot_be_drawn_begin_no_sample(name, value):
 
 
 @pytest.mark.parametrize("value", [300, -1])
-def test_nor_a_beam_nor_parallel_draws(value):
+def test_nor_a_beam(value):
     model, prefix = MODELS["pixels"](), torch.tensor([[value]])
     with pytest.raises(ValueError, match=r"^prefix: expected"):
         beam_search(model, beam_size=2, max_length=3, eos=None, prefix=prefix)
-    with pytest.raises(ValueError, match=r"^prefix: expected"):
-        sample_parallel(model, 1, prefix=prefix)
 
 
 def test_a_symbol_that_is_never_drawn_may_be_given():

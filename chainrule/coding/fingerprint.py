@@ -14,7 +14,6 @@ from torch import nn
 
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.coding.lockstep import code_rows
-from chainrule.coding.portable import PortableArithmetic, portable_copy
 from chainrule.coding.range_coder import Numbers, RangeCoder, Rows
 from chainrule.layers import KneserNey
 from chainrule.modes import evaluating
@@ -48,6 +47,8 @@ def machine(model: nn.Module) -> str:
 @contextmanager
 def portable_form(model: nn.Module) -> Iterator[Any]:
     """Give the model in a form whose probabilities are the same bits on every machine, and compute so in the block."""
+    from chainrule.coding.portable import PortableArithmetic, portable_copy
+
     made = portable_copy(model)
     with torch.no_grad(), PortableArithmetic():
         yield made

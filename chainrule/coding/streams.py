@@ -27,8 +27,8 @@ def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, po
     The rows of x are coded side by side by a range coder (Martin 1979), with the probabilities of the model's `step`.
     `decode` must compute the same probabilities, bit for bit: it needs the same weights, the same version of torch and
     a processor with the same instructions, and refuses others. The number of threads is written and set. In portable
-    form any processor reads it: all is computed by `chainrule.coding.portable.PortableArithmetic`, which is several
-    times slower.
+    form any processor reads it: all is computed by `chainrule.coding.portable.arithmetic.PortableArithmetic`, which is
+    several times slower.
 
     Args:
         model: a model of discrete elements.

@@ -7,23 +7,17 @@ from chainrule._lazy import attach
 if TYPE_CHECKING:
     from chainrule.decoding.beam_search import beam_search
     from chainrule.decoding.completion import Completed, complete
-    from chainrule.decoding.decoded import Decoded
+    from chainrule.decoding.decoded import Decoded, rescored
     from chainrule.decoding.greedy import greedy
-    from chainrule.decoding.ngram_draft import NgramDraft
-    from chainrule.decoding.parallel import ParallelSample, sample_parallel
-    from chainrule.decoding.rescoring import rescored
     from chainrule.decoding.sample_paths import sample_paths
 
 __all__ = [
     "Completed",
     "Decoded",
-    "NgramDraft",
-    "ParallelSample",
     "beam_search",
     "complete",
     "greedy",
     "rescored",
-    "sample_parallel",
     "sample_paths",
 ]
 

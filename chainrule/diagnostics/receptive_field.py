@@ -183,11 +183,7 @@ def _of_integers(model: AutoregressiveModel, x: Tensor, context: Context, t: int
 def _whose_symbols(
     model: AutoregressiveModel, x: Tensor, context: Context, generator: torch.Generator
 ) -> dict[int, Tensor]:
-    """For each tap, which elements of x its symbols are: looked up in an x whose columns all differ; by its call.
-
-    Raises:
-        ValueError: what is looked up depends on x, but is no element of it, such as an n-gram.
-    """
+    """For each tap, which elements of x its symbols are: looked up in an x whose columns all differ; by its call."""
     support = _support(model, x, context)
     rows = 1 + math.ceil((2 * math.log2(max(x[0].numel(), 2)) + 30) / math.log2(len(support)))  # a tie: one in 2³⁰
     drawn = support[torch.randint(len(support), (rows, *x.shape[1:]), generator=generator, device="cpu")].to(x.dtype)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from chainrule.heads.adaptive_categorical import AdaptiveCategorical
     from chainrule.heads.bernoulli import Bernoulli
     from chainrule.heads.categorical import Categorical
-    from chainrule.heads.categorical_mean import CategoricalMean
+    from chainrule.heads.categorical_mean import CategoricalMean, mean_of
     from chainrule.heads.column import Column
     from chainrule.heads.diagonal_normal import DiagonalNormal
     from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
     from chainrule.heads.linear_chain_crf import LinearChainCRF
     from chainrule.heads.looked_up_categorical import LookedUpCategorical
-    from chainrule.heads.mean import mean_of
     from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
     from chainrule.heads.student_t_mixture import StudentTMixture
     from chainrule.heads.table_column import TableColumn, TableRow

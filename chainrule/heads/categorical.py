@@ -80,7 +80,7 @@ class Categorical(TensorHead, distributions.Categorical):
         """Draw integers of shape sample_shape + batch shape, always inside the support of `log_prob`."""
         shape = torch.Size(sample_shape)
         if not shape:
-            return self.sample_at(self.noise(generator))
+            return self._draw(generator)
         if not shape.numel():  # which multinomial refuses
             return self._param.new_empty(shape + self._batch_shape, dtype=torch.long)
         rows = self.probs.detach().reshape(-1, self._num_events)
@@ -88,23 +88,14 @@ class Categorical(TensorHead, distributions.Categorical):
         drawn = torch.multinomial(rows, shape.numel(), replacement=True, generator=generator)
         return drawn.t().reshape(shape + self._batch_shape)
 
-    def noise(self, generator: torch.Generator | None = None) -> Tensor:
-        """The noise of one draw, (..., V): log of exponential noise, which is Gumbel noise with its sign turned."""
-        noise = torch.empty_like(at_least_float32(self._param)).exponential_(generator=generator)
-        return noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
+    def _draw(self, generator: torch.Generator | None) -> Tensor:
+        r"""One draw of the batch shape, :math:`\arg\max_v\, (a_v - \log E_v)` with E exponential (Gumbel 1954).
 
-    def sample_at(self, noise: Tensor) -> Tensor:
-        r"""The draw that `noise` makes, of the batch shape: a function of the two alone.
-
-        .. math:: x = \arg\max_v\, (a_v + g_v), \qquad g_v = -\log E_v, \quad E_v \sim \mathrm{Exp}(1)
-
-        The Gumbel-max trick (Gumbel 1954): no normalisation, no checks of it, a few operations where one symbol at a
-        time is drawn.
-
-        Args:
-            noise: log E, from `noise`, (..., V).
+        It needs no normalisation, no checks of it, and few operations where one symbol at a time is drawn.
         """
-        scores = at_least_float32(self._param).detach() - noise
+        scores = at_least_float32(self._param).detach()
+        noise = torch.empty_like(scores).exponential_(generator=generator)
+        scores = scores - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
         single = scores.numel() == self._num_events
         check_drawable(scores.max() if single else scores.amax(-1).sum(), "logits")
         return scores.argmax(-1)

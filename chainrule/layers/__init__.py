@@ -7,7 +7,6 @@ from chainrule._lazy import attach
 if TYPE_CHECKING:
     from chainrule.layers.activations import concatenated_elu
     from chainrule.layers.adaptive_softmax import AdaptiveSoftmax, default_cutoffs
-    from chainrule.layers.affix_embedding import AffixEmbedding
     from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
     from chainrule.layers.bidirectional import Bidirectional
     from chainrule.layers.causal_attention import CausalAttention
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from chainrule.layers.template_scores import TemplateScores
     from chainrule.layers.transformer_encoder import BidirectionalAttention, EncoderBlock, TransformerEncoder
     from chainrule.layers.transformer_stack import TransformerBlock, TransformerStack
-    from chainrule.layers.word_form import WordForm
+    from chainrule.layers.word_form import AffixEmbedding, WordForm
 
 __all__ = [
     "GRU",

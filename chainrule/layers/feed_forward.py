@@ -12,7 +12,6 @@ from chainrule.layers.row_vectors import RowMap, by_torch, numpy_may_compute, ro
 from chainrule.layers.sequence_layer import is_plain
 from chainrule.ranges import check_sizes
 
-PrepareLinear = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": nn.functional.gelu, "relu": nn.functional.relu}
 GATED = "swiglu"
 
@@ -64,16 +63,12 @@ class FeedForward(nn.Module):
         """(..., D) -> (..., D)."""
         return self.linear2(self._activated(self.linear1(x)))
 
-    def prepare(self, linear: PrepareLinear = prepared_linear) -> RowMap:
-        """A function equal to `forward` for few rows, (B, D), or a vector, while the weights stay as they are.
-
-        Args:
-            linear: prepares a weight and its bias: `packed_linear` for more than one row.
-        """
+    def prepare(self) -> RowMap:
+        """A function equal to `forward` for few rows, (B, D), or a vector, while the weights stay as they are."""
         if not is_plain(self):
             return by_torch(self)
-        first = linear(self.linear1.weight, self.linear1.bias)
-        second = linear(self.linear2.weight, self.linear2.bias)
+        first = prepared_linear(self.linear1.weight, self.linear1.bias)
+        second = prepared_linear(self.linear2.weight, self.linear2.bias)
         weight, activated = self.linear1.weight, by_torch(self._activated)
         if self.activation == "gelu" and numpy_may_compute(weight):
             activated = row_map(_gelu_of_vector, self._activated, weight.dtype)

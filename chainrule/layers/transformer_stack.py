@@ -127,17 +127,6 @@ class TransformerStack(SequenceLayer):
         y, states = self.blocks(x, states, lengths)
         return zero_past_ends(self.norm(y), lengths), {"blocks": states, "position": position}
 
-    def rewind(self, before: State, after: State, read: int, kept: int) -> State | None:
-        """The state after the first `kept` of `read` elements, as `CausalAttention.rewind`; `None` of other mixers."""
-        states = []
-        for block, old, new in zip(self.layers, before["blocks"], after["blocks"], strict=True):
-            state = block.mixer.rewind(old, new, read, kept) if isinstance(block.mixer, CausalAttention) else None
-            if state is None:
-                return None
-            states.append(state)
-        position = None if before["position"] is None else before["position"] + kept
-        return {"blocks": tuple(states), "position": position}
-
     def initial_state(self, batch_size: int) -> State:
         position = None if self.positions is None else self.positions.initial_state(batch_size)
         return {"blocks": self.blocks.initial_state(batch_size), "position": position}

@@ -161,14 +161,6 @@ class ImageTransformer(ImageModel):
         place = state["place"] + x.shape[1]
         return Categorical(self.output(h)), {**state, "stack": stack, "place": place, "recent": recent}
 
-    def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
-        stack = self.stack.rewind(before["stack"], after["stack"], x.shape[1], kept)
-        if stack is None:
-            return super().rewind(before, after, x, x_prev, kept)
-        recent = torch.cat([before["recent"], self._before(x.long(), x_prev)[:, :kept]], 1)
-        recent = recent[:, recent.shape[1] - self._kept :]
-        return {**before, "stack": stack, "place": before["place"] + kept, "recent": recent}
-
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         return self._step(stepping(self.stack), self.output, x_prev, state)
 
@@ -198,18 +190,8 @@ class ImageTransformer(ImageModel):
     def _features(
         self, symbols: Tensor, label: Tensor | None, place: Tensor, recent: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Inputs of the first block at T places, (B, T, D), and the last elements after them.
-
-        Args:
-            symbols: (B, T) the elements before the places.
-            label: (B,) or None.
-            place: (B,) the first of the places.
-            recent: (B, K) elements before the symbols; None at the beginning.
-
-        Raises:
-            ValueError: on a processor, an element outside [0, V): its row would be that of another neighbour.
-        """
-        check_vocabulary(symbols, self.levels, start=True)
+        """Inputs of the first block at T places, (B, T, D), and the last elements after them, (B, K)."""
+        check_vocabulary(symbols, self.levels, start=True)  # outside [0, V) the row would be another neighbour's
         if recent is None:
             recent = symbols.new_full((len(symbols), self._kept), self.levels)
         past, time = torch.cat([recent, symbols], 1), symbols.shape[1]

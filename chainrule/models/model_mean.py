@@ -1,6 +1,5 @@
 """The mean of several models of the same sequences, what their ensembles and mixtures have in common."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule.base import AutoregressiveModel, Context, Step, Unroll
+from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Head, mean_of
 from chainrule.state import State
 
@@ -64,22 +63,6 @@ class ModelMean(AutoregressiveModel):
     def stepper(self) -> Step:
         steps = [part.stepper() for part in self.parts]
         return lambda x_prev, state: self._together(step(x_prev, own) for step, own in zip(steps, state, strict=True))
-
-    def window_reader(self) -> Unroll:
-        readers = [part.window_reader() for part in self.parts]
-
-        def read(x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
-            return self._together(reader(x, own, x_prev) for reader, own in zip(readers, state, strict=True))
-
-        return read
-
-    @property
-    def block_length(self) -> int:
-        return math.lcm(*(part.block_length for part in self.parts))
-
-    def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
-        states = zip(self.parts, before, after, strict=True)
-        return tuple(part.rewind(old, new, x, x_prev, kept) for part, old, new in states)
 
     def shared(self, state: State) -> State:
         return tuple(part.shared(own) for part, own in self._each(state))

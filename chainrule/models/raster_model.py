@@ -50,7 +50,7 @@ class RasterModel(ImageModel):
     """
 
     @property
-    def block_length(self) -> int:
+    def _row_length(self) -> int:
         """W·C, the elements of a row."""
         return self.image_shape[2] * self.image_shape[0]
 
@@ -93,7 +93,7 @@ class RasterModel(ImageModel):
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         """The conditionals of a chunk; its whole rows in one pass, the rest element by element."""
-        time, size, scan = x.shape[1], self.block_length, cache(self.scan)  # whole rows need no scan
+        time, size, scan = x.shape[1], self._row_length, cache(self.scan)  # whole rows need no scan
         t, parts = 0, []
         while t < time:
             if x_prev is not None:
@@ -111,11 +111,6 @@ class RasterModel(ImageModel):
             x_prev, t = x[:, t], t + 1
         joined = [torch.cat(part, 1) for part in zip(*parts, strict=True)]
         return kind.with_parameters(*joined), state
-
-    def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
-        if after["unread"] is None or kept % self.block_length or after["unread"].shape[1] != x.shape[1] - 1:
-            return super().rewind(before, after, x, x_prev, kept)
-        return {**after, "unread": after["unread"][:, : kept - 1]}
 
     def _step(self, scan: Callable[[], RasterScan], x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
         return self._predict(scan, state if x_prev is None else self._read(scan, x_prev, state))
@@ -149,13 +144,13 @@ class _RowScan(RasterScan):
 
     def predict(self, row: State) -> tuple[Conditional, State]:
         known = row["known"]
-        whole = nn.functional.pad(known, (0, self.model.block_length - known.shape[1]))
+        whole = nn.functional.pad(known, (0, self.model._row_length - known.shape[1]))
         kind, _ = self._conditionals(whole, row)
         return kind.with_parameters(*(part[:, known.shape[1]] for part in _in_sequence(kind))), row
 
     def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
         known = torch.cat([row["known"], x_prev.unsqueeze(1)], 1)
-        return {**row, "known": known}, known.shape[1] == self.model.block_length
+        return {**row, "known": known}, known.shape[1] == self.model._row_length
 
     def end_row(self, above: State, row: State) -> State:
         return self._conditionals(row["known"], row)[1]

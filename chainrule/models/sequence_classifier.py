@@ -311,11 +311,7 @@ class SequenceClassifier(LikelihoodModel):
 
 
 def _poolings(pooling: str) -> tuple[str, ...]:
-    """The parts of a pooling such as "attention+mean".
-
-    Raises:
-        ValueError: a part is unknown, or there twice.
-    """
+    """The parts of a pooling such as "attention+mean"."""
     parts = tuple(pooling.split("+"))
     if len(set(parts)) < len(parts) or not set(parts) <= set(POOLINGS):
         raise ValueError(f"pooling: expected one or more of {', '.join(POOLINGS)}, joined by '+', got {pooling!r}")

@@ -196,11 +196,7 @@ class SequenceTagger(LikelihoodModel):
 
 
 def _characters(context: Context) -> Tensor:
-    """The characters of each word.
-
-    Raises:
-        ValueError: the context has none.
-    """
+    """The characters of each word."""
     if not isinstance(context, dict) or not isinstance(context.get("characters"), Tensor):
         raise ValueError('context: expected {"words": (B, T), "characters": (B, T, C)}, got words alone')
     return context["characters"]

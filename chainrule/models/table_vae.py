@@ -1,19 +1,45 @@
 """Variational autoencoder of the rows of a table of mixed columns."""
 
 from collections.abc import Sequence
-from typing import Annotated, Unpack, final
+from typing import Annotated, Any, Unpack, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.heads.column import Column
 from chainrule.heads.diagonal_normal import DiagonalNormal
-from chainrule.heads.joint import Joint
+from chainrule.heads.head import Head
 from chainrule.latent import LatentModel, OneLayerObjective
 from chainrule.layers.image_code import gated_layers
 from chainrule.layers.linear import Linear
 from chainrule.models.table_layout import TableLayout
 from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
+
+
+class Joint(Head):
+    """The product over the last axis of a head's batch: batch shape (...), events (D,).
+
+    Args:
+        parts: a head of batch shape (..., D).
+    """
+
+    def __init__(self, parts: Head):
+        self.parts = parts
+        super().__init__(parts.batch_shape[:-1], parts.batch_shape[-1:] + parts.event_shape, validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return None
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The sum over the last axis of the parts, (...), nats."""
+        return self.parts.log_prob(value).sum(-1)
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        return self.parts.sample(sample_shape, generator=generator)
+
+    def __repr__(self) -> str:
+        return f"Joint({self.parts})"
 
 
 @final

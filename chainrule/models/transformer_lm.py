@@ -6,7 +6,7 @@ from typing import Annotated, Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel, Step, Unroll, refuse_context
+from chainrule.base import AutoregressiveModel, Step, refuse_context
 from chainrule.heads import Categorical
 from chainrule.layers.cells import symbol_before, symbols_before, symbols_of
 from chainrule.layers.dropout import dropout
@@ -14,10 +14,9 @@ from chainrule.layers.linear import linear
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.positions import LearnedPositions
-from chainrule.layers.prepared_linear import packed_linear, prepared_linear
+from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.sequence_layer import LayerStep, is_plain, stepping
 from chainrule.layers.transformer_stack import Mixer, TransformerStack
-from chainrule.layers.transformer_windows import TransformerWindows
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.state import State, count_rows
 
@@ -171,30 +170,6 @@ class TransformerLM(AutoregressiveModel):
         features, recent = self._features(self._before(x, x_prev), state["recent"])
         h, after = self.stack(features, state["stack"])
         return self._conditional(h), {"stack": after, "recent": recent}
-
-    def window_reader(self) -> Unroll:
-        if self.training or not is_plain(self) or not TransformerWindows.fits(self.stack):
-            return self.unroll
-        with torch.no_grad():
-            advance, predict = TransformerWindows(self.stack), packed_linear(self._output_weight(), self.bias_ho)
-
-        def read(x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
-            if len(x) > 1:
-                return self.unroll(x, state, x_prev)
-            features, recent = self._features(self._before(x, x_prev), state["recent"])
-            h, after = advance(features, state["stack"])
-            return Categorical(predict(h)), {"stack": after, "recent": recent}
-
-        return read
-
-    def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
-        stack = self.stack.rewind(before["stack"], after["stack"], x.shape[1], kept)
-        if stack is None:
-            return super().rewind(before, after, x, x_prev, kept)
-        recent = before["recent"]
-        if recent is not None:
-            recent = torch.cat([recent, self._before(x, x_prev)[:, :kept]], 1)[:, -recent.shape[1] :]
-        return {"stack": stack, "recent": recent}
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         if x_prev is not None:

@@ -20,8 +20,8 @@ def check_chunk_invariance(subject: SequenceSubject) -> str:
 
     Also: one whole chunk gives `forward`; after a chunk `step` goes on where it ended; rows selected from the state
     after a chunk go on as they would have; and `unroll` leaves the state it was given as it was. What searches and
-    parallel sampling call is held to the same: `window_reader` is `unroll`, of several rows and of one; after `rewind`
-    and `shared` a state goes on as it would have; and no element before `useful_prefix` has an influence.
+    long prompts rely on is held to the same: after `shared` a state goes on as it would have, and no element before
+    `useful_prefix` has an influence.
     """
     x, model = subject.x, subject.model
     if subject.time == 1:
@@ -34,8 +34,6 @@ def check_chunk_invariance(subject: SequenceSubject) -> str:
     for sizes in _chunkings(subject.time):
         message = f"chunks of {_listed(sizes)}: p(x_{{t}} | x_<{{t}}) is {{gap}} nats off one whole chunk (row {{row}})"
         require_equal(_unrolled(subject, sizes), whole, tolerance, message)
-    _check_window_reader(subject, whole, tolerance)
-    _check_rewind(subject, whole, tolerance)
     _check_shared(subject, whole, tolerance)
     _check_useful_prefix(subject)
     if own_unroll:
@@ -91,46 +89,6 @@ def _continue_by_step(subject: SequenceSubject, whole: Tensor, tolerance: Tensor
         )
         message = f"rows selected from the state after a chunk of {size} do not go on as they would have ({{gap}} nats)"
         require_equal(subject.values(conditionals, 2), wanted[rows], allowed[rows], message)
-
-
-def _check_window_reader(subject: SequenceSubject, whole: Tensor, tolerance: Tensor) -> None:
-    if type(subject.model).window_reader is AutoregressiveModel.window_reader:
-        return
-    read = subject.model.window_reader()
-    message = "window_reader: p(x_{t} | x_<{t}) is {gap} nats off unroll (row {row})"
-    for rows in (subject.rows, subject.rows[:1]):
-        x, context = subject.x[rows], select(subject.context, rows)
-        state, x_prev, numbers = subject.model.initial_state(len(x), context), None, []
-        for chunk in x.split(max(subject.time // 2, 1), 1):
-            before = flatten(map_state(torch.clone, state))[0]
-            conditionals, following = read(chunk, state, x_prev)
-            if changed(before, flatten(state)[0]):
-                raise Violation("window_reader changed the state it was given; it must return a new one")
-            numbers.append(subject.values(conditionals, 2))
-            state, x_prev = following, chunk[:, -1]
-        require_equal(torch.cat(numbers, 1), whole[rows], tolerance[rows], message)
-
-
-def _check_rewind(subject: SequenceSubject, whole: Tensor, tolerance: Tensor) -> None:
-    """Go back in a chunk that begins the sequence, and in one after another, to the first blocks and the last one."""
-    model, x, block = subject.model, subject.x, subject.model.block_length
-    if block < 1:
-        raise Violation(f"block_length: expected at least 1, got {block}")
-    if type(model).rewind is AutoregressiveModel.rewind:
-        return
-    for begin in {0, block * (subject.time // (2 * block))}:
-        before, x_prev = model.initial_state(len(x), subject.context), None
-        if begin:
-            before, x_prev = model.unroll(x[:, :begin], before)[1], x[:, begin - 1]
-        chunk = x[:, begin:]
-        after = model.unroll(chunk, before, x_prev)[1]
-        multiples = range(block, subject.time - begin, block)
-        for kept in {*multiples[:2], *multiples[-1:]}:
-            end = begin + kept
-            state = model.rewind(before, after, chunk, x_prev, kept)
-            found = subject.values(model.unroll(x[:, end:], state, x[:, end - 1])[0], 2)
-            message = f"rewind to {kept} of {chunk.shape[1]} elements: unroll goes on {{gap}} nats off (row {{row}})"
-            require_equal(found, whole[:, end:], tolerance[:, end:], message)
 
 
 def _check_shared(subject: SequenceSubject, whole: Tensor, tolerance: Tensor) -> None:

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from chainrule.coding import adaptive, decode, encode
-from chainrule.coding import portable_functions as functions
-from chainrule.coding.exact_sums import ExactSums
-from chainrule.coding.portable import PortableArithmetic
+from chainrule.coding.portable import PortableArithmetic, functions
+from chainrule.coding.portable.arithmetic import ExactSums
 from chainrule.heads import Column
 from chainrule.models import PixelCNNPP, RecurrentLM, TableMADE, TransformerLM, WaveNet
 
@@ -123,3 +122,11 @@ def test_an_operation_that_processors_compute_differently_is_refused():
 
 if __name__ == "__main__":
     read(Path(sys.argv[1]))
+
+
+def test_a_number_is_raised_to_the_powers_of_a_tensor():
+    """It was asked for its device, as if it were a tensor."""
+    x = torch.tensor([-1.0, 0.0, 0.3, 2.0], dtype=torch.float64)
+    with torch.no_grad(), PortableArithmetic():
+        made = 10.0**x
+    assert torch.allclose(made, 10.0**x, rtol=1e-12)

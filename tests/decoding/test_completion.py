@@ -6,8 +6,8 @@ import pytest
 import torch
 from decoded_models import TinyDecoder
 
-from chainrule.decoding import NgramDraft, complete
-from chainrule.models import MADE, WaveNet
+from chainrule.decoding import complete
+from chainrule.models import MADE, RecurrentLM, WaveNet
 
 
 def made(seed: int = 0, features: int = 4) -> MADE:
@@ -124,7 +124,7 @@ def test_the_impossible_is_said():
 
 
 def test_no_rows_are_completed_as_none():
-    model, x = NgramDraft([0, 1], 3), torch.zeros(0, 4, dtype=torch.long)
+    model, x = RecurrentLM(3, hidden_size=4), torch.zeros(0, 4, dtype=torch.long)
     found = complete(model, x, x.bool())
     assert found.x.shape == (0, 4)
     assert found.log_evidence.shape == found.effective_particles.shape == (0,)

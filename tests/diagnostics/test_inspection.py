@@ -11,7 +11,7 @@ from chainrule.diagnostics import gradient_flow, inspect_recurrence
 from chainrule.diagnostics.backpropagation import backpropagate
 from chainrule.diagnostics.distance import by_distance, reach
 from chainrule.diagnostics.hidden_units import dead_units, histogram, saturation, separating_units
-from chainrule.diagnostics.single_losses import single_losses
+from chainrule.diagnostics.inspection import single_losses
 from chainrule.layers import LSTM, RNN
 from chainrule.models import RecurrentLM
 

@@ -2,9 +2,17 @@
 
 import torch
 
-from chainrule.diagnostics.field_image import BEYOND, BLIND, LATER, PIXEL, blind_side, field_image, pixel_of
-from chainrule.diagnostics.mask_images import mask_images
 from chainrule.diagnostics.receptive_field import receptive_field
+from chainrule.diagnostics.report.image_page import (
+    BEYOND,
+    BLIND,
+    LATER,
+    PIXEL,
+    blind_side,
+    field_image,
+    mask_images,
+    pixel_of,
+)
 from chainrule.models import GatedPixelCNN, PixelCNN, PixelRNN
 
 

@@ -9,9 +9,8 @@ from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from chainrule.data.labelled import LabelledText
-from chainrule.diagnostics.mask_images import MaskImage
 from chainrule.diagnostics.report import Page
-from chainrule.diagnostics.report.image_page import image_sections
+from chainrule.diagnostics.report.image_page import MaskImage, image_sections
 from chainrule.diagnostics.report.page import Part, Table, Text
 from chainrule.tasks.classify.attention_page import attention_page
 from chainrule.tasks.classify.labelling import LabelledAnswer

@@ -16,7 +16,7 @@ from chainrule.diagnostics import Inspection
 from chainrule.diagnostics.report import ReadRow, ReadText
 from chainrule.diagnostics.report.layer_figures import LAYER_FIGURES
 from chainrule.diagnostics.report.read_text import visible
-from chainrule.diagnostics.report.rules import RULES
+from chainrule.diagnostics.report.recurrence_page import RULES
 from chainrule.diagnostics.report.surprise_text import MOST_ELEMENTS, surprise_text
 from chainrule.diagnostics.report.traces import GATES, STATES, palette
 from chainrule.diagnostics.text_properties import PROPERTIES

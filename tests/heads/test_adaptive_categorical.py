@@ -167,13 +167,3 @@ def test_steps_of_a_model_are_put_side_by_side_as_one_head():
     model = RecurrentLM(6, hidden_size=4, cutoffs=[2])
     found, _ = AutoregressiveModel.unroll(model, torch.zeros(1, 4, dtype=torch.long), model.initial_state(1))
     assert isinstance(found, AdaptiveCategorical)
-
-
-def test_a_draw_by_noise_is_one_of_all_symbols():
-    """The inherited method drew from the features of the context, as if they were scores."""
-    head = AdaptiveCategorical(torch.zeros(500, M, dtype=torch.float64), *weights()[1:])
-    generator = torch.Generator().manual_seed(0)
-    noise = head.noise(generator)
-    assert noise.shape == (500, V)
-    assert torch.equal(head.sample_at(noise), Categorical(head.logits).sample_at(noise))
-    assert head.sample_at(noise).unique().tolist() == list(range(V))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.decoding import NgramDraft, beam_search, greedy, sample_parallel
+from chainrule.decoding import beam_search, greedy
 from chainrule.heads import (
     Bernoulli,
     Categorical,
@@ -125,7 +125,6 @@ def broken():
         lambda model: model.sample(3, length=3, temperature=0),
         lambda model: greedy(model, max_length=3, eos=None),
         lambda model: beam_search(model, beam_size=2, max_length=3, eos=0),
-        lambda model: sample_parallel(model, 1, length=3, draft=NgramDraft(torch.tensor([0, 1, 2, 3]), 4, 2), window=2),
     ],
 )
 def test_a_model_of_nan_draws_and_finds_nothing(decode):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from blocks import Blocks
+from noted import Noted
 
 from chainrule.data.batches import Batch
 from chainrule.decoding import beam_search
@@ -110,15 +110,11 @@ def test_search_finds_what_enumeration_does():
 
 
 def test_what_a_member_has_of_its_own_is_used():
-    model, x = Ensemble([Blocks(2), Blocks(3)]).eval(), symbols()
-    assert model.block_length == 6
-    state = model.initial_state(3)
-    conditional, after = model.window_reader()(x, state, None)
-    torch.testing.assert_close(conditional.logits, model(x).logits)
-    torch.testing.assert_close(model.rewind(state, after, x, None, 4), model.unroll(x[:, :4], state)[1])
-    model.stepper()(None, model.shared(state))
+    model, x = Ensemble([Noted(5, hidden_size=4), Noted(5, hidden_size=4)]).eval(), symbols()
+    conditional, _ = model.stepper()(None, model.shared(model.initial_state(3)))
+    torch.testing.assert_close(conditional.logits, model(x).logits[:, 0])
     for member in model.members:
-        assert sorted(member.calls) == ["rewind", "shared", "stepper", "window_reader"]
+        assert sorted(member.calls) == ["shared", "stepper"]
 
 
 def test_features_are_those_of_the_members_side_by_side():
@@ -154,10 +150,3 @@ def test_members_must_fit_together():
         Ensemble(heads)(torch.zeros(1, 3), torch.zeros(1, 4))
     with pytest.raises(TypeError, match="mixtures alone, got Bernoulli, Categorical"):
         mean_of([Bernoulli(torch.zeros(3)), Categorical(torch.zeros(3, 2))])
-
-
-def test_a_reader_of_windows_may_begin_without_an_element_before():
-    members = [TransformerLM(4, model_size=8, num_layers=1, num_heads=2).eval() for _ in range(2)]
-    model, x = Ensemble(members), torch.tensor([[1, 2, 3]])
-    found, _ = model.window_reader()(x, model.initial_state(1))
-    torch.testing.assert_close(found.logits, model(x).logits)

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from chainrule.heads import Bernoulli, DiagonalNormal
-from chainrule.heads.joint import Joint
 from chainrule.latent import LatentModel
+from chainrule.models.table_vae import Joint
 
 
 class LinearGaussian(LatentModel):

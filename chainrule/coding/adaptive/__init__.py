@@ -141,11 +141,7 @@ def _number(number: int) -> bytes:
 
 
 def _read_number(data: bytes, at: int) -> tuple[int, int]:
-    """A number below 2^63 that begins at a place, and the place after it.
-
-    Raises:
-        IndexError: there is none.
-    """
+    """A number below 2^63 that begins at a place, and the place after it; IndexError where it does not end."""
     number = 0
     for shift in range(0, 63, 7):
         byte = data[at]

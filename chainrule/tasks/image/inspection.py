@@ -44,11 +44,9 @@ def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection,
         from chainrule.tasks.image.codes import inspect_codes
 
         return inspect_codes(run, options, seed=seed)
-    from chainrule.diagnostics.field_image import field_image
-    from chainrule.diagnostics.mask_images import mask_images
     from chainrule.diagnostics.receptive_field import receptive_field
     from chainrule.diagnostics.report import Page
-    from chainrule.diagnostics.report.image_page import image_sections
+    from chainrule.diagnostics.report.image_page import field_image, image_sections, mask_images
 
     rows = options.rows
     row, column = _pixel(options.pixel, run.shape)
@@ -75,7 +73,7 @@ def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection,
 
 def findings(field: "ReceptiveField", rows: int) -> list[str]:
     """Findings about a pixel, in sentences."""
-    from chainrule.diagnostics.field_image import blind_side, pixel_of
+    from chainrule.diagnostics.report.image_page import blind_side, pixel_of
 
     summary, (row, column) = field.summary(), pixel_of(field)
     channels = field.influence.shape[0]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from chainrule.coding.adaptive import counters, histories, logistic, mixer, refinement
+from chainrule.coding.adaptive import contexts, counters, logistic, mixer, refinement
 
 RNG = np.random.default_rng(1)
 
@@ -21,7 +21,7 @@ def test_squash_is_the_logistic_function_and_stretch_its_inverse():
 def after(bits):
     state = 0
     for bit in bits:
-        state = int(histories.NEXT[state, bit])
+        state = int(contexts.NEXT[state, bit])
     return state
 
 
@@ -32,9 +32,9 @@ def test_a_history_keeps_the_order_of_the_first_bits():
 
 def test_a_contradiction_makes_a_history_forget():
     sure, shaken = after([0] * 30), after([0] * 30 + [1])
-    assert histories.SEEN[sure] == 30
-    assert histories.SEEN[shaken] < 8
-    assert histories.BEGINNING[sure] < histories.BEGINNING[shaken] < 32768
+    assert contexts.SEEN[sure] == 30
+    assert contexts.SEEN[shaken] < 8
+    assert contexts.BEGINNING[sure] < contexts.BEGINNING[shaken] < 32768
 
 
 def test_a_counter_is_the_share_of_ones_and_comes_as_near_to_certainty_as_it_can_tell():
