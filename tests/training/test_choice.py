@@ -108,7 +108,7 @@ def test_a_choice_is_made_the_same_way_twice_and_says_why(language_model, monkey
     assert first == second
     way, reason = first
     assert way == Computation(1, "float32", "vendor")
-    assert reason == ("float32, vendor kernel, 1 thread: AVX2 processor with 8 threads, LSTM of 4 units, 2 full rows")
+    assert reason == ("float32, vendor kernel, 1 thread: AVX2 processor with 8 threads, LSTM of 4 units, 4 full rows")
     assert choose_computation(ToyModel(), BATCH, CPU)[0] == Computation(1)
 
 
