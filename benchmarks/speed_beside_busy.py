@@ -3,8 +3,7 @@
     python benchmarks/speed_beside_busy.py [--turns 6] [--seconds 0.8] [--also GOMP_SPINCOUNT=3000]
 
 A process for each way trains an LSTM of 256 units on characters, with an embedding of 64; they take turns, so that a
-change in the machine's speed meets them all. Then the same beside one busy loop, and beside two. "threads chosen" times
-the candidates at the beginning of each, as `chainrule train` does at the start of a run.
+change in the machine's speed meets them all. Then the same beside one busy loop, and beside two.
 """
 
 import argparse
@@ -25,23 +24,19 @@ BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pas
 class Way:
     """A process that trains when it is told to."""
 
-    def __init__(self, environment: dict[str, str], *, chooses: bool = False):
-        self.chooses = chooses
+    def __init__(self, environment: dict[str, str]):
         left = {name: value for name, value in os.environ.items() if name not in ASKED}
         self._process = subprocess.Popen(
             [sys.executable, __file__, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
             env=left | environment,
         )  # fmt: skip
 
-    def ask(self, line: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(line, file=self._process.stdin, flush=True)
-        return self._process.stdout.readline().strip()
-
     def train(self, seconds: float) -> float:
         """Steps a second."""
-        return float(self.ask(str(seconds)))
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(seconds, file=self._process.stdin, flush=True)
+        return float(self._process.stdout.readline())
 
     def end(self) -> None:
         self._process.kill()
@@ -49,12 +44,11 @@ class Way:
 
 
 def work() -> None:
-    """Answer lines: seconds to train for, or `choose`."""
+    """Answer lines, each of them seconds to train for."""
     import torch
 
     from chainrule.data import Batch
     from chainrule.models import RecurrentLM
-    from chainrule.training.candidates import choose_computation, make_candidates
     from chainrule.training.evaluate import Objective, score
     from chainrule.training.optimiser import clip_gradient, make_optimiser
 
@@ -65,12 +59,6 @@ def work() -> None:
     objective = Objective(model)
     batch = Batch(torch.randint(VOCABULARY, (BATCH, TIME)))
     for line in sys.stdin:
-        if line.strip() == "choose":
-            candidates = make_candidates(model, device, precision="float32", backend="vendor")
-            choice = choose_computation(model, [batch], candidates, 2.0, device)
-            torch.set_num_threads(choice.computation.threads)
-            print(choice.computation, flush=True)
-            continue
         steps, began = 0, time.perf_counter()
         while not steps or time.perf_counter() - began < float(line):
             nats, _ = score(objective, batch, None, device)
@@ -98,7 +86,6 @@ def main() -> None:
     ways = {
         "OpenMP's default": Way({}),
         "bounded": Way(bounded),
-        "bounded, threads chosen": Way(bounded, chooses=True),
         **{also: Way(dict([also.split("=", 1)])) for also in options.also},
     }
     rates: dict[tuple[str, int], float] = {}
@@ -108,7 +95,6 @@ def main() -> None:
         try:
             for way in ways.values():
                 way.train(0.0)
-            chosen = {name: way.ask("choose") for name, way in ways.items() if way.chooses}
             turns = [{name: way.train(options.seconds) for name, way in ways.items()} for _ in range(options.turns)]
         finally:
             for process in busy:
@@ -124,7 +110,6 @@ def main() -> None:
                     "steps/s": rates[name, load],
                     "÷ OpenMP's default": statistics.median(ratios),
                     "÷ the same, idle": rates[name, load] / rates[name, options.loads[0]],
-                    "threads": chosen.get(name, "all"),
                 }
             )
     for way in ways.values():
@@ -134,7 +119,7 @@ def main() -> None:
         match row["busy loops"], row["waiting"]:
             case 0, "bounded":
                 claims.append(claim("idle: bounded waiting ÷ OpenMP's", row["÷ OpenMP's default"], ">=", 0.98, "×"))
-            case (1 | 2) as load, "bounded, threads chosen":
+            case (1 | 2) as load, "bounded":
                 what = f"beside {load} busy loop{'s' if load > 1 else ''}: training speed ÷ that of an idle machine"
                 claims.append(claim(what, row["÷ the same, idle"], ">=", 0.25, "×"))
     publish("speed_beside_busy", rows, claims)

@@ -1,6 +1,5 @@
 """`chainrule train DATA`: prepare or reopen a run, train it, and report the result."""
 
-import math
 import os
 import sys
 from contextlib import nullcontext, suppress
@@ -292,9 +291,7 @@ def create_run(
 def settle_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
-    """The computation that the config names; else the fastest of those that the options leave open, written there.
-
-    Several processes, and GPUs, take the usual one without timing.
+    """The computation that the config names; else the one that the rule and the user's options give, written there.
 
     Args:
         run: its config is written where it named no computation.
@@ -302,44 +299,26 @@ def settle_computation(
         batches: of this process.
         process_group: the processes that train it.
     """
-    from chainrule.training.candidates import (
-        Choice,
-        choose_computation,
-        make_candidates,
-        seconds_to_choose,
-        typical_batches,
-    )
+    from chainrule.training.choice import choose_computation
     from chainrule.training.computation import Computation, most_threads
 
     known, most = run.config.computation, most_threads()
     if known is not None:
         if known.threads > most and process_group.first:
             print(f"{most} threads instead of the {known.threads} that the run began with", file=sys.stderr)
-        backend = "auto" if known.backend == "rule" else known.backend
-        return Computation(min(known.threads, most), known.precision, backend)
-    asked, duration = run.config.training, run.config.duration
+        return Computation(min(known.threads, most), known.precision, known.backend)
+    asked = run.config.training
     if asked.threads is not None and asked.threads > most:
         raise ValueError(f"threads: expected at most {most} on this machine, got {asked.threads}")
-    candidates = make_candidates(
-        network, process_group.device, threads=asked.threads, precision=asked.precision, backend=asked.backend
-    )
-    choice = Choice(candidates.default)
-    if process_group.world == 1 and candidates.stages:
-        first = batches.at(0)
-        steps = duration.steps or math.ceil((duration.epochs or 0.0) * batches.steps_per_epoch)
-        seconds = seconds_to_choose(
-            network, first, candidates.default, process_group.device, budget=duration.budget, steps=steps
-        )
-        timed = typical_batches(batches) if seconds else [first]
-        choice = choose_computation(network, timed, candidates, seconds, process_group.device)
+    chosen, reason = choose_computation(
+        network, batches.at(0), process_group.device,
+        threads=asked.threads, precision=asked.precision, backend=asked.backend,
+    )  # fmt: skip
     if process_group.first:
-        print(choice, file=sys.stderr, flush=True)
-        chosen = asdict(choice.computation) | {"elements_per_second": choice.elements_per_second}
-        if choice.computation.backend == "auto" and len(candidates.backend) > 1:
-            chosen["backend"] = "rule"
-        run.config = replace(run.config, computation=ChosenComputation(**chosen))
+        print(reason, file=sys.stderr, flush=True)
+        run.config = replace(run.config, computation=ChosenComputation(**asdict(chosen)))
         run.write_config()
-    return choice.computation
+    return chosen
 
 
 def _longer(config: RunConfig, ended_by: str) -> str:

@@ -16,7 +16,7 @@ from chainrule.typed_json import check_keys, described, field_types, read_fields
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-FORMAT = 17
+FORMAT = 18
 
 Options = TypeVar("Options")
 
@@ -105,11 +105,11 @@ class OptimisationOptions(CheckedOptions):
     patience: int | None = within(None, 1, 1 << 53)
     """Stop after so many validations without improvement; never where not given."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of matrix products; auto takes bfloat16 where the device computes it and it is faster."""
+    """Precision of matrix products; auto follows a rule of processor and model."""
     threads: int | None = within(None, 1, 1 << 12)
-    """Threads of the processor; the fastest number where not given."""
-    backend: Literal["auto", "rule", "vendor", "bptt"] = "auto"
-    """Kernel of recurrent layers: vendor, bptt (steps written out) or rule (by the kind of input); auto times them."""
+    """Threads of the processor; by default more of them the larger the model and the batch."""
+    backend: Literal["auto", "vendor", "bptt"] = "auto"
+    """Kernel of recurrent layers: vendor (oneDNN, cuDNN) or bptt (steps written out); auto follows a rule."""
     seed: int = within(0, 0, MOST_SEED)
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
@@ -143,12 +143,11 @@ class NBestOptions(SearchOptions):
 
 @dataclass(frozen=True)
 class ChosenComputation(CheckedOptions):
-    """How training steps are computed, as it was found fastest when the run began; a resumed run computes the same."""
+    """How training steps are computed, chosen when the run began; a resumed run computes them the same way."""
 
     threads: int = within(1, 1, 1 << 12)
     precision: Literal["float32", "bfloat16"] = "float32"
-    backend: Literal["auto", "rule", "vendor", "bptt"] = "auto"  # auto where the model leaves no choice
-    elements_per_second: dict[str, float] = field(default_factory=dict, metadata={"range": (0.0, math.inf)})
+    backend: Literal["auto", "vendor", "bptt"] = "auto"  # auto: each layer takes the kernel that suits its input
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from chainrule.tasks.config import OptimisationOptions
     from chainrule.tasks.task import Task
     from chainrule.training import Batch, TrainingBatches
-    from chainrule.training.computation import Computation
 
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
 
@@ -29,44 +28,27 @@ def seconds_to_measure(budget: float) -> float:
     >>> [seconds_to_measure(budget) for budget in (30, 180, 600, 3600)]
     [0.6, 2.0, 6.0, 10.0]
     """
-    from chainrule.training.candidates import MOST_SECONDS, SHARE
-
-    return max(min(MOST_SECONDS, SHARE * budget), min(10.0, 0.01 * budget))
+    return max(min(2.0, 0.02 * budget), min(10.0, 0.01 * budget))
 
 
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
-    """Training steps a second of a model here.
-
-    In the way that training takes first. Where half of the time is enough for two steps, the other half goes to a
-    vendor's kernel or to float32, and the faster counts.
+    """Training steps a second of a model here, computed as its training computes them.
 
     Args:
         model: left as it is.
         batch: whose rows begin with it.
-        training: says the device, threads, precision and backend, as far as the user did.
+        training: the options; where they leave threads, precision or kernel open, the rule decides.
         seconds: not to be exceeded by more than a step.
     """
-    from chainrule.training.candidates import LEAST_STEPS, make_candidates, steps_per_second
+    from chainrule.training.choice import choose_computation
     from chainrule.training.parallel import choose_device
+    from chainrule.training.speed import steps_per_second
 
     device = choose_device(training.device)
-    candidates = make_candidates(
-        model, device, threads=training.threads, precision=training.precision, backend=training.backend
+    way, _ = choose_computation(
+        model, batch, device, threads=training.threads, precision=training.precision, backend=training.backend
     )
-
-    def rate(way: "Computation", seconds: float, extended: float = 0.0) -> float:
-        return steps_per_second(model, batch, [way], seconds, device, training.optimiser, extended=extended)[0]
-
-    default = candidates.default
-    if "vendor" in candidates.backend:
-        other = replace(default, backend="vendor")
-    elif len(candidates.precision) > 1:
-        other = replace(default, precision=candidates.precision[-1])
-    else:
-        return rate(default, seconds)
-    half = seconds / 2
-    first = rate(default, half, seconds)
-    return first if first * half < LEAST_STEPS else max(first, rate(other, half))
+    return steps_per_second(model, batch, way, seconds, device, training.optimiser)
 
 
 _VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several
@@ -135,8 +117,8 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
         ladder: of its model.
         batches: that it trains on.
     """
-    from chainrule.training.candidates import average_batch
     from chainrule.training.evaluate import count_elements
+    from chainrule.training.speed import average_batch
 
     config = run.config
     assert config.duration.budget is not None
@@ -167,8 +149,8 @@ def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig
 
     What a budget has time for is timed here, if it was not before, and recorded.
     """
-    from chainrule.training.candidates import average_batch
     from chainrule.training.evaluate import count_elements
+    from chainrule.training.speed import average_batch
 
     config, budget = run.config, run.config.duration.budget
     if budget is not None and config.settled is None:
@@ -214,7 +196,7 @@ def limit_passes(
         options: settled before, which the line that names the choice names too.
         most_members: models to average at most; above 1 only where `num_members` is open.
     """
-    from chainrule.training.candidates import average_batch
+    from chainrule.training.speed import average_batch
 
     budget, training = config.duration.budget, config.training
     assert budget is not None

@@ -18,7 +18,8 @@ from chainrule.tasks.config import Duration, OptimisationOptions, RunConfig
 from chainrule.tasks.forecast.task import ForecastTask
 from chainrule.tasks.ladder import Ladder, first_that_fits, limit_passes, step_rate
 from chainrule.tasks.tag import templates
-from chainrule.training import candidates
+from chainrule.training import speed
+from chainrule.training.computation import Computation
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
 RATES = st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=5)
@@ -84,24 +85,17 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     assert all(getattr(config.options, name) < getattr(usual.options, name) for name in names[:1])
 
 
-@pytest.mark.parametrize(
-    ("default", "other", "rate", "seconds"),
-    [(0.1, 0.05, 20.0, [1.0, 1.0]), (0.1, 0.2, 10.0, [1.0, 1.0]), (0.6, 0.1, 1 / 0.6, [1.0])],
-    ids=["the other is faster", "the default is faster", "there is no time for the other"],
-)
-def test_the_speed_is_that_of_the_faster_way_that_there_is_time_for(monkeypatch, default, other, rate, seconds):
+def test_the_speed_is_that_of_the_way_that_training_takes(monkeypatch):
     timed = []
 
-    def steps_per_second(model, batch, ways, seconds, device, optimiser, *, extended):
-        timed.append((*ways, seconds))
-        return [1 / (other if len(timed) > 1 else default)]
+    def steps_per_second(model, batch, way, seconds, device, optimiser):
+        timed.append((way, seconds))
+        return 20.0
 
-    two = candidates.Candidates((1,), ("bfloat16", "float32"), ("auto", "vendor", "bptt"))
-    monkeypatch.setattr(candidates, "make_candidates", lambda *_, **__: two)
-    monkeypatch.setattr(candidates, "steps_per_second", steps_per_second)
-    assert step_rate(nn.Linear(1, 1), None, OptimisationOptions(), 2.0) == pytest.approx(rate)
-    assert [way for way, _ in timed] == [two.default, replace(two.default, backend="vendor")][: len(seconds)]
-    assert [given for _, given in timed] == seconds
+    monkeypatch.setattr(speed, "steps_per_second", steps_per_second)
+    training = OptimisationOptions(threads=3, precision="float32")
+    assert step_rate(nn.Linear(1, 1), Batch(torch.zeros(1, 1)), training, 2.0) == 20.0
+    assert timed == [(Computation(3, "float32", "auto"), 2.0)]
 
 
 @pytest.mark.parametrize("task", ["table", "translate"])
@@ -139,24 +133,6 @@ def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_pat
     ):
         with pytest.raises(ValueError, match=said):
             RunConfig.from_json(content | {"settled": content["settled"] | settled}, type(run))
-
-
-@pytest.mark.parametrize(("seconds", "rate"), [(2.0, 1 / 0.54), (1.4, 1 / 0.95)])
-def test_a_slow_first_step_counts_only_where_there_is_no_time_for_a_second(monkeypatch, seconds, rate):
-    clock = [0.0]
-
-    def take_step(model, optimiser, batch, way, device):
-        took = 0.54 if clock[0] else 0.95
-        clock[0] += took
-        return took
-
-    monkeypatch.setattr(candidates, "_take_step", take_step)
-    monkeypatch.setattr(candidates, "monotonic", lambda: clock[0])
-    two = candidates.Candidates((1,), ("bfloat16", "float32"), ("auto",))
-    monkeypatch.setattr(candidates, "make_candidates", lambda *_, **__: two)
-    training = OptimisationOptions(device="cpu")
-    assert step_rate(nn.Linear(1, 1), None, training, seconds) == pytest.approx(rate)
-    assert clock[0] <= seconds
 
 
 @pytest.mark.parametrize(
@@ -266,19 +242,6 @@ def test_speed_is_measured_on_a_batch_of_average_size(command, unequal, tmp_path
     lengths = [batches.at(step).x.shape[1] for step in range(16)]
     assert max(lengths) > min(lengths)
     assert abs(timed[0] - sum(lengths) / 16) == min(abs(length - sum(lengths) / 16) for length in lengths)
-
-
-@pytest.mark.parametrize(("asked", "sizes"), [(("--budget", "0.05s"), 4), (("--steps", 1), 1)])
-def test_the_way_to_compute_is_chosen_on_rows_of_several_lengths(command, unequal, tmp_path, monkeypatch, asked, sizes):
-    timed = []
-
-    def choose_computation(model, batches, ways, *_):
-        timed.extend(batch.x.shape[1] for batch in batches)
-        return candidates.Choice(ways.default)
-
-    monkeypatch.setattr(candidates, "choose_computation", choose_computation)
-    assert command("train", *unequal, *asked, "--out", tmp_path / "run").status == 0
-    assert len(set(timed)) == sizes
 
 
 @pytest.mark.parametrize(("times", "members"), [(1.9, 1), (2.1, 1), (3.9, 1), (4.1, 2), (6.1, 3), (99.0, 4)])

@@ -1,16 +1,17 @@
 """The flags that a run prints, added to its command, repeat it: every option that decides the result is among them."""
 
+import itertools
 import shlex
+import time
 from dataclasses import replace
 
 import pytest
 from small_data import WRITERS
 
 from chainrule.tasks import ladder, open_run
+from chainrule.tasks.config import ChosenComputation
 from chainrule.tasks.display import flags_of
-from chainrule.training import candidates, loop
-from chainrule.training.candidates import Choice
-from chainrule.training.computation import Computation
+from chainrule.training import loop, speed
 
 
 def same_again(outcome):
@@ -20,46 +21,57 @@ def same_again(outcome):
     return shlex.split(line.removeprefix("the same again: "))
 
 
+def same_bits(tmp_path, *runs):
+    for name in ("model.safetensors", "metrics.jsonl"):
+        first, *others = ((tmp_path / run / name).read_bytes() for run in runs)
+        assert all(other == first for other in others)
+
+
 @pytest.mark.parametrize("task", WRITERS)
-def test_the_printed_flags_repeat_a_run_bit_for_bit(command, tmp_path, monkeypatch, task):
+def test_the_printed_flags_repeat_a_run_bit_for_bit(command, tmp_path, task):
     """Timing had chosen another kernel the second time, and the printed flags did not name it."""
-    data, raced = [*WRITERS[task](tmp_path), "--steps", 2], []
-
-    def choose(network, batches, ways, seconds, device):
-        raced.append(ways)
-        slow = Computation(ways.threads[-1], ways.precision[-1], ways.backend[-1])
-        return Choice(slow if len(raced) == 1 else ways.default, {})
-
-    both = candidates.Candidates((1,), ("bfloat16", "float32"), ("auto",))
-    made = candidates.make_candidates
-
-    def make(network, device, **asked):
-        found = made(network, device, **asked)
-        return replace(both, backend=found.backend) if asked["precision"] == "auto" else found
-
-    monkeypatch.setattr(candidates, "make_candidates", make)
-    monkeypatch.setattr(candidates, "choose_computation", choose)
+    data = [*WRITERS[task](tmp_path), "--steps", 2]
     flags = same_again(command("train", *data, "--out", tmp_path / "first"))
     again = command("train", *data, *flags, "--out", tmp_path / "second")
     assert again.status == 0, again.err
-    assert len(raced) == 1  # nothing is left to be timed
     assert "the same again" not in again.err
-    for name in ("model.safetensors", "metrics.jsonl"):
-        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+    same_bits(tmp_path, "first", "second")
 
 
-@pytest.mark.parametrize("backend", ["auto", "vendor", "bptt"])
-def test_each_kernel_has_a_flag_that_takes_it_without_timing(command, text_file, tmp_path, monkeypatch, backend):
-    asked = ("train", text_file, "--model", "lstm", "--hidden-size", 4, "--dropout", 0, "--steps", 2, "--out")
-    monkeypatch.setattr(candidates, "choose_computation", lambda *_: Choice(Computation(1, "float32", backend), {}))
-    flags = same_again(command(*asked, tmp_path / "first"))
-    assert flags[flags.index("--backend") + 1] == {"auto": "rule"}.get(backend, backend)
-    monkeypatch.setattr(candidates, "choose_computation", lambda *_: 1 / 0)
-    assert command(*asked, tmp_path / "second", *flags).status == 0
-    (first, second) = (open_run(tmp_path / name).config.computation for name in ("first", "second"))
-    assert (first.threads, first.precision) == (second.threads, second.precision)
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "second")]
-    assert weights[0] == weights[1]
+def test_the_same_command_makes_the_same_model_at_any_speed(command, text_file, tmp_path, monkeypatch):
+    """Precision and kernel had been raced: two equal commands gave different models."""
+    clock = itertools.count()
+    for module in (time, speed):
+        monkeypatch.setattr(module, "perf_counter", lambda: next(clock) ** 1.5)
+    for name in ("first", "second"):
+        assert command("train", text_file, "--steps", 3, "--out", tmp_path / name).status == 0
+    same_bits(tmp_path, "first", "second")
+
+
+def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, text_file, tmp_path):
+    flags = same_again(command("train", text_file, "--budget", "0.3s", "--out", tmp_path / "budget"))
+    for name in ("first", "second"):
+        outcome = command("train", text_file, *flags, "--steps", 3, "--out", tmp_path / name)
+        assert outcome.status == 0, outcome.err
+        assert "the same again" not in outcome.err
+    configs = [open_run(tmp_path / name).config for name in ("budget", "first")]
+    assert configs[0].options == configs[1].options
+    assert configs[0].computation == configs[1].computation
+    same_bits(tmp_path, "first", "second")
+
+
+@pytest.mark.parametrize("backend", ["vendor", "bptt"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_flags_replace_the_rule(command, text_file, tmp_path, backend, precision):
+    asked = ("train", text_file, "--model", "lstm", "--hidden-size", 4, "--dropout", 0, "--steps", 1)
+    ways = ("--backend", backend, "--precision", precision, "--threads", 1)
+    outcome = command(*asked, *ways, "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err
+    assert open_run(tmp_path / "run").config.computation == ChosenComputation(1, precision, backend)
+    assert (
+        f"{precision}, {'vendor kernel' if backend == 'vendor' else 'written-out recurrence'}, 1 thread: "
+        in outcome.err
+    )
 
 
 @pytest.mark.parametrize("rates", [(1e-3, 1e6), (1e6, 1e-3)])

@@ -137,7 +137,7 @@ class Plan:
 def plan_recurrence(run: TextTask) -> RunConfig:
     """The config of a new run of a recurrence, with what the user left open decided, and on record."""
     from chainrule.tasks.text.preparing import batches_of, corpus_of
-    from chainrule.training.candidates import average_batch
+    from chainrule.training.speed import average_batch
 
     config, corpus = run.config, corpus_of(run)
 

@@ -1,0 +1,72 @@
+"""The speed that sizes for a budget follow from is measured without leaving a trace."""
+
+import copy
+
+import pytest
+import torch
+from training_toy import ToyStream
+
+from chainrule.data.batches import Batch
+from chainrule.models import RecurrentLM
+from chainrule.training import speed
+from chainrule.training.computation import Computation
+from chainrule.training.speed import average_batch, steps_per_second
+
+CPU = torch.device("cpu")
+BATCH = ToyStream().at(0)
+
+
+def take_steps_of(monkeypatch, *seconds, real=None):
+    """Let each step take these seconds, the last ones again and again."""
+    clock, steps = [0.0], []
+
+    def take_step(*arguments):
+        if real is not None:
+            real(*arguments)
+        took = seconds[min(len(steps), len(seconds) - 1)]
+        steps.append(took)
+        clock[0] += took
+        return took
+
+    monkeypatch.setattr(speed, "_take_step", take_step)
+    monkeypatch.setattr(speed, "monotonic", lambda: clock[0])
+    return clock
+
+
+def test_timing_leaves_weights_modes_and_randomness_as_they_are(monkeypatch):
+    model = RecurrentLM(7, embedding_size=3, hidden_size=4, dropout=0.2).eval()
+    take_steps_of(monkeypatch, 1.0, real=speed._take_step)
+    before, threads = copy.deepcopy(model.state_dict()), torch.get_num_threads()
+    state = torch.random.get_rng_state()
+    assert steps_per_second(model, BATCH, Computation(2, "bfloat16", "bptt"), 3.0, CPU) == 1.0
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert (model.training, torch.get_num_threads()) == (False, threads)
+    assert model.recurrent.backend == "auto"
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(2.0, 1 / 0.54), (1.4, 1 / 0.95)])
+def test_a_slow_first_step_counts_only_where_there_is_no_time_for_a_second(monkeypatch, seconds, rate):
+    clock = take_steps_of(monkeypatch, 0.95, 0.54)
+    model = RecurrentLM(7, embedding_size=3, hidden_size=4)
+    assert steps_per_second(model, BATCH, Computation(1), seconds, CPU) == pytest.approx(rate)
+    assert clock[0] <= seconds
+
+
+class Rows:
+    """Batches of which the k-th reads rows as long as the k-th of `lengths`, by turns."""
+
+    def __init__(self, *lengths: int):
+        self._lengths = lengths
+        self.steps_per_epoch = len(lengths)
+
+    def at(self, step: int) -> Batch:
+        words = torch.zeros(2, self._lengths[step % len(self._lengths)], dtype=torch.long)
+        return Batch(words, torch.full((2,), words.shape[1]), context={"words": words})
+
+
+def test_the_average_batch_is_of_average_size():
+    lengths = [1, 2, *range(3, 31, 2)]  # 14 on average
+    assert average_batch(Rows(*lengths)).x.shape == (2, 15)
+    assert average_batch(Rows(3, 3)).x.shape == (2, 3)
