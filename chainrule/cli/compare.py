@@ -169,10 +169,11 @@ def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
     from chainrule.base import AutoregressiveModel
     from chainrule.decoding.draw_for import draw_for
     from chainrule.latent import LatentModel
+    from chainrule.modes import device_of
     from chainrule.state import count_rows, map_state
 
     rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))
-    generator = torch.Generator(next(model.parameters()).device).manual_seed(0)
+    generator = torch.Generator(device_of(model)).manual_seed(0)
     began, elements = monotonic(), 0
     if isinstance(model, AutoregressiveModel):
         stream = model.stream(rows, map_state(lambda leaf: leaf[:rows], batch.context), generator=generator)

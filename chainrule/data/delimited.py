@@ -19,9 +19,9 @@ Row = tuple[int, list[str]]
 GROUPING = ". '\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between groups of three digits of such a number
 DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]+")  # 1.234,5
 _GZIP = b"\x1f\x8b"
-MOST_COLUMNS = 1 << 14
-_LARGEST_CELL = 1 << 24  # characters
-_MOST_EMPTY = 1 << 20  # lines in a row: a small compressed file may hold nothing else
+MOST_COLUMNS = 1 << 12
+LARGEST_CELL = 1 << 22  # characters
+MOST_EMPTY = 1 << 20  # lines in a row: a small compressed file may hold nothing else
 _ROWS_TO_COMPARE = 20
 _BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
 
@@ -177,8 +177,8 @@ class DelimitedFile:
         for number, raw in raw_lines(file, self.name, before):
             if not raw.isspace():
                 last = number
-            elif number - last > _MOST_EMPTY:
-                raise ValueError(f"{self.name} line {number}: {_MOST_EMPTY:,} empty lines in a row: remove them")
+            elif number - last > MOST_EMPTY:
+                raise ValueError(f"{self.name} line {number}: {MOST_EMPTY:,} empty lines in a row: remove them")
             try:
                 text = raw.decode()
             except UnicodeDecodeError:
@@ -241,4 +241,4 @@ def _has_rows(cell: str, delimiter: str, width: int) -> bool:
     )
 
 
-csv.field_size_limit(_LARGEST_CELL)
+csv.field_size_limit(LARGEST_CELL)

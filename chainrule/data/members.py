@@ -18,7 +18,7 @@ TARS = (".tar.gz", ".tgz", ".tar")
 ARCHIVES = (*TARS, ".zip")
 _CHUNK = 1 << 20
 LARGEST = 1 << 28  # bytes of a file in an archive, which is held in memory while it is read
-_MOST_ENTRIES = 1 << 20  # of an archive, whose list is held in memory
+_MOST_ENTRIES = 1 << 18  # of an archive, whose list is held in memory and takes long to read
 _MOST_ATTRIBUTES = 1000  # that a tar archive gives to all of its files
 _LONGEST_RECORD = 1 << 16  # bytes of a header in a tar archive that extends another: attributes, long names
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)  # and encrypted, unknown
@@ -163,9 +163,15 @@ class _BoundedTarInfo(tarfile.TarInfo):
         found = super().frombuf(buf, encoding, errors)
         if found.type in _EXTENDING and found.size > _LONGEST_RECORD:
             raise RuntimeError(f"a header of {found.size:,} bytes: expected at most {_LONGEST_RECORD:,}")
+        if found.type == tarfile.GNUTYPE_SPARSE:
+            raise RuntimeError(_SPARSE)
         return found
 
+    def _proc_gnusparse_10(self, *where: Any) -> None:  # tarfile's own would read a map of any length
+        raise RuntimeError(_SPARSE)
 
+
+_SPARSE = "a file with holes: pack it without --sparse"
 _EXTENDING = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,

@@ -93,9 +93,11 @@ class BoundMeter(Tally):
     def __init__(self, model: "LatentModel", samples: int | None):
         import torch
 
+        from chainrule.modes import device_of
+
         super().__init__(standard_error=0.0)
         self._model, self.samples = model, samples or USUAL_SAMPLES
-        self._device = next(model.parameters()).device
+        self._device = device_of(model)
         self._generator = torch.Generator(self._device).manual_seed(_SEED)
         self.elbo, self.kl, self._squares = 0.0, 0.0, 0.0
 

@@ -9,19 +9,24 @@ import pytest
 from chainrule.data import atomic, delimited, text
 from chainrule.data.atomic import parse_json, read_json, write_json
 from chainrule.data.delimited import DelimitedFile
+from chainrule.data.series import series_file
+from chainrule.data.series.series_file import read_series
+from chainrule.data.tables import table_file
 from chainrule.data.tables.table_file import TableFile
+from chainrule.data.tagged import conll_file
+from chainrule.data.tagged.conll_file import read_conll
 from chainrule.data.text import read_lines
 
 
 def test_empty_lines_without_end_are_refused(tmp_path, monkeypatch):
     """A gzip of newlines was read for minutes before anything was said."""
-    monkeypatch.setattr(delimited, "_MOST_EMPTY", 100)
+    monkeypatch.setattr(delimited, "MOST_EMPTY", 100)
     path = tmp_path / "rows.csv.gz"
     path.write_bytes(gzip.compress(b"\n" * 100_000))
     with pytest.raises(ValueError, match="line 101: 100 empty lines in a row"):
         TableFile(path)
-    path.write_bytes(gzip.compress((b"\n" * 100 + b"a,b\n") * 3))
-    assert len(TableFile(path).names) == 2
+    path.write_bytes(gzip.compress(b"".join(b"\n" * 100 + row for row in (b"a,b\n", b"1,2\n", b"3,4\n"))))
+    assert TableFile(path).names == ["a", "b"]
 
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
@@ -36,7 +41,7 @@ def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
 def test_too_many_columns_are_refused_at_once(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text((",".join(map(str, range(20_000))) + "\n") * 3)
-    with pytest.raises(ValueError, match="line 1: expected at most 16,384 columns, got 20,000"):
+    with pytest.raises(ValueError, match="line 1: expected at most 4,096 columns, got 20,000"):
         TableFile(path)
 
 
@@ -55,3 +60,48 @@ def test_a_pipe_is_no_json(tmp_path):
     os.mkfifo(tmp_path / "a.json")
     with pytest.raises(ValueError, match="device or pipe"):
         read_json(tmp_path / "a.json")
+
+
+def test_empty_rows_without_end_are_refused(tmp_path, monkeypatch):
+    """They were held in memory, to be given back before a row that might follow."""
+    monkeypatch.setattr(table_file, "MOST_EMPTY", 100)
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n1,2\n" + b",\n" * 101))
+    file = TableFile(path)
+    for read in (file.rows, file.blocks):
+        with pytest.raises(ValueError, match="100 rows of empty cells"):
+            list(read())
+    path.write_bytes(gzip.compress(b"a,b\n" + (b"1,2\n" + b",\n" * 100) * 3))
+    assert sum(map(len, TableFile(path).blocks())) == len(list(TableFile(path).rows())) == 203
+
+
+def test_rows_of_long_cells_are_read_in_small_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_file, "_CHARACTERS", 1000)
+    path = tmp_path / "rows.csv"
+    path.write_text("text\n" + f"{'x' * 400}\n" * 10)
+    assert [len(block) for block in TableFile(path, header=True).blocks()] == [3, 3, 3, 1]
+
+
+def test_parquet_that_announces_more_than_it_can_hold_is_refused(tmp_path):
+    polars = pytest.importorskip("polars")
+    path = tmp_path / "rows.parquet"
+    polars.DataFrame({"a": polars.repeat(1, 1 << 20, eager=True)}).write_parquet(path)
+    with pytest.raises(ValueError, match="announces 1,048,576 rows in"):
+        TableFile(path)
+    polars.DataFrame({"a": ["x" * (1 << 22), "x" * ((1 << 22) + 1)]}).write_parquet(path)
+    rows = TableFile(path).rows()
+    next(rows)
+    with pytest.raises(ValueError, match="row 2: expected at most 4,194,304 characters in a cell"):
+        next(rows)
+
+
+def test_files_held_in_memory_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(conll_file, "_MOST_LINES", 10)
+    monkeypatch.setattr(series_file, "_MOST_CELLS", 20)
+    path = tmp_path / "rows.tsv"
+    path.write_text("a\tX\n" * 11)
+    with pytest.raises(ValueError, match="at most 10 lines"):
+        read_conll(path)
+    path.write_text("a\tb\n" + "1\t2\n" * 11)
+    with pytest.raises(ValueError, match="at most 20 cells"):
+        read_series(path, "a")

@@ -174,6 +174,7 @@ def reseal(random: Random, path: Path) -> None:
         write_sealed(path, tensors, record)
     except ValueError:  # a record with NaN, which is never written
         flip_bits(random, path)
+        return
     with safe_open(path, framework="pt") as file:
         assert file.metadata() is not None
 

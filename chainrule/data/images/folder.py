@@ -19,6 +19,7 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 Colour = Literal["grey", "rgb"]
 Fit = Literal["crop", "pad", "stretch"]
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")  # grey of 16 bits, as Pillow may call it
+_MOST_PIXELS = 1 << 26  # of an image file
 _BYTE = 257  # values of 16 bits to one of 8
 _SAID = {
     "1": "black and white",
@@ -89,6 +90,8 @@ def _opened(content: bytes, label: str) -> Image.Image:
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(content), formats=FORMATS) as file:
+                if file.width * file.height > _MOST_PIXELS:  # of four bytes each, and copied
+                    raise ValueError(f"{file.width * file.height:,} pixels, more than {_MOST_PIXELS:,}")
                 file.load()
                 frames = getattr(file, "n_frames", 1)
                 image: Image.Image = ImageOps.exif_transpose(file)

@@ -17,6 +17,7 @@ FAVOURITES = ("x_train", "train_images", "images_train", "train", "images", "x",
 _LABELS_OF = (("x", "y"), ("images", "labels"), ("image", "label"), ("train", "train_labels"), ("data", "labels"))
 _HELD_OUT = ("valid", "validation", "val")
 _MOST_LABELS = 1 << 16
+_MOST_ARRAYS = 1 << 10  # in an .npz file: the header of each is read
 
 
 def open_source(
@@ -78,6 +79,11 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
     except UNREADABLE as error:
         raise ValueError(f"{path}: no .npz file, or damaged ({error}): restore it from a copy") from None
     names = [member.removesuffix(".npy") for member in members if member.endswith(".npy")]
+    if len(names) > _MOST_ARRAYS:
+        raise ValueError(
+            f"{path}: expected at most {_MOST_ARRAYS:,} arrays, got {len(names):,}: store the images as one array "
+            "(N, H, W) or (N, H, W, 3)"
+        )
     if array is not None and array not in names:
         raise ValueError(f"{path}: there is no array {array!r} (there are: {', '.join(names):.200})")
     chosen = array or _the_images(path, names)

@@ -1,6 +1,7 @@
 """Prepare images on disk as arrays, a training part and a held-out part, in bounded memory."""
 
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from chainrule.data.store import Store, StoreWriter
 
 TRAIN, VALID = "train", "valid"
 _MANIFEST = "images.json"
+_LARGEST = 1 << 22  # values of an image; of a larger one, the layers of a model would fill the memory
 _NAMED = 20  # images left out, whose names are kept
 
 
@@ -92,6 +94,12 @@ def prepare_images(
     """
     check_fraction("validation_fraction", validation_fraction)
     source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
+    if prod(source.shape) > _LARGEST:
+        remedy = "say --size" if source.kind == "folder" else "scale them"
+        raise ValueError(
+            f"{source.label}: expected images of at most {_LARGEST:,} values, got {format_shape(source.shape)}: "
+            f"{remedy}"
+        )
     reduction = Reduction(source.levels, bits, binarise)
     held_out = _held_out(source, validation, reading, skip_bad=skip_bad)
     if held_out is None and source.count < 2:

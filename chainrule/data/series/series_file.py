@@ -1,6 +1,8 @@
 """A file of series: a row for each moment, a column for each series."""
 
 import math
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.delimited import Row
 from chainrule.data.series.clock import clock, on_one_clock
 from chainrule.data.series.frequency import Frequency
 from chainrule.data.series.gaps import complete_dates, fill_in, spread_out
@@ -17,6 +20,7 @@ from chainrule.data.tables.table_file import TableFile
 
 DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
 ALL = "all"
+_MOST_CELLS = 1 << 24
 Floats = npt.NDArray[np.float64]
 
 
@@ -108,7 +112,7 @@ def read_series(
     '2024-01'
     """
     file = TableFile(path)
-    rows = list(file.rows())
+    rows = list(_rows(file))
     if not rows:
         raise ValueError(f"{path}: expected rows under the header, got none")
     where = str(path)
@@ -182,6 +186,16 @@ def _date_column(file: TableFile, cells: dict[str, str], open_cells: dict[str, s
     unread = [name for name, cell in open_cells.items() if is_date_like(cell)]
     unread += [name for name in open_cells if name.lower() in DATE_NAMES and len(cells) > 1]
     return next(iter(unread), None)
+
+
+def _rows(file: TableFile) -> Iterator[Row]:
+    """The rows, all of which are held in memory."""
+    most = _MOST_CELLS // len(file.names)
+    with closing(file.rows()) as rows:
+        for number, row in enumerate(rows):
+            if number == most:
+                raise ValueError(f"{file.path}: expected at most {_MOST_CELLS:,} cells, got more: keep the last rows")
+            yield row
 
 
 def _columns(file: TableFile, names: str, option: str) -> list[str]:

@@ -21,6 +21,7 @@ Collection = partial(Members, endings=SOUNDS, noun="sound")
 
 Amplitudes = npt.NDArray[np.float32]
 _STREAMED = 0x7FFFF000  # bytes: from here on programs that write to a pipe say that they do not know the length
+_LARGEST_RATIO = 1 << 17  # of two rates, as a fraction; the filter has twenty times as many numbers
 _CANCELLED = 1e6  # power of the channels over that of their mean
 _QUIET = 1e-12  # power of rounding
 BLOCK = 1 << 20  # frames read at a time: a minute at 16 kHz
@@ -77,6 +78,11 @@ def resampled(blocks: Iterator[Amplitudes], rate: int, new_rate: int) -> Iterato
     except ImportError:
         raise ValueError("resampling needs the package scipy, which is not installed: pip install scipy") from None
     up, down = new_rate // gcd(rate, new_rate), rate // gcd(rate, new_rate)
+    if max(up, down) > _LARGEST_RATIO:
+        raise ValueError(
+            f"sounds of {rate:,} samples a second cannot be resampled to {new_rate:,}, as the rates have no large "
+            "common divisor: say another --rate"
+        )
     margin = (10 * max(up, down) // up // down + 2) * down  # of the old rate; blocks begin where a new sample does
     held, before = np.zeros(0, dtype=np.float32), 0  # `before` of them are done with, and kept for the filter
     for block in blocks:

@@ -9,8 +9,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chainrule.blocks import in_blocks
-from chainrule.data.delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
+from chainrule.data.delimited import (
+    LARGEST_CELL,
+    MOST_COLUMNS,
+    MOST_EMPTY,
+    DelimitedFile,
+    Row,
+    may_have_decimal_commas,
+    with_point,
+)
 from chainrule.data.tables.cell_column import Block
 from chainrule.data.tables.first_rows import find_layout, is_header, is_units
 from chainrule.data.text import LONGEST_LINE, check_file
@@ -18,6 +25,8 @@ from chainrule.data.text import LONGEST_LINE, check_file
 _PARQUET_ROWS = 1 << 14
 _WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
 _CELLS = 1 << 16  # held as Python strings at a time
+_CHARACTERS = 1 << 24  # of these, up to the last row
+_CELLS_OF_A_BYTE = 64  # of a Parquet file, which may announce as many as it likes
 
 
 class TableFile:
@@ -52,6 +61,7 @@ class TableFile:
                     f"{path}: expected at most {MOST_COLUMNS:,} columns, got {len(self.names):,}: "
                     "keep those that matter"
                 )
+            self._check_parquet()
             return
         self._file = DelimitedFile(path)
         layout = find_layout(self._file)
@@ -95,6 +105,7 @@ class TableFile:
             for line, cells in self._checked(rows if self._parquet else islice(rows, self._named_rows, None)):
                 if not any(cells) and not empty_end:
                     empty.append(line)
+                    self._check_empty(len(empty), line)
                     continue
                 yield from ((before, [""] * len(cells)) for before in empty)
                 empty.clear()
@@ -117,6 +128,12 @@ class TableFile:
                 yield block.part(slice(filled))
             if filled < len(block):
                 empty.append(block.part(slice(filled, len(block))))
+                self._check_empty(sum(map(len, empty)), block.lines[-1])
+
+    def _check_empty(self, rows: int, line: int) -> None:
+        """Refuse too many rows of empty cells, which are held until one that is not empty follows."""
+        if rows > MOST_EMPTY:
+            raise ValueError(f"{self.path} line {line}: {MOST_EMPTY:,} rows of empty cells follow another: remove them")
 
     def _all_blocks(self) -> Iterator[Block]:
         if self._parquet or not 2 <= len(self.names) <= _WIDEST or not reads_quickly():
@@ -149,7 +166,14 @@ class TableFile:
             yield line, cells
 
     def _listed(self, rows: Iterator[Row]) -> Iterator[Block]:
-        for block in in_blocks(rows, max(_CELLS // len(self.names), 1)):
+        most, block, characters = max(_CELLS // len(self.names), 1), list[Row](), 0
+        for row in rows:
+            block.append(row)
+            characters += sum(map(len, row[1]))
+            if len(block) == most or characters >= _CHARACTERS:
+                yield Block.of_rows(block)
+                block, characters = [], 0
+        if block:
             yield Block.of_rows(block)
 
     def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
@@ -159,6 +183,16 @@ class TableFile:
                 yield from ((line, list(map(with_point, cells))) for line, cells in rows)
             else:
                 yield from rows
+
+    def _check_parquet(self) -> None:
+        """Refuse a file that announces more than its bytes can hold, before it is unpacked."""
+        polars = _polars()
+        rows = int(self._read_parquet("scan_parquet").select(polars.len()).collect().item())
+        if rows * len(self.names) > _CELLS + _CELLS_OF_A_BYTE * self.path.stat().st_size:
+            raise ValueError(
+                f"{self.path}: announces {rows:,} rows in {self.path.stat().st_size:,} bytes, so that nearly all are "
+                "equal: keep some of them"
+            )
 
     def _read_parquet(self, function: str) -> Any:
         polars = _polars()
@@ -180,7 +214,13 @@ class TableFile:
         for frame in self._read_parquet("read_parquet").iter_slices(_PARQUET_ROWS):
             for values in frame.with_columns(exact).iter_rows():
                 number += 1
-                yield number, ["" if value is None else str(value).strip() for value in values]
+                cells = ["" if value is None else str(value).strip() for value in values]
+                if max(map(len, cells)) > LARGEST_CELL:
+                    raise ValueError(
+                        f"{self.path} row {number}: expected at most {LARGEST_CELL:,} characters in a cell, got more: "
+                        "shorten it"
+                    )
+                yield number, cells
 
 
 def reads_quickly() -> bool:

@@ -1,6 +1,7 @@
 """A file of sentences in columns, a word a line: CoNLL-U, and the older forms of words with tags."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from chainrule.data.text import name_of
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCUMENT = "-DOCSTART-"
+_MOST_LINES = 1 << 23  # held in memory; a small compressed file may hold far more
 _BLANKS = " \t\r"  # between columns; other white space, such as a no-break space, belongs to a word
 
 
@@ -216,7 +218,13 @@ def read_conll(
 
 def read_lines_of(path: str | Path) -> list[str]:
     """The lines of a file as `read_conll` reads it, without their ends."""
-    return [line for _, line in DelimitedFile(path).lines()]
+    file, lines = DelimitedFile(path), list[str]()
+    with closing(file.lines()) as numbered:
+        for number, line in numbered:
+            if number > _MOST_LINES:
+                raise ValueError(f"{file.name}: expected at most {_MOST_LINES:,} lines, got more: split the file")
+            lines.append(line)
+    return lines
 
 
 def columns_of(lines: Sequence[str], *, documents: bool = True) -> tuple[str | None, int]:

@@ -40,6 +40,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
     import torch
 
     from chainrule.decoding import rescored
+    from chainrule.modes import device_of
     from chainrule.tasks.caption.searching import search, words_of
 
     if not images:
@@ -58,9 +59,9 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
     best: dict[int, Tensor] = {}
 
     def rows() -> Iterator[Sequence[Any]]:
-        device_of_model = next(model.parameters()).device
+        device = device_of(model)
         for place, (image, shown, decoded) in enumerate(zip(images, pixels, found, strict=True)):
-            context = torch.from_numpy(shown).unsqueeze(0).to(device_of_model)
+            context = torch.from_numpy(shown).unsqueeze(0).to(device)
             decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
             best[place] = decoded.sequences[0]
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):

@@ -10,6 +10,7 @@ from chainrule.blocks import in_blocks
 from chainrule.data.characters import WordVocabulary
 from chainrule.decoding import Decoded, beam_search
 from chainrule.models.captioner import Captioner
+from chainrule.modes import device_of
 from chainrule.training.validation import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def search(
     batch_size: int = 64,
 ) -> Iterator[Decoded]:
     """The most probable captions of each image (3, S, S), in their order."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     for block in in_blocks(images, batch_size):
         yield from beam_search(
             model,
@@ -53,7 +54,7 @@ def words_of(found: Decoded, vocabulary: WordVocabulary) -> list[str]:
 @torch.no_grad()
 def looked_at(model: Captioner, image: np.ndarray, symbols: torch.Tensor) -> torch.Tensor:
     """The attention over the places of an image (3, S, S) when each of T symbols was written, (T, P)."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     return model.attended(symbols.unsqueeze(0).to(device), torch.from_numpy(image).unsqueeze(0).to(device))[0].cpu()
 
 

@@ -164,9 +164,10 @@ def _contexts(
     import numpy as np
 
     from chainrule.data.labelled import EncodedTexts
+    from chainrule.modes import device_of
     from chainrule.state import map_state
 
-    device = next(model.parameters()).device
+    device = device_of(model)
     for block in in_blocks(rows, _BLOCK):
         texts = EncodedTexts.of((row.text for row in block), run.symbols)
         context = texts.context(np.arange(len(block)), run.data.max_length)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from chainrule.modes import device_of
 from chainrule.state import map_state
 from chainrule.training.validation import MetricValue, Rows, ValidationMetric
 
@@ -22,7 +23,7 @@ _WIDTH = 90  # characters of a text that is shown
 @torch.no_grad()
 def label_log_probs(model: "SequenceClassifier", batches: Iterable["Batch"]) -> Tensor:
     """log p(label | row) of every row, (N, C) nats on the CPU; the model should be in evaluation mode."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     contexts = (map_state(lambda leaf: leaf.to(device), batch.context) for batch in batches)
     return torch.cat([model(context).logits.float().cpu() for context in contexts])
 

@@ -290,8 +290,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Result:
         import torch
 
+        from chainrule.modes import device_of
+
         model = self.model(device)
-        place = next(model.parameters()).device
+        place = device_of(model)
 
         def rows() -> Iterator[Sequence[Any]]:
             for block, names in self._blocks(data, skip_bad=options.skip_bad):
@@ -337,7 +339,9 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         """log p of every label of images (N, C, H, W), (N, K) in float64 on the CPU."""
         import torch
 
-        place = next(model.parameters()).device
+        from chainrule.modes import device_of
+
+        place = device_of(model)
         with torch.no_grad():
             found = [model(part.to(place)).logits.log_softmax(-1).double().cpu() for part in images.split(_ROWS)]
         return torch.cat(found)

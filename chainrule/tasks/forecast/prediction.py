@@ -203,8 +203,9 @@ def draw_paths(
 
     from chainrule.data.series import window_context
     from chainrule.decoding.sample_paths import sample_paths
+    from chainrule.modes import device_of
 
-    generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
+    generator = torch.Generator(device_of(model)).manual_seed(seed)
     past, series = min(past, min(origins)), values.shape[1]
     places = [(origin, number) for origin in origins for number in range(series)]
     block = max(_TOGETHER // paths, 1)

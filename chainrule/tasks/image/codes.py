@@ -74,8 +74,10 @@ def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device
     """The code of each image."""
     import torch
 
+    from chainrule.modes import device_of
+
     model = run.code_model(device, "embed")
-    place = next(model.parameters()).device
+    place = device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
@@ -90,12 +92,14 @@ def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction
     """Images and, after each, its reconstruction."""
     import torch
 
+    from chainrule.modes import device_of
+
     model = run.code_model(device, "reconstruct")
-    device_of = next(model.parameters()).device
-    generator = torch.Generator(device_of).manual_seed(seed)
+    place = device_of(model)
+    generator = torch.Generator(place).manual_seed(seed)
     rows = list[Sequence[Any]]()
     for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
-        x = images.x[: options.count - len(rows) // 2].to(device_of)
+        x = images.x[: options.count - len(rows) // 2].to(place)
         with torch.no_grad():
             rebuilt = model.from_codes(model.codes(x), generator=generator).double()
         errors = ((rebuilt - x) ** 2).flatten(1).mean(1) / (run.reduction.levels - 1) ** 2
@@ -125,9 +129,11 @@ def interpolate_images(
     import numpy as np
     import torch
 
+    from chainrule.modes import device_of
+
     model = run.code_model(device, "interpolate")
     levels = np.stack([read_image(run, Path(end)) for end in ends])
-    x = torch.from_numpy(levels).long().to(next(model.parameters()).device)
+    x = torch.from_numpy(levels).long().to(device_of(model))
     generator = torch.Generator(x.device).manual_seed(seed)
     with torch.no_grad():
         first, last = model.codes(x)
@@ -185,8 +191,9 @@ def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
     import torch
 
     from chainrule.latent import LatentModel
+    from chainrule.modes import device_of
 
-    device = next(model.parameters()).device
+    device = device_of(model)
     if isinstance(model, LatentModel):
         return draw_codes(run, model, _DRAWN, torch.Generator(device).manual_seed(step), mean=False)
     x = run.held_out_batch(_PAIRS).x.to(device)

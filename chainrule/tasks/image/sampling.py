@@ -78,6 +78,7 @@ def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, d
     """Draw codes, and images from them."""
     import torch
 
+    from chainrule.modes import device_of
     from chainrule.tasks.image.codes import draw_codes
 
     others = {
@@ -89,7 +90,7 @@ def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, d
     for name in (name for name, given in others.items() if given):
         raise ValueError(f"{name}: a {run.config.model} draws a code, and the whole image from it: leave it out")
     model = run.code_model(device, "sample")
-    generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
+    generator = torch.Generator(device_of(model)).manual_seed(seed)
     return draw_codes(run, model, n, generator, mean=options.mean)
 
 
@@ -145,8 +146,9 @@ class Sampler:
         import torch
 
         from chainrule.decoding.draw_for import draw_for
+        from chainrule.modes import device_of
 
-        generator = torch.Generator(next(self.model.parameters()).device).manual_seed(seed)
+        generator = torch.Generator(device_of(self.model)).manual_seed(seed)
         stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)
         length = self.model.sequence_length
         drawn = draw_for(stream, length, seconds).cpu()
@@ -171,7 +173,9 @@ class Sampler:
         """
         import torch
 
-        device = next(self.model.parameters()).device
+        from chainrule.modes import device_of
+
+        device = device_of(self.model)
         generator = torch.Generator(device).manual_seed(seed)
         prefix = None if first_rows is None else self.model.to_sequence(first_rows)
         drawn = [

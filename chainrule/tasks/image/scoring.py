@@ -60,10 +60,11 @@ _EMPTY = "DATA: expected at least one image to score, got none"
 def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Result:
     import torch
 
+    from chainrule.modes import device_of
     from chainrule.training.evaluate import bits
 
     size, total, model = run.dimensions, Tally(), run.model(device)
-    place = next(model.parameters()).device
+    place = device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):
@@ -93,7 +94,9 @@ def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", sa
 def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") -> Result:
     import torch
 
-    place, size, total = next(model.parameters()).device, run.dimensions, Tally()
+    from chainrule.modes import device_of
+
+    place, size, total = device_of(model), run.dimensions, Tally()
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):

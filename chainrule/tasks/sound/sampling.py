@@ -43,6 +43,8 @@ def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, seed: int
     """Draw n sounds: an array of amplitudes from -1 to 1 each."""
     import torch
 
+    from chainrule.modes import device_of
+
     labels = _labels(run, options.label, n)
     prompt = torch.zeros(0, dtype=torch.long) if options.prompt is None else _prompt(run, options.prompt)
     length = _length(run, options.seconds, len(prompt))
@@ -51,7 +53,7 @@ def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, seed: int
     unseen, seen = prompt[: -model.receptive_field], prompt[-model.receptive_field :]
 
     def rows() -> Iterator[Sequence[Any]]:
-        generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
+        generator = torch.Generator(device_of(model)).manual_seed(seed)
         for start in range(0, n, _ROWS):
             size = min(_ROWS, n - start)
             drawn = model.sample(

@@ -100,8 +100,9 @@ def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | N
     import torch
 
     from chainrule.data.sounds import read_sound
+    from chainrule.modes import device_of
 
-    device = next(model.parameters()).device
+    device = device_of(model)
     name, context = label_of(run, file, label)
     context = None if context is None else context.to(device)
     state, x_prev, surprise = model.initial_state(1, context), None, []
@@ -144,9 +145,10 @@ def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device
     import torch
 
     from chainrule.data.sounds import Collection, read_sound
+    from chainrule.modes import device_of
 
     model = run.model(device)
-    place = next(model.parameters()).device
+    place = device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for file in Collection(data).files:

@@ -250,8 +250,9 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
             from chainrule.data.sounds import write_wav
             from chainrule.decoding.draw_for import draw_for
+            from chainrule.modes import device_of
 
-            device = next(trained.parameters()).device
+            device = device_of(trained)
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)
             length = max(round(min(_PREVIEW_SECONDS, self.mean_seconds) * self.rate), 1)
             generator = torch.Generator(device).manual_seed(step)

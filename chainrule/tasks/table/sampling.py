@@ -55,9 +55,11 @@ def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, 
 def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:
     import torch
 
+    from chainrule.modes import device_of
+
     model = run.model(device)
     model.exclude(run.schema.unseen())
-    generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
+    generator = torch.Generator(device_of(model)).manual_seed(seed)
     for start in range(0, n, _BLOCK):
         drawn = model.sample(min(_BLOCK, n - start), generator=generator)
         for _ in range(_AGAIN):  # else what lies outside would all be moved to the lowest or the highest number
@@ -74,9 +76,10 @@ def _completed(
     import torch
 
     from chainrule.decoding import complete
+    from chainrule.modes import device_of
 
     model = run.model(device)
-    generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
+    generator = torch.Generator(device_of(model)).manual_seed(seed)
     unseen, trained = run.schema.unseen(), model
     uncertain = 0
     repeated = (row for row in partial for _ in range(n))

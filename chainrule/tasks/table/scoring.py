@@ -85,7 +85,9 @@ def blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]":
 
 def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
     """(B, D), of each value given those visited before it."""
-    rows = rows.to(next(model.parameters()).device)
+    from chainrule.modes import device_of
+
+    rows = rows.to(device_of(model))
     return -model(rows).log_prob(rows).detach().double().cpu()
 
 
@@ -131,8 +133,10 @@ def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: 
     """The code of each row."""
     import torch
 
+    from chainrule.modes import device_of
+
     model = run.code_model(device, "embed")
-    place = next(model.parameters()).device
+    place = device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for lines, x in blocks(run, file):

@@ -244,7 +244,9 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         def preview(trained: Any, step: int, seconds: float) -> str:
             import torch
 
-            device = next(trained.parameters()).device
+            from chainrule.modes import device_of
+
+            device = device_of(trained)
             sampler = deepcopy(trained)
             sampler.exclude(self.schema.unseen())
             drawn = sampler.sample(_SHOWN_ROWS, generator=torch.Generator(device).manual_seed(step))

@@ -171,7 +171,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     @property
     def longest(self) -> int:
         """Symbols of the longest translation to search for: some more than training ever saw."""
-        return int(self.facts.train.target_longest) + 10
+        return min(int(self.facts.train.target_longest), int(self.data.max_length) + 1) + 10  # <eos> is counted there
 
     @cached_property
     def pairs(self) -> "Pairs":

@@ -14,7 +14,7 @@ from PIL import Image
 
 import chainrule
 from chainrule.data import members
-from chainrule.data.images import Reading, open_source, stacked
+from chainrule.data.images import Reading, folder, open_source, prepare_images, stacked
 from chainrule.data.members import Members
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"
@@ -137,6 +137,41 @@ def test_an_archive_of_too_many_entries_is_refused(tmp_path, monkeypatch):
     for name in ("a.zip", "a.tar"):
         with pytest.raises(ValueError, match="more than 2 entries"):
             Members(tmp_path / name, (".png",), "image")
+
+
+def test_a_file_with_holes_in_an_archive_is_refused(tmp_path):
+    """The map of its holes may be of any length, and was read into memory."""
+    old, new = tarfile.TarInfo("0.png"), tarfile.TarInfo("0.png")
+    old.type, new.size = tarfile.GNUTYPE_SPARSE, 1 << 20
+    new.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "9"}
+    for info, form in ((old, tarfile.GNU_FORMAT), (new, tarfile.PAX_FORMAT)):
+        (tmp_path / "a.tar").write_bytes(info.tobuf(form) + b"1000000\n" + b"1\n" * (1 << 19) + bytes(1024))
+        with pytest.raises(ValueError, match="a file with holes"):
+            Members(tmp_path / "a.tar", (".png",), "image")
+
+
+def test_too_many_arrays_are_refused(tmp_path):
+    """The list of the archive was read again for each of them."""
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for number in range(1025):
+            archive.writestr(f"{number}.npy", b"")
+    with pytest.raises(ValueError, match="at most 1,024 arrays, got 1,025"):
+        open_source(tmp_path / "a.npz")
+
+
+def test_an_image_of_too_many_pixels_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(folder, "_MOST_PIXELS", 100)
+    content = io.BytesIO()
+    Image.new("1", (11, 10)).save(content, "PNG")
+    content.seek(0)
+    with pytest.raises(ValueError, match="110 pixels, more than 100"):
+        Reading(size=(2, 2)).image(content, "a.png")
+
+
+def test_images_too_large_for_a_model_are_refused(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", images=np.zeros((2, 2049, 2048), np.uint8))
+    with pytest.raises(ValueError, match="at most 4,194,304 values, got 2049×2048 pixels, grey: scale them"):
+        prepare_images(tmp_path / "a.npz", tmp_path / "data")
 
 
 def test_pipes_are_refused_in_place_of_images(tmp_path):

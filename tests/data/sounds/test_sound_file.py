@@ -129,3 +129,9 @@ def test_the_name_of_a_draft_does_not_reach_a_message(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         write_wav(tmp_path / "none" / "a.wav", np.zeros(3), 8000)
     assert error.value.filename == str(tmp_path / "none" / "a.wav")
+
+
+def test_rates_without_a_common_divisor_are_refused():
+    """The filter between them would take gigabytes."""
+    with pytest.raises(ValueError, match="999,983 samples a second cannot be resampled to 8,000"):
+        list(resampled(iter([np.zeros(10, np.float32)]), 999_983, 8000))
