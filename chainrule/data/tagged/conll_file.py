@@ -287,7 +287,7 @@ def is_conllu(lines: Sequence[str]) -> bool:
 
 
 def _is_separator(line: str) -> bool:
-    return line.startswith(_DOCUMENT) and line.split()[0] == _DOCUMENT
+    return line.startswith(_DOCUMENT) and cells_of(line, None)[0] == _DOCUMENT
 
 
 def _is_id(cell: str) -> bool:

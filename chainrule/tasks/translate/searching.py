@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import numpy as np
 import torch
 
+from chainrule.data.characters import split_words
 from chainrule.data.pairs import held_out_texts, source_context
 from chainrule.data.ragged import Ragged
 from chainrule.data.vocabulary import Vocabulary
@@ -145,7 +146,7 @@ class Translator:
         text = self.target_vocabulary.decode(symbols)
         if unknown is None or unknown not in symbols or not self.model.has_attention:
             return text
-        given, words = source.split(), text.split()
+        given, words = split_words(source), split_words(text)
         attended = self._attended(source, symbols)[:, : len(given)].argmax(1).tolist()
         return " ".join(
             given[place] if symbol == unknown else word
