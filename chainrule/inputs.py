@@ -126,7 +126,7 @@ class Inputs:
         if isinstance(first, Sequence) and (self.task == "tag" or len(first) != 2):
             if self.task != "tag":
                 raise ValueError(f"data: expected strings or pairs of strings, got rows of {len(first)} values")
-            return _write_text(file.with_suffix(".tsv"), ("".join(f"{word}\n" for word in row) + "\n" for row in rows))
+            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(rows, 1)))
         self.task = self.task or "classify"
         if self.task == "translate":
             return _write_text(file.with_suffix(".tsv"), (_pair(number, pair) for number, pair in enumerate(rows, 1)))
@@ -135,8 +135,8 @@ class Inputs:
     def _write_lines(self, rows: Iterator[str], file: Path) -> Path:
         self.task = self.task or "text"
         if self.task == "tag":  # sentences of words between blanks
-            words = ("".join(f"{word}\n" for word in row.split(" ") if word) + "\n" for row in rows)
-            return _write_text(file.with_suffix(".tsv"), words)
+            words = (list(filter(None, row.replace("\t", " ").split(" "))) for row in rows)
+            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(words, 1)))
         if self.task == "classify":
             return _write_csv(file.with_suffix(".csv"), ["text"], ([row] for row in rows))
         lines = True
@@ -175,6 +175,13 @@ class Inputs:
 def _is_dataset(data: Any) -> bool:
     """Whether data are a Dataset of Hugging Face."""
     return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
+
+
+def _words(number: int, words: Sequence[str]) -> str:
+    for word in words:
+        if not word or any(blank in word for blank in " \t\r\n"):
+            raise ValueError(f"data: sentence {number}: expected words without blanks, got {word!r:.80}")
+    return "".join(f"{word}\n" for word in words) + "\n"
 
 
 def _sentence(number: int, pairs: Iterable[Any]) -> str:

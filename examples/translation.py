@@ -54,7 +54,7 @@ def example(folder: Path, steps: int) -> None:
     pairs = ["--task", "translate", "--validation-fraction", "0.01", "--label-smoothing", "0"]
     main(["train", str(folder / "pairs.tsv"), "--out", run, "--overwrite", "--steps", str(steps), *pairs, *small])
     main(["evaluate", run, str(folder / "new.tsv")])
-    main(["translate", run, str(folder / "new.de"), "--attention", str(folder / "attention.png")])
+    main(["translate", run, str(folder / "new.de"), "--plot", str(folder / "attention.png")])
 
 
 if __name__ == "__main__":

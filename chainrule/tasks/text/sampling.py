@@ -184,7 +184,10 @@ def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
     if vocabulary.unknown is None or vocabulary.unknown not in ids:
         return ids
     if vocabulary.level == "word":
-        parts, remedy = [word for word in split_words(prompt) if word != "<unk>"], "; write <unk> for a word not in the list"
+        parts, remedy = (
+            [word for word in split_words(prompt) if word != "<unk>"],
+            "; write <unk> for a word not in the list",
+        )
     else:
         parts, remedy = list(dict.fromkeys(prompt)), ""
     unseen = [repr(part) for part in dict.fromkeys(parts) if vocabulary.unknown in vocabulary.encode(part)]

@@ -122,11 +122,11 @@ class Translator:
             length_penalty=length_penalty,
             exact=exact,
         )
-        answers = [[Translation("", 0.0, 0.0, True)] for _ in sources]
+        answers = [[Translation("", 0.0, 0.0, True, True)] for _ in sources]
         for place, result in zip(spoken, found, strict=True):
             texts = [self._text(sources[place], sequence.tolist()) for sequence in result.sequences]
             figures = zip(texts, result.log_probs.tolist(), result.scores.tolist(), result.ended.tolist(), strict=True)
-            answers[place] = [Translation(*figure) for figure in figures]
+            answers[place] = [Translation(*figure, result.proven) for figure in figures]
         return answers
 
     def symbols(self, source: str, target: str) -> tuple[list[str], list[str]]:
@@ -169,12 +169,14 @@ class Translation:
         log_prob: under the model, nats.
         score: used for ranking.
         ended: whether it came to its end.
+        proven: whether the search proved that no prefix it kept ends in a better one; see `Decoded.proven`.
     """
 
     text: str
     log_prob: float
     score: float
     ended: bool
+    proven: bool
 
 
 def translation_metric(run: "TranslateTask") -> ValidationMetric:
