@@ -160,7 +160,7 @@ def translate(data: Path, folder: Path) -> Task:
     def test(run: Path) -> float:
         search = ("--beam", "1", "--tokenize", "none")
         (scores,) = chainrule("evaluate", run, "--source", source, "--target", reference, *search)
-        return scores["BLEU"]["value"]
+        return scores["bleu"]
 
     peer = [[",".join(files) for files in parts]]
     return Task("Multi30k de-en", "BLEU, greedy", False, "plain_translator.py", peer, job, test, "words")

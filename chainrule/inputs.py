@@ -172,7 +172,7 @@ class Inputs:
             self.task = self.task or "tag"
             return _write_text(file.with_suffix(".tsv"), map(_sentence(file.name), rows))
         if self.task == "tag":
-            return _write_text(file.with_suffix(".tsv"), ("".join(f"{word}\n" for word in row) + "\n" for row in rows))
+            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(rows, 1)))
         self.task = self.task or "classify"
         if self.task not in ("classify", "translate"):
             raise ValueError(f"{file.name}: a run of the task {self.task} takes no pairs")
@@ -184,8 +184,8 @@ class Inputs:
     def _write_lines(self, rows: Iterator[str], file: Path) -> Path:
         self.task = self.task or "text"
         if self.task == "tag":  # sentences of words between blanks
-            words = ("".join(f"{word}\n" for word in row.split(" ") if word) + "\n" for row in rows)
-            return _write_text(file.with_suffix(".tsv"), words)
+            words = (list(filter(None, row.replace("\t", " ").split(" "))) for row in rows)
+            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(words, 1)))
         if self.task == "classify":
             return _write_csv(file.with_suffix(".csv"), ["text"], ([row] for row in rows))
         if self.task not in _OF_TEXTS:
@@ -279,6 +279,13 @@ def _array(data: Any) -> Any:
         data = data.detach().cpu()
         data = data.float() if data.dtype.is_floating_point and data.dtype.itemsize < 4 else data
     return np.asarray(data)
+
+
+def _words(number: int, words: Sequence[str]) -> str:
+    for word in words:
+        if not word or any(blank in word for blank in " \t\r\n"):
+            raise ValueError(f"data: sentence {number}: expected words without blanks, got {word!r:.80}")
+    return "".join(f"{word}\n" for word in words) + "\n"
 
 
 def _all(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:

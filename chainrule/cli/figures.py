@@ -18,7 +18,7 @@ def cell_width() -> int | None:
 
 def figure_lines(result: Result) -> Iterator[str]:
     """Figures of all rows, facts and notes, below a table; figures alone are a line each, nested ones a table."""
-    figures = result.summary
+    figures = {name: value for name, value in result.summary.items() if value is not None}
     plain = {_words(name): _figure(value) for name, value in figures.items() if not isinstance(value, dict | list)}
     if plain and result.columns:
         yield ", ".join(f"{name} {value}" for name, value in plain.items())

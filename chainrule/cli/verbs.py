@@ -280,7 +280,5 @@ def _predict(
     checked_out(plot, *run.PLOTS, flag="--plot")
     result = run.predict(files, options, device=device)
     if plot is not None:
-        len(result)  # the picture is of all rows
+        write_plot(result, plot)  # first, for it may be refused
     show(result, json=json, csv=csv, out=out)
-    if plot is not None:
-        write_plot(result, plot)

@@ -176,12 +176,22 @@ def _escaped_byte(found: re.Match[bytes]) -> bytes:
 _MOST_COUNTED = 1_000_000
 
 
+def split_words(text: str) -> list[str]:
+    r"""The words between ASCII white space; other white space, such as a no-break space, is part of a word.
+
+    >>> split_words("10\u00a0000\tmen  came\n")
+    ['10\xa0000', 'men', 'came']
+    """
+    return re.findall(r"\S+", text, re.ASCII)
+
+
 class WordVocabulary(Vocabulary):
     r"""`<unk>`, `<eos>`, then the words seen, the most frequent first.
 
-    Words are separated by white space and kept as they are (no lower-casing, punctuation stays attached). Each newline
-    is `<eos>`, in both ways to read a corpus. A literal ``<unk>`` in the text is the unknown word (as in the Penn
-    Treebank). `decode` puts one space between words: the text comes back up to the amount of white space.
+    Words are separated by ASCII white space and kept as they are (no lower-casing, punctuation stays attached, a
+    no-break space is part of a word). Each newline is `<eos>`, in both ways to read a corpus. A literal ``<unk>`` in
+    the text is the unknown word (as in the Penn Treebank). `decode` puts one space between words: the text comes back
+    up to the amount of white space.
 
     Args:
         words: the words seen, each once.
@@ -218,7 +228,7 @@ class WordVocabulary(Vocabulary):
         counts: Counter[str] = Counter()
         floor = 1
         for chunk in cut_before_space(chunks):
-            counts.update(chunk.split())
+            counts.update(split_words(chunk))
             while len(counts) > _MOST_COUNTED:
                 counts = Counter({word: count for word, count in counts.items() if count > floor})
                 floor += 1
@@ -235,7 +245,7 @@ class WordVocabulary(Vocabulary):
         for number, line in enumerate(text.split("\n")):
             if number:
                 ids.append(self.eos)
-            ids += map(lookup, line.split())
+            ids += map(lookup, split_words(line))
         return np.array(ids, dtype=np.int64)
 
     def decode(self, ids: npt.ArrayLike) -> str:
@@ -257,7 +267,7 @@ class WordVocabulary(Vocabulary):
     @classmethod
     def _from_fields(cls, *, level: str, **fields: Any) -> Self:
         words = fields["words"]
-        if wrong := [word for word in words if word.split() != [word] or word == UNKNOWN]:
+        if wrong := [word for word in words if split_words(word) != [word] or word == UNKNOWN]:
             raise ValueError(f"words: expected words, got {wrong[0]!r:.80}")
         if len(set(words)) != len(words):
             raise ValueError("words: expected each once")

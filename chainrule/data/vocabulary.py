@@ -113,6 +113,7 @@ def cut_before_space(chunks: Iterable[str], limit: int = 1 << 22) -> Iterator[st
     """Cut a text that comes in chunks before runs of white space only, so that no word is cut.
 
     Before the run, not after it: byte-level BPE glues a space to the word behind it and looks ahead in runs of spaces.
+    The run begins with ASCII white space: other white space, such as a no-break space, is part of a word at level word.
     A word of more than `limit` characters is cut every `limit` characters, wherever the chunks end.
     """
     parts: list[str] = []
@@ -137,12 +138,15 @@ def cut_before_space(chunks: Iterable[str], limit: int = 1 << 22) -> Iterator[st
 
 # White space as everybody has it: U+001C to U+001F are space to Python alone, and a byte of a word to subwords.
 _SPACE = "".join(char for char in map(chr, range(0x3001)) if char.isspace() and not "\x1c" <= char <= "\x1f")
+_ASCII_SPACE = " \t\n\r\v\f"
 
 
 def _last_run_of_space(text: str) -> int:
-    """Start of the last run of white space that follows a word; 0 without one."""
-    cut = max(text.rfind(" "), text.rfind("\n"))
-    return len(text[: cut + 1].rstrip(_SPACE))
+    """Start of the last run of white space that follows a word and begins with ASCII white space; 0 without one."""
+    cut = max(text.rfind(" "), text.rfind("\n"), 0)
+    while cut and (text[cut] not in _ASCII_SPACE or text[cut - 1] in _SPACE):
+        cut -= 1
+    return cut
 
 
 _WINDOW = 8  # symbols decoded again with each next one: a character has at most four bytes

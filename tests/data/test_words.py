@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import WordVocabulary, characters
+from chainrule.data.characters import split_words
 from chainrule.data.vocabulary import cut_before_space
 
-spaced = st.text(alphabet="ab \n\t\r\u3000\x1c")
+spaced = st.text(alphabet="ab \n\t\r\u00a0\u3000\x1c")
 
 
 def chunked(text: str, cuts: list[int]) -> list[str]:
@@ -19,7 +20,14 @@ def chunked(text: str, cuts: list[int]) -> list[str]:
 def test_text_comes_back_up_to_the_amount_of_white_space(text):
     vocabulary = WordVocabulary.fit([text])
     back = vocabulary.decode(vocabulary.encode(text))
-    assert [line.split() for line in back.split("\n")] == [line.split() for line in text.split("\n")]
+    assert [split_words(line) for line in back.split("\n")] == [split_words(line) for line in text.split("\n")]
+
+
+def test_only_ascii_white_space_separates_words():
+    vocabulary = WordVocabulary.fit(["10\u00a0000 men\tand\r\n\u3000two\f"])
+    assert sorted(vocabulary.words) == ["10\u00a0000", "and", "men", "\u3000two"]
+    assert vocabulary.decode(vocabulary.encode("10\u00a0000  men")) == "10\u00a0000 men"
+    assert WordVocabulary.from_json(vocabulary.to_json()).words == vocabulary.words
 
 
 @given(spaced, st.lists(st.integers(0)))

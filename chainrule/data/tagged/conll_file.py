@@ -1,5 +1,6 @@
 """A file of sentences in columns, a word a line: CoNLL-U, and the older forms of words with tags."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class ConllFile:
     no words. Any other file has a word first in each line and its tag last, or words alone, separated by tabs, or by
     blanks where no line has a tab; comments may come before the words of a sentence, see `comments_of`. Blank lines end
     sentences; where there is nothing to end, a blank line is an empty sentence. A line of -DOCSTART- and the blank line
-    after it separate documents and are no sentence.
+    after it separate documents and are no sentence. A file without words and blank lines is one empty sentence.
 
     Args:
         name: how errors call the file.
@@ -67,7 +68,7 @@ class ConllFile:
     >>> [sentence.words for sentence in file.sentences]
     [('the', 'dog'), (), ('barks',)]
     >>> list(file.with_tags([["A", "B"], [], ["C"]]))
-    ['the\\tA', 'dog\\tB', '', '', 'barks\\tC']
+    ['the\\tA\\ndog\\tB\\n', '', 'barks\\tC']
     """
 
     def __init__(
@@ -97,14 +98,31 @@ class ConllFile:
         return CONLLU[self._tag] if self.conllu else str(self._tag + 1)
 
     def with_tags(self, tags: Iterable[Sequence[str]]) -> Iterator[str]:
-        """The lines of the file, with other tags: those of each sentence, in order."""
-        written = list(self._lines)
-        for sentence, given in zip(self.sentences, tags, strict=True):
+        """The lines of each sentence with other tags, joined, and what is before it; the last has the rest of the file.
+
+        All that is yielded, a line end after each, is the file, with nothing changed but the tags.
+        """
+        start, count = 0, len(self._lines)
+        for number, (sentence, given) in enumerate(zip(self.sentences, tags, strict=True), 1):
+            stop = sentence.lines[-1] if sentence.lines else start + 1
+            while stop < count and (number == len(self.sentences) or self._lines[stop - 1].strip()):
+                stop += 1
+            written = self._lines[start:stop]
             for line, tag in zip(sentence.lines, given, strict=True):
-                cells = cells_of(written[line - 1], self.separator)
-                cells[self._tag : self._tag + 1] = [tag]
-                written[line - 1] = (self.separator or ("\t" if len(cells) == 2 else " ")).join(cells)
-        yield from written
+                written[line - 1 - start] = self._with_tag(self._lines[line - 1], tag)
+            yield "\n".join(written)
+            start = stop
+
+    def _with_tag(self, line: str, tag: str) -> str:
+        """A line with another tag, everything else as it was."""
+        if self.separator is not None:
+            cells = line.split(self.separator)
+            return self.separator.join([*cells[: self._tag], tag, *cells[self._tag + 1 :]])
+        spans = [found.span() for found in re.finditer("[^ \t]+", line)]
+        if self._tag == len(spans):
+            return line.rstrip(_BLANKS) + ("\t" if len(spans) == 1 else " ") + tag
+        start, stop = spans[self._tag]
+        return line[:start] + tag + line[stop:]
 
     def _place_of_tags(self, column: str | None, tagged: bool) -> int:
         if not self.width:
@@ -146,6 +164,7 @@ class ConllFile:
         words: list[str] = []
         tags: list[str] = []
         lines: list[int] = []
+        ended = False  # a sentence
         separated = False  # the last line that is not blank begins a document
         for number, line in enumerate(self._lines, 1):
             if self._separates(line) and not words:
@@ -157,7 +176,7 @@ class ConllFile:
             separated = False
             if not line.strip():
                 yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0] if lines else number)
-                words, tags, lines = [], [], []
+                words, tags, lines, ended = [], [], [], True
                 continue
             if number in self._comments:
                 continue
@@ -182,8 +201,8 @@ class ConllFile:
                     f"{self.name} line {lines[0]}: a sentence of more than {self._max_length} words begins here: "
                     "put blank lines between sentences, or raise --max-length"
                 )
-        if words:
-            yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0])
+        if words or (self._lines and not ended):
+            yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0] if lines else len(self._lines))
 
     def _separates(self, line: str) -> bool:
         """Whether it is a line between documents."""
@@ -295,7 +314,7 @@ def is_conllu(lines: Sequence[str]) -> bool:
 
 
 def _is_separator(line: str) -> bool:
-    return line.startswith(_DOCUMENT) and line.split()[0] == _DOCUMENT
+    return line.startswith(_DOCUMENT) and cells_of(line, None)[0] == _DOCUMENT
 
 
 def _is_id(cell: str) -> bool:

@@ -1,13 +1,12 @@
 """The tags of a tagger compared with the right ones."""
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Result
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import Switch, aligned, counted
+from chainrule.tasks.display import Switch, counted
 from chainrule.tasks.tag.tagging import sentences_of
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class TagEvaluation(CheckedOptions):
     """Number of pairs of a true and a wrong tag to show."""
 
 
-def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Answer:
+def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Result:
     """Evaluate a run on a file."""
     from chainrule.data.tagged import number_sentences, tagged_evaluation
     from chainrule.data.tagged.prepare import check_tags_known, possible
@@ -81,9 +80,8 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
         scores = asdict(entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (gold, found))))
         by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
         figures |= scores | {"by_type": by_type}
-    if mended:
-        print(f"{counted(mended, 'sentence')} had impossible tags and were repaired", file=sys.stderr)
-    return Answer(iter([Record(figures, "\n".join(_lines(figures)))]))
+    notes = [f"{counted(mended, 'sentence')} had impossible tags and were repaired"] if mended else []
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: notes)
 
 
 def _nats_per_word(
@@ -96,25 +94,3 @@ def _nats_per_word(
     if not any(sentence.words for sentence in sentences):
         return None
     return evaluate(model, tagged_evaluation(number_sentences(sentences, vocabulary))).nats_per_element
-
-
-def _lines(figures: dict[str, Any]) -> Iterator[str]:
-    read = f"{counted(figures['words'], 'word')} in {counted(figures['sentences'], 'sentence')}"
-    yield f"accuracy        {figures['accuracy']:.2%} of {read}"
-    if figures["unknown_words"]:
-        share = figures["unknown_words"] / figures["words"]
-        yield (
-            f"unknown words   {figures['unknown_accuracy']:.2%} of {figures['unknown_words']:,} ({share:.1%} of all), "
-            "never seen in training"
-        )
-    if figures["nats_per_word"] is not None:
-        yield f"nats per word   {figures['nats_per_word']:.4f}"
-    if "f1" in figures:
-        parts = f"precision {figures['precision']:.2%}, recall {figures['recall']:.2%}"
-        yield f"entity F1       {figures['f1']:.2%} ({parts}) of {figures['entities']:,} entities"
-        for name, scores in figures["by_type"].items():
-            yield f"  {name:<20} {scores['f1']:>7.2%} of {scores['entities']:,}"
-    if figures["confused"]:
-        yield "most confused, the true tag first:"
-        pairs = [(pair["true"], f"as {pair['given']}", f"{pair['words']:,}") for pair in figures["confused"]]
-        yield from ("  " + line for line in aligned(pairs, left=(0, 1)))

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Report
 from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import aligned, counted
 from chainrule.tasks.tag.tagging import sentences_of
@@ -36,7 +35,7 @@ class TagInspection(CheckedOptions):
     """Words of least certainty, and pairs of neighbouring tags, to show."""
 
 
-def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, out: Path | None, seed: int) -> Answer:
+def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, seed: int) -> Report:
     """Inspect a run on its held-out sentences, or on a file."""
     from chainrule.diagnostics.parts import parts_of
 
@@ -50,7 +49,7 @@ def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, 
         **_certainty(model, sentences, words, run.vocabulary.tags, options.top),
         "neighbours": _neighbours(model, run.vocabulary.tags, options.top),
     }
-    return Answer(iter([Record(figures, "\n".join(_lines(figures)))]))
+    return Report(figures, tuple(_lines(figures)))
 
 
 def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences, list[list[str]], str]":

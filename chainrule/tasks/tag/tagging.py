@@ -1,16 +1,20 @@
 """Sentences read by a trained tagger: a tag for every word, or the features that the tags are predicted from."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from itertools import tee
+from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Code, Record
+from chainrule.results import Column, Result
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import Switch, counted
+from chainrule.tasks.display import Switch
 
 if TYPE_CHECKING:
-    from chainrule.data.tagged import ConllFile
+    from torch import Tensor
+
+    from chainrule.base import Context
+    from chainrule.data.tagged import ConllFile, TaggedVocabulary
+    from chainrule.models import SequenceTagger
     from chainrule.tasks.tag.task import TagTask
 
 
@@ -23,70 +27,82 @@ class Tagging(CheckedOptions):
     Args:
         file: Sentences in columns as those of training, with tags or without, or a word a line; .gz too; - is standard
             input. Empty sentences come back empty.
-        json: Print a JSON object for each sentence: words, tags, the probability of each, the log-probability of all.
+        json: Print one JSON object a sentence: its line, words, tags, their nats, and the probability of each tag.
+        csv: Print one row a sentence as CSV: its line, words, tags, and their nats.
     """
 
     text: Switch = False
     """Each line of FILE is a sentence, its words separated by blanks."""
     n_best: int | None = within(None, 1, 1 << 12)
-    """With --json: the so many most probable tag sequences of each sentence, with their log-probabilities."""
+    """Print one row a sentence, with its so many most probable tag sequences and their nats."""
 
 
-def tag_file(run: "TagTask", data: list[str], options: Tagging, *, out: Path | None, device: str, json: bool) -> Answer:
-    """Tag a file."""
-    n = options.n_best
-    if n is not None and not json:
-        raise ValueError("--n-best: columns hold one tag a word: say --json too")
-    sentences = sentences_of(run, data[0], tagged=False, text=options.text)
+def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) -> Result:
+    """Tag a file: a row a sentence."""
+    file, n = sentences_of(run, data[0], tagged=False, text=options.text), options.n_best
+    marks_spans = run.vocabulary.scheme is not None
 
-    def closing() -> Iterable[str]:
-        if out is not None:
-            words = sum(len(sentence.words) for sentence in sentences.sentences)
-            yield f"{counted(words, 'word')} of {counted(len(sentences.sentences), 'sentence')} in {out}"
+    def rows() -> Iterator[Sequence[Any]]:
+        answers, again = tee(tagged_sentences(run, run.model(device), file, n or 1))
+        texts = file.with_tags(answer.tags for answer in again)
+        for sentence, answer, text in zip(file.sentences, answers, texts, strict=True):
+            spans = [_spans(run.vocabulary, answer.tags)] if marks_spans else []
+            best = [answer.n_best] if n is not None else []
+            found = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
+            yield sentence.line, list(sentence.words), *found, text
 
-    return Answer(_records(run, sentences, n, device) if json else _lines(run, sentences, device), closing=closing)
-
-
-def _lines(run: "TagTask", file: "ConllFile", device: str) -> Iterator[Record]:
-    from chainrule.data.tagged import number_sentences, tagged_evaluation
-    from chainrule.tasks.tag.validation_metric import predicted_tags
-
-    model, vocabulary = run.model(device), run.vocabulary
-    numbers = number_sentences(file.sentences, vocabulary)
-    for line in file.with_tags(predicted_tags(model, tagged_evaluation(numbers), vocabulary)):
-        yield Record({}, line)
+    columns = [Column("line"), Column("words"), Column("tags"), Column("nats", 4)]
+    columns += [Column("n_best")] if n is not None else []
+    columns += [Column("spans", shown=False)] if marks_spans else []
+    columns += [Column(name, shown=False) for name in ("probabilities", "text")]
+    return Result(columns, rows(), main="text", form="lines" if n is None else "table")
 
 
-def _records(run: "TagTask", file: "ConllFile", n: int | None, device: str) -> Iterator[Record]:
+def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str, Any]]:
+    """The spans that tags mark: the type of each, its first word from 0, and the word behind its last."""
+    from chainrule.metrics.tagging import find_entities
+
+    found = find_entities(vocabulary.standard(tags))
+    return [{"type": name, "start": start, "stop": stop} for name, start, stop in found]
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """The answer of a tagger to one sentence.
+
+    Attributes:
+        n_best: the most probable tag sequences, best first: the tags and the nats of each.
+        probabilities: of each tag of the best, given the whole sentence.
+    """
+
+    n_best: list[dict[str, Any]]
+    probabilities: list[float]
+
+    @property
+    def tags(self) -> list[str]:
+        """The most probable ones."""
+        best: list[str] = self.n_best[0]["tags"]
+        return best
+
+
+def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile", n: int) -> Iterator[TaggedSentence]:
+    """The answers to the sentences of a file, in order."""
     import torch
 
-    from chainrule.data.tagged import number_sentences, tagged_evaluation
-    from chainrule.state import map_state
-
-    model, tags = run.model(device), run.vocabulary.tags
-    chosen = next(model.parameters()).device
-    sentences = iter(file.sentences)
-    for batch in tagged_evaluation(number_sentences(file.sentences, run.vocabulary)):
-        assert batch.lengths is not None
+    tags = run.vocabulary.tags
+    for context, lengths in _batches(run, model, file):
         with torch.no_grad():
-            found = model(map_state(lambda part: part.to(chosen), batch.context), batch.lengths.to(chosen))
-            paths, log_probs = found.n_best(n or 1)
+            found = model(context, lengths)
+            paths, log_probs = found.n_best(n)
             shares = found.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
-        for row, length in enumerate(batch.lengths.tolist()):
-            alternatives = [
-                {"tags": [tags[tag] for tag in path[:length]], "log_prob": log_prob}
-                for path, log_prob in zip(paths[row].tolist(), log_probs[row].tolist(), strict=True)
+        for row, length in enumerate(lengths.tolist()):
+            ways = zip(paths[row].tolist(), log_probs[row].tolist(), strict=True)
+            best = [
+                {"tags": [tags[tag] for tag in path[:length]], "nats": 0.0 - log_prob}  # no minus before a zero
+                for path, log_prob in ways
                 if log_prob > -torch.inf
             ]
-            sentence = next(sentences)
-            values = {
-                "line": sentence.line,
-                "words": list(sentence.words),
-                "tags": alternatives[0]["tags"],
-                "probabilities": shares[row, :length].tolist(),
-                "log_prob": alternatives[0]["log_prob"],
-            }
-            yield Record(values if n is None else values | {"n_best": alternatives})
+            yield TaggedSentence(best, shares[row, :length].tolist())
 
 
 @dataclass(frozen=True)
@@ -102,25 +118,33 @@ class TagEmbedding:
     """Each line of DATA is a sentence, its words separated by blanks."""
 
 
-def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device: str) -> Iterator[Code]:
+def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device: str) -> Result:
     """The code of each sentence."""
     import torch
 
-    from chainrule.data.tagged import number_sentences, tagged_evaluation
     from chainrule.layers.pooling import mean_pooling
+
+    model, read = run.model(device), sentences_of(run, file, tagged=False, text=options.text)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        sentences = iter(read.sentences)
+        for context, lengths in _batches(run, model, read):
+            with torch.no_grad():
+                codes = mean_pooling(model.features(context, lengths), lengths).float().cpu().numpy()
+            yield from ((str(next(sentences).line), z) for z in codes)
+
+    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
+
+
+def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Iterator[tuple[Context, Tensor]]":
+    """The words of a file's sentences as the model reads them, and the lengths of the sentences, in order."""
+    from chainrule.data.tagged import number_sentences, tagged_evaluation
     from chainrule.state import map_state
 
-    model = run.model(device)
     place = next(model.parameters()).device
-    found = sentences_of(run, file, tagged=False, text=options.text)
-    sentences = iter(found.sentences)
-    for batch in tagged_evaluation(number_sentences(found.sentences, run.vocabulary)):
+    for batch in tagged_evaluation(number_sentences(file.sentences, run.vocabulary)):
         assert batch.lengths is not None
-        lengths = batch.lengths.to(place)
-        with torch.no_grad():
-            h = model.features(map_state(lambda part: part.to(place), batch.context), lengths)
-        for numbers in mean_pooling(h, lengths).float().cpu().tolist():
-            yield Code(str(next(sentences).line), numbers)
+        yield map_state(lambda part: part.to(place), batch.context), batch.lengths.to(place)
 
 
 def sentences_of(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from chainrule.coding.batches import CodedBatch, Laid
 from chainrule.coding.unpacking import unpacked
+from chainrule.data.characters import split_words
 from chainrule.data.vocabulary import REPLACEMENT
 from chainrule.tasks.abilities import Expressed, FileCodec
 
@@ -107,7 +108,7 @@ def _symbols(vocabulary: "Vocabulary", data: bytes) -> "tuple[Ids, dict[str, Any
         text, extra = _regular_lines(vocabulary, text)
     ids = vocabulary.encode(text)
     if vocabulary.unknown is not None:
-        units = text if vocabulary.level == "char" else re.findall(r"\n|[^\s]+", text)
+        units = text if vocabulary.level == "char" else re.findall(r"\n|\S+", text, re.ASCII)
         unknown = [units[place] for place in np.flatnonzero(ids == vocabulary.unknown)]
         if unknown:
             extra["unknown"] = "".join(unknown) if vocabulary.level == "char" else unknown
@@ -136,7 +137,7 @@ def _regular_lines(vocabulary: "Vocabulary", text: str) -> tuple[str, dict[str, 
     kept, left_out = [], []
     for number, line in enumerate(text.split("\n")):
         if vocabulary.level == "word":
-            regular = " ".join(line.split()) == line
+            regular = " ".join(split_words(line)) == line
         else:
             regular = not _SURROGATE.search(line)
         if regular:

@@ -142,11 +142,16 @@ def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
     Raises:
         ValueError: a part of it was never seen in training.
     """
+    from chainrule.data.characters import split_words
+
     ids = vocabulary.encode(prompt)
     if vocabulary.unknown is None or vocabulary.unknown not in ids:
         return ids
     if vocabulary.level == "word":
-        parts, remedy = [word for word in prompt.split() if word != "<unk>"], "; write <unk> for a word not in the list"
+        parts, remedy = (
+            [word for word in split_words(prompt) if word != "<unk>"],
+            "; write <unk> for a word not in the list",
+        )
     else:
         parts, remedy = list(dict.fromkeys(prompt)), ""
     unseen = [repr(part) for part in dict.fromkeys(parts) if vocabulary.unknown in vocabulary.encode(part)]

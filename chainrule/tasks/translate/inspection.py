@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainrule.tasks.abilities import Answer
+from chainrule.results import Report
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.page import attention_answer, checked_page, inspect_again
+from chainrule.tasks.page import attention_report, inspect_again
 
 if TYPE_CHECKING:
     from chainrule.data.pairs import Pair
@@ -29,9 +29,7 @@ class TranslatorInspection(CheckedOptions):
     """Pairs to read, the first ones."""
 
 
-def inspect_translator(
-    run: "TranslateTask", file: str | None, options: TranslatorInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_translator(run: "TranslateTask", file: str | None, options: TranslatorInspection, *, seed: int) -> Report:
     """Inspect a run on its held-out pairs, or on those of a file."""
     import numpy as np
     import torch
@@ -39,7 +37,6 @@ def inspect_translator(
     from chainrule.diagnostics.report.attention_page import AttentionExample
     from chainrule.tasks.translate.prediction import encoded_pairs, translator_of
 
-    page = checked_page(out, run.path)
     pairs, translator = _pairs(run, file, options.rows), translator_of(run, None, "cpu")
     batch = encoded_pairs(run, pairs, Path(file or run.path), None).batch(np.arange(len(pairs)))
     assert batch.lengths is not None
@@ -55,9 +52,7 @@ def inspect_translator(
         nats_each = terms[:length].double().tolist()
         examples.append(AttentionExample(f"Pair {pair.line}", texts, facts, symbols, nats_each, alpha, read=given))
     command = inspect_again(run, file, rows=options.rows)
-    return attention_answer(
-        run, translator.model, examples, looks_at="symbols of the source", page=page, command=command
-    )
+    return attention_report(run, translator.model, examples, looks_at="symbols of the source", command=command)
 
 
 def _pairs(run: "TranslateTask", file: str | None, rows: int) -> "list[Pair]":

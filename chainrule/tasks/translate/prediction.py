@@ -1,18 +1,21 @@
 """Translate sentences, and compare translations with references."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Column, Form, Result
 from chainrule.tasks.config import NBestOptions, SearchOptions, within
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from chainrule.data.pairs import Pair, PairedSentences
-    from chainrule.tasks.translate.searching import Translation, Translator
+    from chainrule.tasks.translate.searching import Translator
     from chainrule.tasks.translate.task import TranslateTask
 
+PLOTS = (".png", ".svg", ".pdf")
 _TOGETHER = 4096  # sentences read before they are sorted by length and translated
 
 
@@ -20,49 +23,61 @@ _TOGETHER = 4096  # sentences read before they are sorted by length and translat
 class TranslationOptions(NBestOptions):
     """Translate sentences, a line each.
 
-    An empty line is answered by an empty line. With --n-best, each translation has a line of its own: the number of the
-    sentence, the log-probability and the text, separated by tabs.
+    An empty line is answered by an empty line. With --n-best, a table has a row for each translation: the number of the
+    sentence, its rank, the text, and its negative log-probability in nats.
 
     Args:
         file: Sentences, a line each, as those of training are; .gz too; - is standard input.
-        json: Print a JSON object for each sentence.
+        json: Print one JSON object a translation, with its source, its nats, and whether the search proved it the best.
+        plot: An image (.png, .svg, .pdf) of what the translation of the first sentence attended to.
     """
 
     max_length: int | None = within(None, 1, 1 << 20)
     """Most symbols of a translation; some more than training ever saw if not given."""
-    attention: Path | None = None
-    """An image of what the translation of the first sentence attended to, .png, .svg or .pdf."""
 
 
-def translate(
-    run: "TranslateTask", data: list[str], options: TranslationOptions, *, out: Path | None, device: str, json: bool
-) -> Answer:
-    """Translate the sentences of a file."""
+def translate(run: "TranslateTask", data: list[str], options: TranslationOptions, *, device: str) -> Result:
+    """Translate the sentences of a file: a row a translation."""
     translator, file = translator_of(run, options.max_length, device), data[0]
-    if options.attention is not None and not translator.model.has_attention:
-        raise ValueError("--attention: expected a run with attention, got one that reads a fixed vector")
     sentences = read_sources(run, file)
+    first: list[tuple[str, str]] = []  # sentence that is not empty, and its translation
 
-    def records() -> Iterator[Record]:
-        if options.attention is not None:
-            yield _drawn(translator, sentences, file, options.attention, options)
-        for first in range(0, len(sentences), _TOGETHER):
-            part = sentences[first : first + _TOGETHER]
+    def rows() -> Iterator[Sequence[Any]]:
+        for start in range(0, len(sentences), _TOGETHER):
+            part = sentences[start : start + _TOGETHER]
             found = translator.search(
                 [text for _, text in part],
                 beam_size=options.beam,
                 n_best=options.n_best,
                 length_penalty=options.length_penalty,
-                exact=json or options.n_best > 1,
+                exact=True,
             )
-            for (line, text), answers in zip(part, found, strict=True):
-                yield _record(line, text, answers, numbered=options.n_best > 1)
+            for (line, source), answers in zip(part, found, strict=True):
+                if source and not first:
+                    first.append((source, answers[0].text))
+                for rank, answer in enumerate(answers, 1):
+                    nats = 0.0 - answer.log_prob  # no minus before a zero
+                    yield line, source, rank, answer.text, nats, answer.score, answer.ended, answer.proven
 
-    def closing() -> Iterable[str]:
-        if out is not None:
-            yield f"{len(sentences):,} sentences translated into {out}"
+    def figure() -> "Figure":
+        from chainrule.diagnostics.attention_map import attention_map
 
-    return Answer(records(), closing=closing)
+        if not translator.model.has_attention:
+            raise ValueError("--plot: expected a run with attention, got one that reads a fixed vector")
+        if not first:
+            raise ValueError(f"--plot: {file} has no sentence to draw")
+        return attention_map(translator.attention(*first[0]), *translator.symbols(*first[0]))
+
+    columns = [
+        Column("line"),
+        Column("source"),
+        Column("rank", shown=options.n_best > 1),
+        Column("translation"),
+        Column("nats", 4),
+        *(Column(name, shown=False) for name in ("score", "ended", "proven")),
+    ]
+    form: Form = "lines" if options.n_best == 1 else "table"
+    return Result(columns, rows(), main="translation", form=form, plots=dict.fromkeys(PLOTS, figure))
 
 
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":
@@ -98,35 +113,6 @@ def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
     return sentences
 
 
-def _record(line: int, source: str, answers: "Sequence[Translation]", *, numbered: bool) -> Record:
-    values = {
-        "line": line,
-        "source": source,
-        "translation": answers[0].text,
-        "n_best": [
-            {"text": answer.text, "log_prob": answer.log_prob, "score": answer.score, "ended": answer.ended}
-            for answer in answers
-        ],
-    }
-    shown = [f"{line}\t{answer.log_prob:.4f}\t{answer.text}" if numbered else answer.text for answer in answers]
-    return Record(values, "\n".join(shown))
-
-
-def _drawn(
-    translator: "Translator", sentences: Sequence[tuple[int, str]], file: str, path: Path, options: TranslationOptions
-) -> Record:
-    """Draw what the translation of the first sentence attended to."""
-    from chainrule.diagnostics.attention_map import attention_map
-    from chainrule.tasks.page import save_figure
-
-    source = next((text for _, text in sentences if text), None)
-    if source is None:
-        raise ValueError(f"--attention: {file} has no sentence to draw")
-    [[best]] = translator.search([source], beam_size=options.beam, length_penalty=options.length_penalty)
-    save_figure(attention_map(translator.attention(source, best.text), *translator.symbols(source, best.text)), path)
-    return Record({}, f"what the translation of {source!r:.60} attended to: {path}", notice=True)
-
-
 @dataclass(frozen=True)
 class TranslationEvaluation(SearchOptions):
     """Compare translations with references: BLEU and chrF by sacrebleu, with their signatures, and perplexity.
@@ -148,7 +134,7 @@ class TranslationEvaluation(SearchOptions):
 
 def evaluate_translator(
     run: "TranslateTask", data: str | None, options: TranslationEvaluation, *, device: str
-) -> Answer:
+) -> Result:
     """Translate the sources of pairs, and compare with their targets."""
     from chainrule.data.pairs import pair_evaluation, read_pairs
     from chainrule.metrics.bleu import bleu, chrf
@@ -168,19 +154,15 @@ def evaluate_translator(
     )
     hypotheses, references = [best.text for best, *_ in found], [pair.target for pair in pairs]
     scores = [bleu(hypotheses, references, tokenize=options.tokenize or run.tokenize), chrf(hypotheses, references)]
-    perplexity = evaluate(translator.model, pair_evaluation(numbers)).perplexity
-    figures = {
+    figures: dict[str, Any] = {
         "sentences": len(pairs),
         "beam": options.beam,
         "length_penalty": options.length_penalty,
-        **{score.name: {"value": score.value, "signature": score.signature} for score in scores},
-        "perplexity": perplexity,
+        "perplexity": evaluate(translator.model, pair_evaluation(numbers)).perplexity,
     }
-    search = "greedy" if options.beam == 1 else f"beam {options.beam}, length penalty {options.length_penalty:g}"
-    lines = [f"{score.name:<10} {score.value:6.2f}  {score.signature}" for score in scores]
-    lines.append(f"perplexity {perplexity:6.2f}  per symbol of the references, ends included")
-    lines.append(f"{len(pairs):,} sentences, {search}")
-    return Answer(iter([Record(figures, "\n".join(lines))]))
+    for score in scores:
+        figures |= {score.name.lower(): score.value, f"{score.name.lower()}_signature": score.signature}
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis})
 
 
 def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, target: Path | None) -> "PairedSentences":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import numpy as np
 import torch
 
+from chainrule.data.characters import split_words
 from chainrule.data.pairs import held_out_texts, source_context
 from chainrule.data.ragged import Ragged
 from chainrule.data.vocabulary import Vocabulary
@@ -121,11 +122,11 @@ class Translator:
             length_penalty=length_penalty,
             exact=exact,
         )
-        answers = [[Translation("", 0.0, 0.0, True)] for _ in sources]
+        answers = [[Translation("", 0.0, 0.0, True, True)] for _ in sources]
         for place, result in zip(spoken, found, strict=True):
             texts = [self._text(sources[place], sequence.tolist()) for sequence in result.sequences]
             figures = zip(texts, result.log_probs.tolist(), result.scores.tolist(), result.ended.tolist(), strict=True)
-            answers[place] = [Translation(*figure) for figure in figures]
+            answers[place] = [Translation(*figure, result.proven) for figure in figures]
         return answers
 
     def symbols(self, source: str, target: str) -> tuple[list[str], list[str]]:
@@ -145,7 +146,7 @@ class Translator:
         text = self.target_vocabulary.decode(symbols)
         if unknown is None or unknown not in symbols or not self.model.has_attention:
             return text
-        given, words = source.split(), text.split()
+        given, words = split_words(source), split_words(text)
         attended = self._attended(source, symbols)[:, : len(given)].argmax(1).tolist()
         return " ".join(
             given[place] if symbol == unknown else word
@@ -168,12 +169,14 @@ class Translation:
         log_prob: under the model, nats.
         score: used for ranking.
         ended: whether it came to its end.
+        proven: whether the search proved that no prefix it kept ends in a better one; see `Decoded.proven`.
     """
 
     text: str
     log_prob: float
     score: float
     ended: bool
+    proven: bool
 
 
 def translation_metric(run: "TranslateTask") -> ValidationMetric:

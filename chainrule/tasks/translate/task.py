@@ -30,6 +30,7 @@ from chainrule.tasks.task import Shard, Source, Task
 from chainrule.tasks.translate.inspection import TranslatorInspection, inspect_translator
 from chainrule.tasks.translate.plan import LADDER, with_usual_training
 from chainrule.tasks.translate.prediction import (
+    PLOTS,
     TranslationEvaluation,
     TranslationOptions,
     evaluate_translator,
@@ -154,6 +155,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     PREPARED = f"{DATA}/pairs.json"
     metric_name = "bleu"
     Prediction, predict = TranslationOptions, translate
+    PLOTS = PLOTS
     Evaluation, evaluate = TranslationEvaluation, evaluate_translator
     Inspection, inspect = TranslatorInspection, inspect_translator
 

@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+import chainrule
 from chainrule.cli.main import main
 
 RECURRENT = ["--model", "seq2seq", "--hidden-size", "8", "--embedding-size", "8"]
@@ -86,32 +87,61 @@ def test_sentences_are_translated_line_by_line(folder, capsys, monkeypatch, tmp_
     assert lines[1] == ""
     status, out, _ = run(capsys, "translate", folder / "run", tmp_path / "x.de", "--beam", 3, "--n-best", 3, "--json")
     records = [json.loads(line) for line in out.splitlines()]
-    assert [record["line"] for record in records] == [1, 2, 3]
-    assert [len(record["n_best"]) for record in records] == [3, 1, 3]
-    assert records[1]["translation"] == ""
-    assert all(record["n_best"][0]["text"] == record["translation"] for record in records)
+    assert [(record["line"], record["rank"]) for record in records] == [
+        (1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (3, 2), (3, 3),
+    ]  # fmt: skip
+    assert (records[3]["source"], records[3]["translation"], records[3]["nats"]) == ("", "", 0)
+    assert all(record["nats"] > 0 for record in records if record["source"])
+    assert all(isinstance(record["proven"], bool) for record in records)
     status, out, _ = run(capsys, "translate", folder / "run", tmp_path / "x.de", "--n-best", 2)
-    assert [line.split("\t")[0] for line in out.splitlines()] == ["1", "1", "2", "3", "3"]
+    heading, *rows = out.splitlines()
+    assert heading.split() == ["line", "source", "rank", "translation", "nats"]
+    assert [row.split()[0] for row in rows] == ["1", "1", "2", "3", "3"]
     image = tmp_path / "map.png"
     status, out, err = run(
-        capsys, "translate", folder / "run", tmp_path / "x.de", "--attention", image, "--out", tmp_path / "y"
+        capsys, "translate", folder / "run", tmp_path / "x.de", "--plot", image, "--out", tmp_path / "y"
     )
     assert (status, out) == (0, "")
     assert image.read_bytes()[:4] == b"\x89PNG"
     assert len((tmp_path / "y").read_text().split("\n")) == 4
-    assert "3 sentences translated" in err
+    assert err.splitlines() == [str(image), f"{tmp_path / 'y'}: 3 rows"]
+
+
+def test_python_translates_sentences(folder, capsys, tmp_path):
+    loaded = chainrule.load(folder / "run")
+    found = loaded.translate(["eins zwei", "", "vier"], beam=3)
+    (tmp_path / "x.de").write_text("eins zwei\n\nvier\n")
+    shown = run(capsys, "translate", folder / "run", tmp_path / "x.de", "--beam", 3)[1]
+    assert shown == "".join(f"{text}\n" for text in found.values)
+    assert found["source"] == ["eins zwei", "", "vier"]
+    assert found.to_dict() == loaded.predict(tmp_path / "x.de", beam=3).to_dict()
+    several = loaded.translate(["eins zwei"], beam=3, n_best=2)
+    assert (several["rank"], several["line"]) == ([1, 2], [1, 1])
+    assert several[0]["translation"] == found.values[0]
+    assert found.plot().axes
+    with pytest.raises(ValueError, match="has no sentence to draw"):
+        loaded.translate([""]).plot()
+    figures = loaded.evaluate([("eins", "one"), ("zwei drei", "two three")]).summary
+    assert figures["sentences"] == 2
+    assert 0 <= figures["bleu"] <= 100
 
 
 def test_evaluation_gives_the_fields_own_figures(folder, capsys):
     status, out, _ = run(capsys, "evaluate", folder / "run", folder / "p.tsv", "--json")
     assert status == 0
     one = json.loads(out)
-    assert "tok:none" in one["BLEU"]["signature"]
+    assert "tok:none" in one["bleu_signature"]
     assert one["perplexity"] > 1
+    assert (one["measured"]["unit"], one["measured"]["given"]) == ("symbol", "the source")
     two = run(capsys, "evaluate", folder / "run", "--source", folder / "a.de", "--target", folder / "a.en", "--json")
     assert json.loads(two[1]) == one
     status, out, _ = run(capsys, "evaluate", folder / "run", folder / "p.tsv", "--beam", 1, "--tokenize", "13a")
-    assert all(part in out for part in ("BLEU", "chrF2", "tok:13a", "perplexity", "greedy"))
+    shown = dict(line.split("  ", 1) for line in out.splitlines()[:-1])
+    assert list(shown) == [
+        "sentences", "beam", "length penalty", "perplexity", "bleu", "bleu signature", "chrf2", "chrf2 signature",
+    ]  # fmt: skip
+    assert shown["beam"].strip() == "1"
+    assert "tok:13a" in shown["bleu signature"]
 
 
 def test_inspection_shows_the_parts_and_what_each_word_attended_to(folder, capsys, tmp_path):
@@ -137,10 +167,9 @@ def test_inspection_shows_the_parts_and_what_each_word_attended_to(folder, capsy
 def test_a_translator_without_attention_is_inspected_and_checked(folder, capsys, tmp_path):
     options = ["--attention", "none", "--no-input-feeding", "--steps", 1, "--out", tmp_path / "run"]
     assert run(capsys, "train", folder / "p.tsv", *SMALL, *options)[0] == 0
-    assert (
-        "--attention: expected a run with attention"
-        in (run(capsys, "translate", tmp_path / "run", folder / "a.de", "--attention", tmp_path / "map.png")[2])
-    )
+    status, out, err = run(capsys, "translate", tmp_path / "run", folder / "a.de", "--plot", tmp_path / "map.png")
+    assert (status, out) == (2, "")
+    assert "--plot: expected a run with attention" in err
     found = json.loads(run(capsys, "inspect", tmp_path / "run", "--json")[1])
     assert found["attention"] is None
     assert all(row["attention"] is None and row["bits"] for row in found["rows"])
@@ -157,11 +186,11 @@ def test_a_transformer_translates_and_shows_what_it_attended_to(folder, capsys, 
     (tmp_path / "x.de").write_text("eins zwei\n\nvier\n")
     image = tmp_path / "map.png"
     translated = ("translate", tmp_path / "run", tmp_path / "x.de", "--beam")
-    status, out, _ = run(capsys, *translated, 2, "--attention", image)
+    status, out, _ = run(capsys, *translated, 2, "--plot", image)
     assert (status, len(out.split("\n"))) == (0, 4)
     assert image.read_bytes()[:4] == b"\x89PNG"
     assert run(capsys, *translated, 1)[0] == 0
-    assert "BLEU" in run(capsys, "evaluate", tmp_path / "run", folder / "p.tsv", "--beam", 1)[1]
+    assert "bleu" in run(capsys, "evaluate", tmp_path / "run", folder / "p.tsv", "--beam", 1)[1]
     found = json.loads(run(capsys, "inspect", tmp_path / "run", "--rows", 2, "--json")[1])
     assert all(sum(weights) == pytest.approx(1, abs=1e-5) for row in found["rows"] for weights in row["attention"])
     status, out, _ = run(capsys, "check", tmp_path / "run")
@@ -210,6 +239,12 @@ def test_bad_input_is_one_line_and_leaves_nothing_behind(folder, capsys, tmp_pat
 def test_bad_requests_of_a_run_are_one_line(folder, capsys, tmp_path):
     (tmp_path / "long").write_text("ein\n" + "ein " * 300 + "\n")
     asked = {
+        "--plot map.gif: expected a name that ends in .png or .svg or .pdf": [
+            "translate",
+            tmp_path / "long",
+            "--plot",
+            "map.gif",
+        ],
         "--beam: expected": ["translate", tmp_path / "long", "--beam", 0],
         "--n-best: expected 1 to --beam, 2, got 3": ["translate", tmp_path / "long", "--beam", 2, "--n-best", 3],
         "long line 2: expected at most 256 symbols, got 300": ["translate", tmp_path / "long"],
@@ -235,7 +270,8 @@ def test_log_probabilities_are_those_of_each_sentence_alone_in_float32(folder, c
     def translated(lines):
         (tmp_path / "x.de").write_text("".join(f"{line}\n" for line in lines))
         asked = ["translate", trained, tmp_path / "x.de", "--beam", 3, "--n-best", 2, "--json"]
-        return [json.loads(line)["n_best"] for line in run(capsys, *asked)[1].splitlines()]
+        records = [json.loads(line) | {"line": 0} for line in run(capsys, *asked)[1].splitlines()]
+        return [[record for record in records if record["source"] == line] for line in lines]
 
     together = translated(sentences)
     assert together == [translated([sentence])[0] for sentence in sentences]
@@ -246,8 +282,8 @@ def test_log_probabilities_are_those_of_each_sentence_alone_in_float32(folder, c
     translator = translator_of(open_run(trained), None, "cpu")
     read = [translator.source_vocabulary.encode(f"{sentences[1]}\n").tolist()]
     best = next(each for each in together[1] if each["ended"])
-    written = torch.tensor([translator.target_vocabulary.encode(best["text"] + "\n").tolist()])
+    written = torch.tensor([translator.target_vocabulary.encode(best["translation"] + "\n").tolist()])
     context = {"tokens": torch.tensor(read), "lengths": torch.tensor([len(read[0])])}
     with torch.no_grad():
         exact = translator.model.log_prob(written, context).item()
-    assert best["log_prob"] == pytest.approx(exact, abs=1e-5)
+    assert best["nats"] == pytest.approx(-exact, abs=1e-5)

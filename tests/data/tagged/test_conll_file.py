@@ -30,6 +30,12 @@ def tags(file):
     return [list(sentence.tags) for sentence in file.sentences]
 
 
+def lines_of(file, given):
+    pieces = list(file.with_tags(given))
+    assert len(pieces) == len(file.sentences)
+    return [line for piece in pieces for line in piece.split("\n")]
+
+
 def test_conllu_skips_comments_joined_and_empty_words():
     file = ConllFile("f", CONLLU)
     assert file.conllu
@@ -48,8 +54,8 @@ def test_the_column_can_be_named_or_numbered(column):
 
 def test_conllu_is_written_back_with_nothing_changed_but_the_tags():
     file = ConllFile("f", CONLLU)
-    assert list(file.with_tags(tags(file))) == CONLLU
-    changed = list(file.with_tags([["A", "B", "C", "D"], ["E"]]))
+    assert lines_of(file, tags(file)) == CONLLU
+    changed = lines_of(file, [["A", "B", "C", "D"], ["E"]])
     differing = [number for number, pair in enumerate(zip(changed, CONLLU, strict=True), 1) if pair[0] != pair[1]]
     assert differing == [3, 5, 6, 8, 11]
     assert changed[4] == "2\tdo\tdo\tB\tVBP\t_\t0\troot\t_\t_"
@@ -67,7 +73,7 @@ def test_other_files_have_words_first_and_tags_last(lines, expected_words, expec
     file = ConllFile("f", lines)
     assert not file.conllu
     assert (words(file), tags(file)) == (expected_words, expected_tags)
-    assert list(file.with_tags(expected_tags)) == lines
+    assert lines_of(file, expected_tags) == lines
 
 
 @pytest.mark.parametrize(
@@ -81,7 +87,7 @@ def test_other_files_have_words_first_and_tags_last(lines, expected_words, expec
 def test_comments_before_a_sentence_are_no_words_and_stay(lines, expected):
     file = ConllFile("f", lines)
     assert words(file) == expected
-    assert list(file.with_tags(tags(file))) == lines
+    assert lines_of(file, tags(file)) == lines
 
 
 def test_columns_are_cut_at_blanks_and_tabs_alone():
@@ -94,16 +100,24 @@ def test_blank_lines_that_end_nothing_are_empty_sentences_and_stay():
     file = ConllFile("f", lines)
     assert words(file) == [[], ["a"], [], [], ["b"]]
     assert [sentence.line for sentence in file.sentences] == [1, 2, 4, 5, 6]
-    assert list(file.with_tags(tags(file))) == lines
+    assert lines_of(file, tags(file)) == lines
     assert ConllFile("f", []).sentences == []
     assert words(ConllFile("f", ["", ""], tagged=False)) == [[], []]
 
 
 def test_words_alone_get_a_column_where_no_tags_are_asked_for():
     file = ConllFile("f", ["the", "dog", "", "barks"], tagged=False)
-    assert list(file.with_tags([["DET", "NOUN"], ["VERB"]])) == ["the\tDET", "dog\tNOUN", "", "barks\tVERB"]
+    assert lines_of(file, [["DET", "NOUN"], ["VERB"]]) == ["the\tDET", "dog\tNOUN", "", "barks\tVERB"]
     beyond = ConllFile("f", ["the DT", "dog NN"], "3", tagged=False)
-    assert list(beyond.with_tags([["B", "I"]])) == ["the DT B", "dog NN I"]
+    assert lines_of(beyond, [["B", "I"]]) == ["the DT B", "dog NN I"]
+
+
+def test_blanks_between_columns_and_lines_that_are_no_words_stay():
+    lines = ["the  DT X ", " dog NN   X", "", "#", "# end of the file"]
+    assert lines_of(ConllFile("f", lines), [["A", "B"]]) == ["the  DT A ", " dog NN   B", *lines[2:]]
+    for nothing in (["# a comment", "# another"], ["-DOCSTART- X", ""]):
+        file = ConllFile("f", nothing)
+        assert (words(file), lines_of(file, [[]])) == ([[]], nothing)
 
 
 @given(
@@ -117,7 +131,7 @@ def test_whatever_is_written_is_read_back(sentences):
     file = ConllFile("f", lines)
     assert words(file) == [[word for word, _ in sentence] for sentence in sentences]
     assert tags(file) == [[tag for _, tag in sentence] for sentence in sentences]
-    assert list(file.with_tags(tags(file))) == lines
+    assert lines_of(file, tags(file)) == lines
 
 
 @pytest.mark.parametrize(
@@ -162,7 +176,7 @@ def test_a_line_that_begins_a_document_is_no_sentence():
     lines = ["-DOCSTART- -X- O O", "", "EU NNP B O", "", "-DOCSTART- -X- O O", "", "Peter NNP B P", "said VBD O O"]
     file = ConllFile("f", lines)
     assert words(file) == [["EU"], ["Peter", "said"]]
-    assert list(file.with_tags([["A"], ["B", "C"]]))[::2] == [lines[0], "EU NNP B A", lines[4], "Peter NNP B B"]
+    assert lines_of(file, [["A"], ["B", "C"]])[::2] == [lines[0], "EU NNP B A", lines[4], "Peter NNP B B"]
     assert words(ConllFile("f", ["-DOCSTART-", "", "a X", "", "", "b Y"])) == [["a"], [], ["b"]]
 
 
