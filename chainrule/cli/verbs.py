@@ -149,6 +149,7 @@ def inspect(
         seed: Seed of random choices.
         json: Print all findings as one JSON object, and nothing else, on standard output.
     """
+    assert isinstance(run, Task)
     page = checked_page(out, run.path) if run.writes_page else None
     if page is not None and data is not None and page.exists() and Path(data).exists() and page.samefile(data):
         raise ValueError(f"--out {page}: these are the data to read; name another file")

@@ -242,6 +242,3 @@ class Interpolates(ABC):
     @abstractmethod
     def interpolate(self, ends: tuple[str, str], options: Any, /, *, seed: int, device: str) -> Result:
         """The images between two, the ends among them."""
-
-
-Record = Answer = Code = Any  # REMOVE once every task is converted
