@@ -92,12 +92,13 @@ class ImageTransformer(ImageModel):
         )
         channels, height, width = self.image_shape
         # How many rows above and columns to the left.
-        moves = [(up, left) for up in range(radius + 1) for left in range(-radius, radius + 1) if (up, left) > (0, 0)]
+        above, aside = min(radius, height - 1), min(radius, width - 1)
+        moves = [(up, left) for up in range(above + 1) for left in range(-aside, aside + 1) if (up, left) > (0, 0)]
         back = [(up * width + left) * channels for up, left in moves]
         self.neighbours = [(1, 0, 0)] + [
             (distance, *move)
             for distance, move in zip(back, moves, strict=True)
-            if move[0] < height and abs(move[1]) < width and distance > 1  # at 1 it is the element before
+            if distance > 1  # at 1 it is the element before
         ]
         # A row for each symbol of each neighbour, and for what lies outside.
         self.embedding = nn.Embedding(len(self.neighbours) * (levels + 1), model_size)

@@ -119,9 +119,7 @@ class TableFile:
         """
         empty: list[Block] = []  # rows of empty cells, which at the end are left out
         for block in self._all_blocks():
-            filled = len(block)
-            while filled and not any(column.cell(filled - 1) for column in block.columns):
-                filled -= 1
+            filled = _filled(block)
             if filled:
                 yield from empty
                 empty.clear()
@@ -221,6 +219,17 @@ class TableFile:
                         "shorten it"
                     )
                 yield number, cells
+
+
+def _filled(block: Block) -> int:
+    """The number of rows up to the last one that is not empty."""
+    rows = len(block)
+    while rows and not any(column.cell(rows - 1) for column in block.columns):
+        before = rows // 2  # cell by cell, many empty rows would take long
+        rest = block.part(slice(before, rows))
+        empty = all(sum(count for _, count in column.counts(("",))) == len(rest) for column in rest.columns)
+        rows = before if empty else rows - 1
+    return rows
 
 
 def reads_quickly() -> bool:
