@@ -1,7 +1,7 @@
 """Runs of a model that the caller wrote: the same loop, checkpoints and resume, for rows in memory."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -113,7 +113,7 @@ class ModuleRun:
         nats: list[float] = []
         self.model.eval()
         for part in torch.arange(len(x)).split(_TOGETHER):
-            chosen = {name: None if value is None else value[part] for name, value in rows.items()}
+            chosen: dict[str, Any] = {name: None if value is None else value[part] for name, value in rows.items()}
             with torch.no_grad():
                 nats += (-self.model.log_prob(**chosen)).double().tolist()
         columns = [Column("row"), Column("nats", 3), Column("elements"), Column("bits_per_element", 4)]
@@ -152,7 +152,8 @@ class ModuleRun:
 
         from chainrule.data.batches import Batch
 
-        x, context, lengths = (None if value is None else value[rows] for value in self._rows.values())
+        parts: Any = (None if value is None else value[rows] for value in self._rows.values())
+        x, context, lengths = parts
         if lengths is None and x.ndim == 2 and not x.is_floating_point():
             lengths = torch.full((len(x),), x.shape[1])
         return Batch(x, lengths=lengths, context=context, whole=lengths is None)
@@ -170,7 +171,7 @@ def training_length(budget: str | float | None) -> dict[str, float]:
     return {} if budget is None else {"budget": parse_duration(str(budget))}
 
 
-def history_of(records: list[Mapping[str, Any]]) -> Result:
+def history_of(records: Sequence[Mapping[str, Any]]) -> Result:
     """Records of metrics as rows, a column for every name in them."""
     names = list(dict.fromkeys(name for record in records for name in record))
     return Result([Column(name) for name in names], ([record.get(name) for name in names] for record in records))
