@@ -152,8 +152,8 @@ class ModuleRun:
 
         from chainrule.data.batches import Batch
 
-        parts: dict[str, Any] = {name: None if value is None else value[rows] for name, value in self._rows.items()}
-        x, context, lengths = parts["x"], parts["context"], parts["lengths"]
+        parts: Any = (None if value is None else value[rows] for value in self._rows.values())
+        x, context, lengths = parts
         if lengths is None and x.ndim == 2 and not x.is_floating_point():
             lengths = torch.full((len(x),), x.shape[1])
         return Batch(x, lengths=lengths, context=context, whole=lengths is None)

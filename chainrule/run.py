@@ -296,8 +296,7 @@ class Run:
             budget, steps, epochs: the new total, where the run should become longer.
             **options: the few that may change, such as `patience` or `device`.
         """
-        task = type(self._task)
-        length: dict[str, Any] = {"budget": budget, "steps": steps, "epochs": epochs}
+        task, length = type(self._task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
         asked = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
         self._task = train_with(task, asked, self.path, flags_given(options, **length), resume=True)
         self.__dict__.pop("model", None)

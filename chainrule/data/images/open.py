@@ -137,7 +137,7 @@ def _array_labels(path: Path, chosen: str, others: list[str], count: int, labell
     shape, dtype, _ = _header(path, name)
     if shape not in ((count,), (count, 1)) or dtype.kind not in "uiU":
         raise ValueError(
-            f"{path}: the array {name!r}: expected {count} labels of {chosen!r}, whole numbers or texts, got shape "
+            f"{path}: the array {name!r}: expected {count} whole numbers or texts, labels of {chosen!r}, got shape "
             f"{shape} of {dtype}{_leave_out(labelled)}"
         )
     return _labels(path, name, count)
