@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from inspect import Signature, cleandoc, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Group, Parameter
 
+from chainrule.tasks import TASKS
 from chainrule.tasks.config import MOST_SEED, Duration, options_class
 from chainrule.tasks.display import Switch, Verb, parse_duration
 from chainrule.tasks.model import argument_help
@@ -78,9 +79,7 @@ RUN, DATA, MODEL, TRAINING = (
 )
 
 
-TaskName = Literal[
-    "text", "table", "image", "sound", "tag", "classify", "classify-images", "translate", "caption", "forecast"
-]
+TaskName = str if TYPE_CHECKING else Literal[tuple(TASKS)]
 
 
 @dataclass(frozen=True)
