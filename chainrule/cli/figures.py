@@ -38,7 +38,9 @@ def _nested(value: dict[str, Any] | list[Any]) -> Iterator[str]:
     rows = list(value.values()) if isinstance(value, dict) else value
     if all(isinstance(row, dict) for row in rows):
         named = isinstance(value, dict)
-        matrix = named and all(row.keys() == value.keys() for row in rows)  # its columns are data, as its rows
+        matrix = isinstance(value, dict) and all(
+            row.keys() == value.keys() for row in rows
+        )  # its columns are data, as its rows
         columns = {name: [row.get(name) for row in rows] for row in rows for name in row}
         headings = [Column("")] * named + [
             Column(name, _digits(cells), heading=name if matrix else _words(name)) for name, cells in columns.items()

@@ -79,7 +79,10 @@ RUN, DATA, MODEL, TRAINING = (
 )
 
 
-TaskName = str if TYPE_CHECKING else Literal[tuple(TASKS)]
+if TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[tuple(TASKS)]
 
 
 @dataclass(frozen=True)
