@@ -12,8 +12,9 @@ from chainrule.cli.signature import RunFlags
 from chainrule.data.batches import Batch
 from chainrule.heads import Bernoulli, Categorical
 from chainrule.ranges import Range
+from chainrule.results import Column, Result
 from chainrule.tasks import TASKS
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Predicts, Record, Samples, Scores
+from chainrule.tasks.abilities import CheckedRows, Checks, Predicts, Samples, Scores
 from chainrule.tasks.config import CheckedOptions, OptimisationOptions
 from chainrule.tasks.model import Model
 from chainrule.tasks.task import Source, Task
@@ -143,18 +144,18 @@ class FlipTask(Task[Flips], Scores, Samples, Predicts, Checks):
     def describe(self, about):
         return {}
 
-    def score(self, data, options, *, ranked, device):
+    def score(self, data, options, *, device):
         nats = (-self.model(device).log_prob(self.rows(data))).tolist()
-        return Answer(iter([Record({"nats": value}, f"{value:.3f}", value) for value in nats]))
+        columns, about = [Column("nats", 3)], {"measured": self.basis}
+        return Result(columns, ((value,) for value in nats), rank="nats", about=about)
 
-    def sample(self, n, options, *, out, seed, device, json):
+    def sample(self, n, options, *, seed, device):
         drawn = self.model(device).sample(n, generator=torch.Generator().manual_seed(seed))
         lines = ["".join(str(int(flip)) for flip in row) for row in drawn.tolist()]
-        return Answer(iter([Record({"flips": line}, line) for line in lines]))
+        return Result([Column("flips")], [(line,) for line in lines], form="lines")
 
-    def predict(self, data, options, *, out, device, json):
-        likelier = int(self.model(device).odds > 0)
-        return Answer(iter([Record({"next": likelier}, f"next: {likelier}")]))
+    def predict(self, data, options, *, device):
+        return Result([Column("next")], [(int(self.model(device).odds > 0),)])
 
     def checked_rows(self):
         return CheckedRows(self.model(), self.rows(self.config.sources["source"])[:4])
@@ -184,14 +185,15 @@ def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):
     outcome = command("train", data, "--task", "flips", "--start", 0.5, "--steps", 2, "--out", run)
     assert outcome.status == 0, outcome.err
     assert json.loads(command("info", run, "--json").out)["task"] == "flips"
-    *lines, measured = command("score", run, data, "--sort").out.splitlines()
+    heading, *lines, measured = command("score", run, data, "--sort").out.splitlines()
+    assert heading.strip() == "nats"
     assert measured == "measured: exact; nats per element"
     assert [float(line) for line in lines] == sorted(map(float, lines), reverse=True)
     assert len(lines) == 4
     drawn = command("sample", run, "-n", 3, "--seed", 1).out.split()
     assert len(drawn) == 3
     assert all(len(line) == 4 and set(line) <= {"0", "1"} for line in drawn)
-    assert command("flips", run, data).out == "next: 1\n"
+    assert command("flips", run, data).out == "next\n   1\n"
     assert "flips" in command("--help").out
     checked = command("check", run)
     assert checked.status == 0, checked.out
