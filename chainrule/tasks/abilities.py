@@ -7,7 +7,7 @@ both in a line: `Scoring, score = TableScoring, score_table`. The method returns
 
 Arguments of the methods have the same meaning in all of them:
 
-- `data`: a path; "-" is standard input where the task reads one. `score` and `embed` of a text also take texts.
+- `data`: a path; "-" is standard input where the task reads one. A text run scores and embeds lists of texts too.
 - `options`: an instance of the ability's dataclass.
 - `seed`: of all that is drawn; the same seed gives the same.
 - `device`: auto, cpu or cuda.

@@ -283,3 +283,14 @@ def test_a_byte_order_mark_and_old_line_ends_change_no_figure(command, runs, tex
         expected = records(command("score", runs / kind, text_file, "--per", "line", "--json"))
         for name in ("bom.txt", "cr.txt"):
             assert records(command("score", runs / kind, tmp_path / name, "--per", "line", "--json")) == expected
+
+
+def test_a_row_fits_on_a_line_of_a_terminal_and_is_whole_elsewhere(command, runs, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("all is well, " * 20 + "\nline 2\n")
+    asked = ("score", runs / "stream", tmp_path / "a.txt", "--per", "line")
+    assert ("all is well, " * 20).rstrip() in command(*asked).out
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    _, first, second, *_ = command(*asked).out.splitlines()
+    assert (len(first), first[-1]) == (70, "…")
+    assert second.endswith("line 2")
