@@ -103,7 +103,8 @@ class PortableArithmetic(TorchDispatchMode):
     def _pow(self, x: Any, y: Any) -> Tensor:
         if isinstance(y, int | float) and y == 2:
             return torch.mul(x, x)
-        x, y = torch.as_tensor(x).double(), torch.as_tensor(y, dtype=torch.float64, device=x.device)
+        device = x.device if isinstance(x, Tensor) else y.device
+        x, y = torch.as_tensor(x, device=device).double(), torch.as_tensor(y, dtype=torch.float64, device=device)
         size = functions.exp(y * functions.log(x.abs()))
         signed = torch.where(y % 2 == 1, -size, torch.where(y == y.floor(), size, torch.nan))
         return torch.where(x < 0, signed, size).masked_fill(y == 0, 1.0)

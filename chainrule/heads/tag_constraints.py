@@ -76,13 +76,14 @@ def _constraints(tags: Sequence[str], needs: Mapping[str, str], opens: str, reme
                 f"tags: {tag!r} could never be used, as there is no '{needs[letter]}-{kind}': add it, or use the "
                 "scheme's other function"
             )
-    starts = torch.tensor([letter not in "IE" for letter, _ in marks])
-    ends = torch.tensor([letter not in opens for letter, _ in marks])
+    # On the CPU whatever the default device is: on the meta device they would have no values.
+    starts = torch.tensor([letter not in "IE" for letter, _ in marks], device="cpu")
+    ends = torch.tensor([letter not in opens for letter, _ in marks], device="cpu")
     inside = [
         [letter in "BI" and following in "IE" and kind == its_kind for following, its_kind in marks]
         for letter, kind in marks
     ]
-    return TagConstraints(ends.unsqueeze(1) & starts | torch.tensor(inside), starts, ends)
+    return TagConstraints(ends.unsqueeze(1) & starts | torch.tensor(inside, device="cpu"), starts, ends)
 
 
 def real_places(emissions: Tensor, lengths: Tensor | None, num_tags: int) -> Tensor:
