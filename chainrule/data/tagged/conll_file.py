@@ -105,7 +105,7 @@ class ConllFile:
             stop = sentence.lines[-1] if sentence.lines else start + 1
             while stop < count and (number == len(self.sentences) or self._lines[stop - 1].strip()):
                 stop += 1
-            written = self._lines[start:stop]
+            written = list(self._lines[start:stop])
             for line, tag in zip(sentence.lines, given, strict=True):
                 written[line - 1 - start] = self._with_tag(self._lines[line - 1], tag)
             yield "\n".join(written)
