@@ -8,7 +8,6 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from chainrule.data.text import name_of
 from chainrule.results import Column, Form, Result
 from chainrule.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule.tasks.config import CheckedOptions, within
@@ -245,6 +244,8 @@ def _noticing(
     run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str], notes: list[str]
 ) -> Iterator[Piece]:
     """Pass the pieces of a file on; add a note if its lines end in another way than those of the training text."""
+    from chainrule.data.text import name_of
+
     own: bool | None = None
     for piece in pieces:
         text = text_of(piece)
