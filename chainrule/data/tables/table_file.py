@@ -26,6 +26,7 @@ _PARQUET_ROWS = 1 << 14
 _WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
 _CELLS = 1 << 16  # held as Python strings at a time
 _CHARACTERS = 1 << 24  # of these, up to the last row
+_MOST_EQUAL_CELLS = 1 << 24  # that a small Parquet file may announce: columns that repeat are packed well
 _CELLS_OF_A_BYTE = 64  # of a Parquet file, which may announce as many as it likes
 
 
@@ -186,7 +187,7 @@ class TableFile:
         """Refuse a file that announces more than its bytes can hold, before it is unpacked."""
         polars = _polars()
         rows = int(self._read_parquet("scan_parquet").select(polars.len()).collect().item())
-        if rows * len(self.names) > _CELLS + _CELLS_OF_A_BYTE * self.path.stat().st_size:
+        if rows * len(self.names) > max(_MOST_EQUAL_CELLS, _CELLS_OF_A_BYTE * self.path.stat().st_size):
             raise ValueError(
                 f"{self.path}: announces {rows:,} rows in {self.path.stat().st_size:,} bytes, so that nearly all are "
                 "equal: keep some of them"
