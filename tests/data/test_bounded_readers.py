@@ -85,8 +85,8 @@ def test_rows_of_long_cells_are_read_in_small_blocks(tmp_path, monkeypatch):
 def test_parquet_that_announces_more_than_it_can_hold_is_refused(tmp_path):
     polars = pytest.importorskip("polars")
     path = tmp_path / "rows.parquet"
-    polars.DataFrame({"a": polars.repeat(1, 1 << 20, eager=True)}).write_parquet(path)
-    with pytest.raises(ValueError, match="announces 1,048,576 rows in"):
+    polars.DataFrame({"a": polars.repeat(1, 1 << 25, eager=True)}).write_parquet(path)
+    with pytest.raises(ValueError, match="announces 33,554,432 rows in"):
         TableFile(path)
     polars.DataFrame({"a": ["x" * (1 << 22), "x" * ((1 << 22) + 1)]}).write_parquet(path)
     rows = TableFile(path).rows()
