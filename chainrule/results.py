@@ -299,13 +299,16 @@ def _png(figure: Any) -> bytes:
     return file.getvalue()
 
 
-def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Any]], width: int | None) -> Iterator[str]:
+def table_lines(
+    columns: Sequence[Column], rows: Iterable[Sequence[Any]], width: int | None, *, line_width: int | None = None
+) -> Iterator[str]:
     """A heading and rows as lines, aligned by the first rows and streamed.
 
     Args:
         columns: of the rows; those that are not shown are left out.
         rows: may be computed while they are read.
         width: characters of a cell at most; None does not cut it.
+        line_width: characters of a line at most; None does not cut it.
 
     >>> print(*table_lines([Column("text"), Column("nats", 2)], [("a", 1.5), ("bcdef", 12.5)], None), sep="\\n")
     text    nats
@@ -323,11 +326,12 @@ def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[Any]], width:
     texts = list(map(cells, first))
     sizes = [min(_SHOWN_WIDTH, max(map(len, column))) for column in zip(heading, *texts, strict=True)]
     numbers = [bool(first) and all(is_number(row[place]) for row in first) for place in shown]
-    for line in chain([heading], texts, map(cells, rows)):
-        yield "  ".join(
+    for row in chain([heading], texts, map(cells, rows)):
+        line = "  ".join(
             cell.rjust(size) if number else cell.ljust(size)
-            for cell, size, number in zip(line, sizes, numbers, strict=True)
+            for cell, size, number in zip(row, sizes, numbers, strict=True)
         ).rstrip()
+        yield line if line_width is None or len(line) <= line_width else line[: line_width - 1] + "…"
 
 
 def cell_text(value: Any, digits: int | None = None, width: int | None = _SHOWN_WIDTH) -> str:

@@ -119,7 +119,7 @@ def _lines(result: Result, form: str) -> Iterator[str]:
             yield from (f"=== sample {number} of {len(texts)} ===", text) if len(texts) > 1 else (text,)
     else:
         if result.columns:
-            yield from table_lines(result.columns, result.stream(), cell_width())
+            yield from table_lines(result.columns, result.stream(), cell_width(), line_width=cell_width())
         yield from figure_lines(result)
 
 

@@ -138,10 +138,10 @@ def test_evaluation_gives_the_fields_own_figures(folder, capsys):
     status, out, _ = run(capsys, "evaluate", folder / "run", folder / "p.tsv", "--beam", 1, "--tokenize", "13a")
     shown = dict(line.split("  ", 1) for line in out.splitlines()[:-1])
     assert list(shown) == [
-        "sentences", "beam", "length penalty", "perplexity", "bleu", "bleu signature", "chrf2", "chrf2 signature",
+        "sentences", "beam", "length penalty", "perplexity", "BLEU", "BLEU signature", "chrf2", "chrf2 signature",
     ]  # fmt: skip
     assert shown["beam"].strip() == "1"
-    assert "tok:13a" in shown["bleu signature"]
+    assert "tok:13a" in shown["BLEU signature"]
 
 
 def test_inspection_shows_the_parts_and_what_each_word_attended_to(folder, capsys, tmp_path):
@@ -190,7 +190,7 @@ def test_a_transformer_translates_and_shows_what_it_attended_to(folder, capsys, 
     assert (status, len(out.split("\n"))) == (0, 4)
     assert image.read_bytes()[:4] == b"\x89PNG"
     assert run(capsys, *translated, 1)[0] == 0
-    assert "bleu" in run(capsys, "evaluate", tmp_path / "run", folder / "p.tsv", "--beam", 1)[1]
+    assert "BLEU" in run(capsys, "evaluate", tmp_path / "run", folder / "p.tsv", "--beam", 1)[1]
     found = json.loads(run(capsys, "inspect", tmp_path / "run", "--rows", 2, "--json")[1])
     assert all(sum(weights) == pytest.approx(1, abs=1e-5) for row in found["rows"] for weights in row["attention"])
     status, out, _ = run(capsys, "check", tmp_path / "run")
