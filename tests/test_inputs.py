@@ -220,7 +220,7 @@ def test_a_dataset_is_a_frame():
     [
         (3, "expected a path, a frame, an array, or a list of strings.*got int"),
         ({"a": [1]}, "got dict"),
-        ({"a", "b"}, "got set"),
+        ({"a"}, "got set"),
         (b"abc", "got bytes"),
         ([], "at least one row"),
         ([None], "got a list of NoneType"),
