@@ -372,11 +372,11 @@ class Run:
                 path = texts_of(data)
             elif data is not None:
                 path = inputs.path(data, **labels)
-            return self._settled(ask(path, chosen), inputs)
+            return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
 
-    def _settled(self, found: Any, inputs: Inputs) -> Any:
-        """A result, computed now if the data or the run may be gone later."""
-        if isinstance(found, Result) and (inputs.written or self._folder is not None):
+    def _settled(self, found: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
+        """A result, computed now if asked, or if the data or the run may be gone later."""
+        if isinstance(found, Result) and (at_once or inputs.written or self._folder is not None):
             len(found)
         return found
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 from cyclopts import Group, Parameter
 
 from chainrule.data.kinds import file_and_array
+from chainrule.data.text import no_such_file
 from chainrule.tasks import TASKS
 from chainrule.tasks.config import MOST_SEED, Duration, options_class
 from chainrule.tasks.constructor import argument_help
@@ -194,7 +195,7 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
 def check_path(path: str | Path) -> None:
     """Raise FileNotFoundError if there is no such file or folder; - is standard input."""
     if str(path) != "-" and not file_and_array(path)[0].exists():
-        raise FileNotFoundError(f"{path}: no such file or folder")
+        raise no_such_file(path, "file or folder")
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

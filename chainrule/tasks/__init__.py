@@ -44,7 +44,7 @@ def _tag() -> "type[Task[Any]]":
 
 
 def _classify() -> "type[Task[Any]]":
-    """Label texts: a line for each with its label, the probability of that, and the text, tabs between them."""
+    """Label texts: for each the number of its line, its label, the probability of the label, and the text."""
     from chainrule.tasks.classify.task import ClassifyTask
 
     return ClassifyTask
@@ -64,7 +64,7 @@ def _translate() -> "type[Task[Any]]":
 
 
 def _caption() -> "type[Task[Any]]":
-    """Write a caption for each image, a line each."""
+    """Write a caption for each image."""
     from chainrule.tasks.caption.task import CaptionTask
 
     return CaptionTask

@@ -32,7 +32,7 @@ def test_a_budget_counts_from_the_start_of_the_command(command, monkeypatch):
 
     original = module.select
     monkeypatch.setattr(module, "select", select)
-    monkeypatch.setattr("chainrule.cli.train.train_run", lambda *arguments: times.append(arguments[-1]))
+    monkeypatch.setattr("chainrule.cli.train.train_run", lambda *arguments: (times.append(arguments[-1]), None))
     before = monotonic()
     assert command("train", "--steps", 1).status == 0
     selected, began = times

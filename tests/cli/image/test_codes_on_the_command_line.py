@@ -56,7 +56,7 @@ def test_scores_are_bounds_that_say_so(command, runs, archive, model):
     heading, *rows, total, measured, values = outcome.out.splitlines()
     assert heading.split()[2:4] == ["nats", "≤"]
     assert measured.startswith("measured: bound, K = 3; nats per dimension")
-    for part in ("images 60, nats per image at most", "standard error", "bits per dimension at most", "elbo"):
+    for part in ("images 60, nats per image at most", "standard error", "bits per dimension at most", "negative ELBO"):
         assert part in total
     assert values.startswith("values: ")
     scored = command("score", runs / model, archive, "--samples", 3, "--json")

@@ -286,7 +286,7 @@ def test_spans_are_well_formed_and_judged_by_entities(command, files, names_run)
     assert figures["f1"] == pytest.approx(1.0)
     assert figures["by_type"] == {"P": {"f1": pytest.approx(1.0), "entities": 24}}
     shown = command("evaluate", names_run, files / "names.conll").out
-    assert {tuple(line.split()) for line in shown.splitlines()} >= {("f1", "1.0000"), ("entities", "24")}
+    assert {tuple(line.split()) for line in shown.splitlines()} >= {("F1", "1.0000"), ("entities", "24")}
     assert ["P", "1.0000", "24"] in [line.split() for line in shown.splitlines()]
     assert "entity F1 100.00%" in command("info", names_run).out
 
