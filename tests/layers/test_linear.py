@@ -174,16 +174,17 @@ def test_what_torch_refuses_or_spreads_is_left_to_it(by_onednn):
     assert len(by_onednn) == 1
 
 
-def test_few_numbers_and_processors_where_it_is_not_faster_take_the_product_of_torch(by_onednn, monkeypatch):
+def test_few_numbers_and_processors_where_it_is_not_faster_take_the_product_of_torch(by_onednn):
     layer = Linear(3, 4)
-    monkeypatch.setattr(module, "LEAST_MULTIPLICATIONS", 2 * 3 * 4 + 1)
-    layer(torch.randn(2, 3))
-    assert not by_onednn
-    layer(torch.randn(3, 3))
-    assert len(by_onednn) == 1
-    monkeypatch.setattr(module, "onednn_is_faster", lambda: False)
-    layer(torch.randn(3, 3))
-    assert len(by_onednn) == 1
+    with pytest.MonkeyPatch.context() as patched:  # within that of `by_onednn`, so that it ends first
+        patched.setattr(module, "LEAST_MULTIPLICATIONS", 2 * 3 * 4 + 1)
+        layer(torch.randn(2, 3))
+        assert not by_onednn
+        layer(torch.randn(3, 3))
+        assert len(by_onednn) == 1
+        patched.setattr(module, "onednn_is_faster", lambda: False)
+        layer(torch.randn(3, 3))
+        assert len(by_onednn) == 1
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def filled(name):
 
 
 def test_every_exported_sequence_layer_has_a_factory():
-    exported = [member for member in map(layers.__dict__.get, layers.__all__) if inspect.isclass(member)]
+    exported = [member for member in (getattr(layers, name) for name in layers.__all__) if inspect.isclass(member)]
     found = {member.__name__ for member in exported if issubclass(member, layers.SequenceLayer)}
     assert found - {"SequenceLayer", "PositionEmbedding", "Recurrent"} == FACTORIES.keys()
 
