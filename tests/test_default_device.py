@@ -18,4 +18,4 @@ def test_no_use_of_a_model_depends_on_the_default_device(name):
                 found = use()
             except (RuntimeError, NotImplementedError) as error:
                 pytest.fail(f"{what}: {error}")
-        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True, msg=lambda said: f"{what}: {said}")
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True, msg=what)
