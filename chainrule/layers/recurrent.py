@@ -2,7 +2,9 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Literal
 
 import torch
@@ -22,6 +24,37 @@ KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "RNN_RELU": torch.rnn_relu,
 }
 ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kernel: 64 MiB
+
+
+@cache
+def _onednn_runs_lstm(dtype: torch.dtype) -> bool:
+    """Whether oneDNN's LSTM runs under autocast to this type, found by trying: without AVX-512 it raises."""
+    cell = nn.LSTM(1, 1, device="cpu", dtype=torch.float32)
+    try:
+        with torch.no_grad(), torch.autocast("cpu", dtype):
+            cell(torch.zeros(1, 1, 1, device="cpu", dtype=torch.float32))
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def _onednn_where_it_runs(x: Tensor) -> Iterator[None]:
+    """Without oneDNN, torch's own kernel, where autocast would send oneDNN a type that it refuses on this processor."""
+    onednn = torch.backends.mkldnn
+    refused = (
+        x.device.type == "cpu"
+        and torch.is_autocast_enabled("cpu")
+        and onednn.enabled
+        and not _onednn_runs_lstm(torch.get_autocast_dtype("cpu"))
+    )
+    try:
+        if refused:
+            onednn.enabled = False  # type: ignore[assignment]
+        yield
+    finally:
+        if refused:
+            onednn.enabled = True  # type: ignore[assignment]
 
 
 class Recurrent(nn.RNNBase, SequenceLayer):
@@ -154,7 +187,8 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             x = nn.functional.one_hot(x, self.input_size).to(parts[0].dtype)
         parts = [packing.enter(part).transpose(0, 1).contiguous() for part in parts]
         if packing.rows is None:
-            output, *last = kernel(x, self._state(parts), *settings, True)
+            with _onednn_where_it_runs(x):
+                output, *last = kernel(x, self._state(parts), *settings, True)
             return output, [part.transpose(0, 1) for part in last]
         started = packing.sizes[0]  # rows of length 0 are the last and keep their state
         state = self._state([part[:, :started].contiguous() for part in parts])

@@ -221,6 +221,19 @@ def test_bfloat16_autocast_stays_near_float32_and_keeps_float32_states(kind):
         torch.testing.assert_close(parameter.grad, gradient, rtol=0.2, atol=0.05 * gradient.abs().max().item())
 
 
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_vendors_lstm_runs_under_autocast_whatever_onednn_refuses(dtype, refused, monkeypatch):
+    if refused:
+        monkeypatch.setattr("chainrule.layers.recurrent._onednn_runs_lstm", lambda dtype: False)
+    layer, x = KINDS["lstm"](backend="vendor").float(), torch.randn(B, T, N, dtype=torch.float32)
+    expected, _ = layer(x)
+    with torch.autocast("cpu", dtype):
+        output, _ = layer(x)
+    assert torch.backends.mkldnn.enabled
+    torch.testing.assert_close(output.float(), expected, rtol=0.1, atol=0.1)
+
+
 def test_dropout_acts_between_layers_in_training_only():
     layer = KINDS["gru-after"](num_layers=2, dropout=0.5)
     x = torch.randn(B, T, N)
