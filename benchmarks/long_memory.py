@@ -25,8 +25,7 @@ from tables import ROOT, replace, table
 from torch import Tensor, nn
 
 from chainrule.data.synthetic import SyntheticTask
-from chainrule.layers import LSTM, RNN
-from chainrule.layers.transformer_stack import TransformerStack
+from chainrule.layers import LSTM, RNN, TransformerStack
 from chainrule.state import leaves
 
 UNITS, WIDTH = 64, 32  # of a recurrence, of a Transformer

@@ -3,7 +3,7 @@
     python benchmarks/memory.py [--tasks recall adding] [--configurations rnn lstm] [--distances 10 50] [--seeds 0 1]
                                 [--steps 1500] [--quick]
 
-One layer of 64 units and a linear output are trained on tasks of `chainrule.data.synthetic` at growing distances: Adam,
+One layer of 64 units and a linear output are trained on synthetic tasks at growing distances: Adam,
 learning rate 3e-3, 32 fresh rows a step, until 98% of 500 other rows are right or the steps are spent. A configuration
 differs from its cell's first one in one thing. Rows of more than 210 elements are not tried, nor anything longer after
 two distances in a row that all seeds failed. Beside the learned distance stands what the gradients predict: the steps

@@ -23,10 +23,11 @@ import torch
 from side_by_side import claim, publish
 from torch import Tensor
 
-from chainrule.data.tables import Table, prepare_table, table_batches
+from chainrule.data import prepare_table
+from chainrule.data._tables import Table, table_batches
 from chainrule.models import TableMADE
 from chainrule.training import learning_rate
-from chainrule.training.optimiser import make_optimiser
+from chainrule.training._optimiser import make_optimiser
 
 CHAIN = "chain of per-column logistic models"
 MODELS: dict[str, dict[str, Any]] = {

@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from side_by_side import claim, publish
 
-from chainrule.data.captions import CaptionedImages, ImageStore, caption_batches, caption_evaluation
-from chainrule.data.captions.prepare import PreparedCaptions, captions_by_image, prepare_captions
-from chainrule.data.characters import WordVocabulary
-from chainrule.layers.image_encoder import ImageEncoder
-from chainrule.metrics.bleu import caption_bleu
-from chainrule.models.captioner import Captioner
-from chainrule.tasks.caption.searching import search, words_of
+from chainrule._app.tasks.caption.searching import search, words_of
+from chainrule.data import WordVocabulary
+from chainrule.data._captions import CaptionedImages, ImageStore, caption_batches, caption_evaluation
+from chainrule.data._captions.prepare import PreparedCaptions, captions_by_image, prepare_captions
+from chainrule.layers import ImageEncoder
+from chainrule.metrics import caption_bleu
+from chainrule.models import Captioner
 from chainrule.training import MetricValue, TrainingOptions, ValidationMetric, evaluate, train
 
 BATCH, RATE, DROPOUT, LONGEST, BEAM, PENALTY, JUDGED = 64, 2e-3, 0.4, 40, 5, 0.7, 250

@@ -26,11 +26,12 @@ import numpy as np
 import torch
 from side_by_side import claim, publish
 
-from chainrule.data.series import SeriesWindows, read_series, rolling_origins, window_evaluation
-from chainrule.data.series.schema import SeriesSchema
+from chainrule.data import SeriesWindows
+from chainrule.data._series import read_series, rolling_origins, window_evaluation
+from chainrule.data._series.schema import SeriesSchema
 from chainrule.decoding import sample_paths
-from chainrule.metrics.forecast_scores import ForecastScores, naive_paths
-from chainrule.metrics.forecasting import seasonal_naive
+from chainrule.metrics import seasonal_naive
+from chainrule.metrics._forecast_scores import ForecastScores, naive_paths
 from chainrule.models import Forecaster
 from chainrule.training import TrainingOptions, evaluate, train
 

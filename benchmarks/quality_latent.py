@@ -29,12 +29,12 @@ from side_by_side import claim, publish
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from chainrule.data.tables import prepare_table
+from chainrule._latent import CodeModel, LatentModel
+from chainrule.data import prepare_table
 from chainrule.diagnostics import active_units
-from chainrule.latent import CodeModel, LatentModel
 from chainrule.models import VAE, Autoencoder, HierarchicalVAE, PixelVAE, TableVAE
 from chainrule.training import learning_rate
-from chainrule.training.optimiser import Kind, make_optimiser
+from chainrule.training._optimiser import Kind, make_optimiser
 
 DRAWS, VALIDATIONS, PICTURE, CODE = 5000, 20, (1, 28, 28), 32
 Rows = dict[str, Tensor]

@@ -22,12 +22,12 @@ import torch
 from side_by_side import claim, publish
 from torch import Tensor
 
-from chainrule.base import length_mask
+from chainrule._base import length_mask
 from chainrule.models import RNNMADE
 from chainrule.state import detach
 from chainrule.training import learning_rate
-from chainrule.training.computation import autocast
-from chainrule.training.optimiser import clip_gradient, make_optimiser
+from chainrule.training._computation import autocast
+from chainrule.training._optimiser import clip_gradient, make_optimiser
 
 DEFAULTS: dict[str, Any] = {
     "cell": "lstm",

@@ -25,10 +25,11 @@ import torch
 from side_by_side import claim, publish
 from torch import Tensor
 
-from chainrule.cli.main import main as chainrule
-from chainrule.data.sounds import Collection, Labelling, MuLawLevels, read_sound, write_wav
+from chainrule._app.cli.main import main as chainrule
+from chainrule._app.tasks.sound.task import SoundTask
+from chainrule.data import MuLawLevels
+from chainrule.data._sounds import Collection, Labelling, read_sound, write_wav
 from chainrule.models import WaveNet
-from chainrule.tasks.sound.task import SoundTask
 
 RATE, ORDER = 8000, 32
 AVERAGES = (0.9, 0.98, 0.995)

@@ -25,10 +25,10 @@ import torch
 from side_by_side import claim, publish
 from torch import Tensor
 
-from chainrule.layers.masks import raster_orders
+from chainrule.layers import raster_orders
 from chainrule.models import MADE, MADEEnsemble
 from chainrule.training import learning_rate
-from chainrule.training.optimiser import make_optimiser
+from chainrule.training._optimiser import make_optimiser
 
 UCI = "uci_binary/{}.npz"
 DEFAULTS: dict[str, Any] = {

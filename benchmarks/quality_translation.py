@@ -24,7 +24,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from side_by_side import claim, publish
 
-from chainrule.data.pairs import (
+from chainrule._app.tasks.translate.searching import TranslationModel, Translator
+from chainrule.data import Vocabulary
+from chainrule.data._pairs import (
     PairedSentences,
     Pairs,
     pair_batches,
@@ -32,14 +34,12 @@ from chainrule.data.pairs import (
     prepare_pairs,
     read_sentences,
 )
-from chainrule.data.ragged import Ragged
-from chainrule.data.vocabulary import Vocabulary
-from chainrule.metrics.bleu import bleu, chrf
+from chainrule.data._ragged import Ragged
+from chainrule.metrics import bleu, chrf
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
-from chainrule.tasks.translate.searching import TranslationModel, Translator
 from chainrule.training import evaluate, learning_rate
-from chainrule.training.computation import autocast, multiply_dtype
-from chainrule.training.optimiser import make_optimiser
+from chainrule.training._computation import autocast, multiply_dtype
+from chainrule.training._optimiser import make_optimiser
 
 FILES = "multi30k/tok/{}.lc.norm.tok.{}.gz"
 MODELS: dict[str, tuple[type[TranslationModel], dict[str, Any]]] = {

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from chainrule.training.computation import instruction_set
+from chainrule.training._computation import instruction_set
 
 
 def interleaved(ways: dict[str, Callable[[], object]], rounds: int, warmup: int = 2) -> dict[str, list[float]]:

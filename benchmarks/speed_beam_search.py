@@ -21,12 +21,12 @@ from quality_translation import FILES, MAX_LENGTH, MODELS, encoded
 from safetensors.torch import load_file
 from side_by_side import claim, publish
 
-from chainrule.data.pairs import open_pairs, read_sentences
-from chainrule.data.ragged import Ragged
+from chainrule._app.tasks.translate.searching import translations
+from chainrule.data._pairs import open_pairs, read_sentences
+from chainrule.data._ragged import Ragged
 from chainrule.decoding import Decoded
 from chainrule.models import Seq2Seq
-from chainrule.tasks.translate.searching import translations
-from chainrule.training.computation import multiply_dtype
+from chainrule.training._computation import multiply_dtype
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import time
 
 from side_by_side import claim, publish
 
-from chainrule.cli.main import ASKED, bound_spinning
+from chainrule._app.cli.main import ASKED, bound_spinning
 
 VOCABULARY, BATCH, TIME, EMBEDDING, HIDDEN = 65, 32, 64, 64, 256
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass"  # ends with this process
@@ -49,8 +49,9 @@ def work() -> None:
 
     from chainrule.data import Batch
     from chainrule.models import RecurrentLM
-    from chainrule.training.evaluate import Objective, score
-    from chainrule.training.optimiser import clip_gradient, make_optimiser
+    from chainrule.training import Objective
+    from chainrule.training._evaluate import score
+    from chainrule.training._optimiser import clip_gradient, make_optimiser
 
     device = torch.device("cpu")
     torch.manual_seed(0)

@@ -20,7 +20,7 @@ from side_by_side import claim, interleaved, median_ratio, publish
 from torch import Tensor, nn
 
 from chainrule.data import Batch
-from chainrule.diagnostics.gradient_profile import gradient_profile
+from chainrule.diagnostics import gradient_profile
 from chainrule.models import RecurrentLM
 from chainrule.state import State
 from chainrule.training import GradientProbe, TrainingOptions, train

@@ -17,10 +17,10 @@ import torch
 from default_rule import ptb, shakespeare
 from side_by_side import claim, interleaved, median_ratio, publish
 
-from chainrule.data.characters import CharVocabulary, WordVocabulary
+from chainrule._app.tasks.text.ngrams import MOST_DIFFERENT, usual_order
+from chainrule.data import CharVocabulary, WordVocabulary
 from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, NgramLM, RecurrentLM
-from chainrule.tasks.text.ngrams import MOST_DIFFERENT, usual_order
 
 TEXTS: dict[str, Any] = {
     "characters": (shakespeare, CharVocabulary, "char", {"embedding_size": 64, "ngram_order": 3}),

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule.heads import Categorical
-from chainrule.layers.dilated_stack import PreparedDilatedStack
+from chainrule.layers._dilated_stack import PreparedDilatedStack
 from chainrule.models import WaveNet
 
 SECOND = 16_000
@@ -183,7 +183,7 @@ def bare_products(model: WaveNet, batch: int, steps: int) -> Callable[[], object
 @torch.no_grad()
 def operations(model: WaveNet) -> float:
     """Multiplications and additions of a second by steps over those of one pass; every step has as many."""
-    with patch("chainrule.layers.dilated_stack.PreparedDilatedStack", partial(PreparedDilatedStack, in_numpy=False)):
+    with patch("chainrule.layers._dilated_stack.PreparedDilatedStack", partial(PreparedDilatedStack, in_numpy=False)):
         stepper, state = model.stepper(), model.initial_state(1)
     counted = 10
     with FlopCounterMode(display=False) as stepping:

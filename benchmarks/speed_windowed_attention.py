@@ -14,7 +14,8 @@ import torch
 from side_by_side import claim, interleaved, median_ratio, publish
 from torch import Tensor
 
-from chainrule.layers import CausalAttention, causal_attention
+from chainrule.layers import CausalAttention
+from chainrule.layers import _causal_attention as causal_attention
 
 SHAPES = [(16, 784, 84), (4, 3072, 288), (4, 2048, 256), (4, 1024, 128)]  # rows, T, W
 MODEL_SIZE, HEADS = 128, 2

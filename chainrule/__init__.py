@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, tasks, testing, training
-    from chainrule.base import AutoregressiveModel, LikelihoodModel
-    from chainrule.fitting import fit
-    from chainrule.latent import LatentModel
-    from chainrule.models.logits_model import from_logits
-    from chainrule.models.recurrent_lm import RecurrentLM
-    from chainrule.run import Run, load
-    from chainrule.tasks import open_run
-    from chainrule.tasks.task import Task
+    from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, testing, training
+    from chainrule._app import tasks
+    from chainrule._app.fitting import fit
+    from chainrule._app.run import Run, load
+    from chainrule._app.tasks import open_run
+    from chainrule._app.tasks.task import Task
+    from chainrule._base import AutoregressiveModel, LikelihoodModel
+    from chainrule._latent import LatentModel
+    from chainrule.models._logits_model import from_logits
+    from chainrule.models._recurrent_lm import RecurrentLM
 
 __all__ = [
     "AutoregressiveModel",

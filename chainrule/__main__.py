@@ -2,6 +2,6 @@
 
 import sys
 
-from chainrule.cli.main import main
+from chainrule._app.cli.main import main
 
 sys.exit(main())

@@ -56,8 +56,7 @@ def compare() -> None:
 
 def parts_of_text() -> tuple[str, str]:
     """The built-in text as the run divided it: what the model trained on, and what it did not."""
-    from chainrule.data import open_corpus
-    from chainrule.data.text import builtin_text
+    from chainrule.data import builtin_text, open_corpus
 
     text, corpus = builtin_text(), open_corpus(RUN / "data")
     size = len(corpus.valid)
@@ -68,9 +67,10 @@ def parts_of_text() -> tuple[str, str]:
 
 def model_bits(text: str) -> float:
     """-log2 p(text) under the run's best weights, every character predicted from all those before it."""
-    from chainrule.data import open_corpus, stream_evaluation
+    from chainrule.data import open_corpus
+    from chainrule.data._corpus_batches import stream_evaluation
     from chainrule.training import evaluate
-    from chainrule.training.evaluate import bits
+    from chainrule.training._evaluate import bits
 
     corpus, model = open_corpus(RUN / "data"), chainrule.load(RUN).model
     nats = evaluate(model, stream_evaluation(corpus.valid, batch_size=1, chunk_length=1024)).nats

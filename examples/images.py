@@ -61,7 +61,7 @@ def compare() -> None:
 
 def model_bits(images: np.ndarray, labels: np.ndarray) -> float:
     """Mean bits per pixel under the model."""
-    from chainrule.training.evaluate import bits
+    from chainrule.training._evaluate import bits
 
     model = chainrule.load(RUN).model
     x = torch.from_numpy(images).view(-1, 1, 8, 8).long()
@@ -80,7 +80,7 @@ def pixel_bits(known: np.ndarray, known_labels: np.ndarray, images: np.ndarray, 
 
 def draw() -> None:
     """Real images on the left, drawn ones on the right, a column for each digit."""
-    from chainrule.data.images import brightness, grid, png
+    from chainrule.data._images import brightness, grid, png
 
     with np.load(TEST) as test:
         real = np.stack([test["images"][test["labels"] == digit][:4] for digit in range(CLASSES)], 1)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chainrule.data.images import png
-from chainrule.data.midi import midi_file
+from chainrule.data import midi_file
+from chainrule.data._images import png
 from chainrule.models import RNNMADE
 
 LOWEST, KEYS = 48, 36  # three octaves from the C below middle C

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from chainrule.data import Batch
-from chainrule.layers.log_mel import LogMel
+from chainrule.layers import LogMel
 from chainrule.models import SequenceClassifier
 from chainrule.training import MetricValue, TrainingOptions, ValidationMetric, train
 

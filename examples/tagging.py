@@ -15,7 +15,7 @@ import torch
 
 from chainrule.data import Batch
 from chainrule.heads import bio_constraints
-from chainrule.metrics.tagging import entity_scores
+from chainrule.metrics import entity_scores
 from chainrule.models import SequenceTagger
 from chainrule.training import TrainingOptions, train
 

@@ -6,7 +6,8 @@ from itertools import islice
 import torch
 from small_models import EVERY
 
-from chainrule.base import AutoregressiveModel
+from chainrule._base import AutoregressiveModel
+from chainrule._latent import CodeModel, LatentModel
 from chainrule.coding import decode, encode
 from chainrule.decoding import beam_search, complete, greedy
 from chainrule.diagnostics import (
@@ -17,7 +18,6 @@ from chainrule.diagnostics import (
     inspect_recurrence,
     receptive_field,
 )
-from chainrule.latent import CodeModel, LatentModel
 from chainrule.models import MADE, Autoencoder, CalibratedMixture, MADEEnsemble, RecurrentLM
 from chainrule.state import map_state
 

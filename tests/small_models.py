@@ -4,8 +4,8 @@ import torch
 
 from chainrule import models
 from chainrule.heads import Column
-from chainrule.layers import TemplateScores
-from chainrule.layers.image_encoder import ImageEncoder
+from chainrule.layers import ImageEncoder
+from chainrule.layers._template_scores import TemplateScores
 
 
 def pixels(*shape, levels=2):

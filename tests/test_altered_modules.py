@@ -15,8 +15,8 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from chainrule import models
 from chainrule.layers import GRU, Map, Serial
-from chainrule.layers.sequence_layer import stepping
-from chainrule.models.recurrent_lm import RecurrentLM
+from chainrule.layers._sequence_layer import stepping
+from chainrule.models import RecurrentLM
 from chainrule.state import map_state
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.distributions import Independent, LogNormal, Normal
 
-from chainrule.base import AutoregressiveModel, length_mask
+from chainrule._base import AutoregressiveModel, length_mask
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
 

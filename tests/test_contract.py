@@ -7,11 +7,12 @@ import torch
 from small_models import EVERY, LABELLERS, LATENT, SEQUENCES, pixels
 
 from chainrule import models
-from chainrule.base import AutoregressiveModel, LikelihoodModel, length_mask
+from chainrule._base import AutoregressiveModel, LikelihoodModel, length_mask
+from chainrule._latent import LatentModel
 from chainrule.coding import decode, encode
-from chainrule.latent import LatentModel
 from chainrule.state import map_state
-from chainrule.testing import check_codec, check_model
+from chainrule.testing import check_model
+from chainrule.testing._codec import check_codec
 
 
 def exported(kind):

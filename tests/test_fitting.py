@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule.cli.main import main
-from chainrule.tasks import TASKS, task_class
-from chainrule.tasks.task import Task
+from chainrule._app.cli.main import main
+from chainrule._app.tasks import TASKS, task_class
+from chainrule._app.tasks.task import Task
 
 sys.path.insert(0, str(Path(__file__).parent / "cli"))
 import small_data

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule import frames
+from chainrule._app import frames
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")

@@ -32,9 +32,9 @@ ROOMS = [
 FORBIDDEN = [("decoding", "models"), ("training", "models"), ("coding", "models")]
 # Parts that few need, and who imports them, inside a function.
 OPTIONAL = {
-    "chainrule.coding.adaptive": {"chainrule.tasks.compression"},
-    "chainrule.coding.portable": {"chainrule.coding.fingerprint"},
-    "chainrule.data.midi": set(),
+    "chainrule.coding._adaptive": {"chainrule._app.tasks.compression"},
+    "chainrule.coding._portable": {"chainrule.coding._fingerprint"},
+    "chainrule.data._midi": set(),
     "chainrule.data.synthetic": set(),
 }
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chainrule
-from chainrule.inputs import Inputs
+from chainrule._app.inputs import Inputs
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")

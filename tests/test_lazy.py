@@ -38,12 +38,12 @@ def test_every_exported_name_is_imported_when_it_is_used(name):
 def test_importing_a_package_imports_none_of_its_modules():
     code = (
         "import sys, chainrule, chainrule.models, chainrule.data, chainrule.training, chainrule.layers\n"
-        "print('torch' in sys.modules, 'chainrule.data.batches' in sys.modules)\n"
+        "print('torch' in sys.modules, 'chainrule.data._batches' in sys.modules)\n"
         "from chainrule.data import Batch\n"
         "print('torch' in sys.modules, Batch.__module__)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False", "True", "chainrule.data.batches"]
+    assert done.stdout.split() == ["False", "False", "True", "chainrule.data._batches"]
 
 
 @pytest.mark.parametrize("first", ["chainrule.decoding.greedy", "chainrule.decoding"])

@@ -11,8 +11,9 @@ from test_contract import log_prob
 
 from chainrule import models
 from chainrule.heads import LinearChainCRF, TagConstraints
-from chainrule.layers import KneserNey, LogMel, MaskedConv2d, MaskedLinear, TemplateScores
-from chainrule.layers.window_attention import WindowAttention
+from chainrule.layers import KneserNey, LogMel, MaskedConv2d, MaskedLinear
+from chainrule.layers._template_scores import TemplateScores
+from chainrule.layers._window_attention import WindowAttention
 
 # Of models that hold counts, or that are fitted: there is nothing to count on the meta device.
 FITTED = {

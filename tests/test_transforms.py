@@ -7,8 +7,8 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from chainrule import models
+from chainrule._modes import values_are_known
 from chainrule.layers import GRU, LSTM, RNN, CharacterEncoder
-from chainrule.modes import values_are_known
 from chainrule.state import map_state
 
 # Further ways to a likelihood, with checks of their own.

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.coding.range_coder import DamagedError
-    from chainrule.coding.streams import decode, encode
+    from chainrule.coding._range_coder import DamagedError
+    from chainrule.coding._streams import decode, encode
 
 __all__ = ["DamagedError", "decode", "encode"]
 

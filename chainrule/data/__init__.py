@@ -5,13 +5,18 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data.batches import Batch, Batches
-    from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
-    from chainrule.data.corpus import LEVELS, Corpus, load_vocabulary, open_corpus, prepare_corpus, vocabulary_from_json
-    from chainrule.data.corpus_batches import LineBatches, StreamBatches, line_evaluation, stream_evaluation
-    from chainrule.data.subwords import BPEVocabulary
-    from chainrule.data.text import builtin_text, fingerprint, read_lines, read_text
-    from chainrule.data.vocabulary import FileTokens, MemoryTokens, Tokens, Vocabulary
+    from chainrule.data._batches import Batch, Batches
+    from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocabulary
+    from chainrule.data._corpus import LEVELS, Corpus, open_corpus, prepare_corpus
+    from chainrule.data._corpus_batches import LineBatches, StreamBatches
+    from chainrule.data._labelled import TextSymbols
+    from chainrule.data._midi import midi_file
+    from chainrule.data._series import SeriesWindows, prepare_series
+    from chainrule.data._sounds import LinearLevels, MuLawLevels
+    from chainrule.data._subwords import BPEVocabulary
+    from chainrule.data._tables import prepare_table
+    from chainrule.data._text import builtin_text, read_lines, read_text
+    from chainrule.data._vocabulary import Vocabulary
 
 __all__ = [
     "LEVELS",
@@ -21,23 +26,22 @@ __all__ = [
     "ByteVocabulary",
     "CharVocabulary",
     "Corpus",
-    "FileTokens",
     "LineBatches",
-    "MemoryTokens",
+    "LinearLevels",
+    "MuLawLevels",
+    "SeriesWindows",
     "StreamBatches",
-    "Tokens",
+    "TextSymbols",
     "Vocabulary",
     "WordVocabulary",
     "builtin_text",
-    "fingerprint",
-    "line_evaluation",
-    "load_vocabulary",
+    "midi_file",
     "open_corpus",
     "prepare_corpus",
+    "prepare_series",
+    "prepare_table",
     "read_lines",
     "read_text",
-    "stream_evaluation",
-    "vocabulary_from_json",
 ]
 
 __getattr__, __dir__ = attach(__name__)

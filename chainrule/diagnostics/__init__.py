@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.diagnostics.active_units import LatentUse, active_units
-    from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
-    from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow
-    from chainrule.diagnostics.gradient_profile import gradient_profile
-    from chainrule.diagnostics.inspection import Inspection, LayerInspection, inspect_recurrence
-    from chainrule.diagnostics.receptive_field import ReceptiveField, receptive_field
+    from chainrule.diagnostics._active_units import LatentUse, active_units
+    from chainrule.diagnostics._backpropagation import Backpropagation, backpropagate
+    from chainrule.diagnostics._gradient_flow import GradientFlow, gradient_flow
+    from chainrule.diagnostics._gradient_profile import gradient_profile
+    from chainrule.diagnostics._head_kinds import head_figures
+    from chainrule.diagnostics._inspection import Inspection, LayerInspection, inspect_recurrence
+    from chainrule.diagnostics._receptive_field import ReceptiveField, receptive_field
+    from chainrule.diagnostics._saliency import saliency_maps
 
 __all__ = [
     "Backpropagation",
@@ -23,8 +25,10 @@ __all__ = [
     "backpropagate",
     "gradient_flow",
     "gradient_profile",
+    "head_figures",
     "inspect_recurrence",
     "receptive_field",
+    "saliency_maps",
 ]
 
 __getattr__, __dir__ = attach(__name__)

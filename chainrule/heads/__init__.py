@@ -5,32 +5,30 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.heads.adapter import head_of
-    from chainrule.heads.adaptive_categorical import AdaptiveCategorical
-    from chainrule.heads.bernoulli import Bernoulli
-    from chainrule.heads.categorical import Categorical
-    from chainrule.heads.categorical_mean import CategoricalMean, mean_of
-    from chainrule.heads.column import Column
-    from chainrule.heads.diagonal_normal import DiagonalNormal
-    from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
-    from chainrule.heads.gaussian_mixture import GaussianMixture
-    from chainrule.heads.head import Choose, Head, NotDiscreteError, TensorHead
-    from chainrule.heads.independent_pixels import IndependentPixels
-    from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
-    from chainrule.heads.linear_chain_crf import LinearChainCRF
-    from chainrule.heads.looked_up_categorical import LookedUpCategorical
-    from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
-    from chainrule.heads.student_t_mixture import StudentTMixture
-    from chainrule.heads.table_column import TableColumn, TableRow
-    from chainrule.heads.tag_constraints import TagConstraints, bio_constraints, bioes_constraints
-    from chainrule.heads.tag_sequences import IndependentTags, TagSequences
+    from chainrule.heads._adapter import head_of
+    from chainrule.heads._adaptive_categorical import AdaptiveCategorical
+    from chainrule.heads._bernoulli import Bernoulli
+    from chainrule.heads._categorical import Categorical
+    from chainrule.heads._categorical_mean import CategoricalMean, mean_of
+    from chainrule.heads._column import Column
+    from chainrule.heads._diagonal_normal import DiagonalNormal
+    from chainrule.heads._discretized_logistic_mixture import DiscretizedLogisticMixture
+    from chainrule.heads._gaussian_mixture import GaussianMixture
+    from chainrule.heads._head import Head, NotDiscreteError
+    from chainrule.heads._independent_pixels import IndependentPixels
+    from chainrule.heads._integer_logistic_mixture import IntegerLogisticMixture
+    from chainrule.heads._linear_chain_crf import LinearChainCRF
+    from chainrule.heads._pixel_logistic_mixture import PixelLogisticMixture
+    from chainrule.heads._student_t_mixture import StudentTMixture
+    from chainrule.heads._table_column import TableColumn, TableRow
+    from chainrule.heads._tag_constraints import TagConstraints, bio_constraints, bioes_constraints
+    from chainrule.heads._tag_sequences import IndependentTags, TagSequences
 
 __all__ = [
     "AdaptiveCategorical",
     "Bernoulli",
     "Categorical",
     "CategoricalMean",
-    "Choose",
     "Column",
     "DiagonalNormal",
     "DiscretizedLogisticMixture",
@@ -40,7 +38,6 @@ __all__ = [
     "IndependentTags",
     "IntegerLogisticMixture",
     "LinearChainCRF",
-    "LookedUpCategorical",
     "NotDiscreteError",
     "PixelLogisticMixture",
     "StudentTMixture",
@@ -48,7 +45,6 @@ __all__ = [
     "TableRow",
     "TagConstraints",
     "TagSequences",
-    "TensorHead",
     "bio_constraints",
     "bioes_constraints",
     "head_of",

@@ -5,50 +5,51 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.models.autoencoder import Autoencoder
-    from chainrule.models.calibrated_mixture import CalibratedMixture
-    from chainrule.models.captioner import Captioner
-    from chainrule.models.compact_transformer import CompactTransformer
-    from chainrule.models.conv_net import ConvNet
-    from chainrule.models.ensemble import Ensemble
-    from chainrule.models.forecaster import Forecaster
-    from chainrule.models.gated_pixel_cnn import GatedPixelCNN
-    from chainrule.models.hierarchical_vae import HierarchicalVAE
-    from chainrule.models.image_classifier import ImageClassifier
-    from chainrule.models.image_model import ImageModel
-    from chainrule.models.image_transformer import ImageTransformer
-    from chainrule.models.linear_forecaster import LinearForecaster
-    from chainrule.models.logits_model import LogitsModel, from_logits
-    from chainrule.models.made import MADE
-    from chainrule.models.made_ensemble import MADEEnsemble
-    from chainrule.models.multi_scale_pixel_cnn import MultiScalePixelCNN
-    from chainrule.models.ngram_lm import NgramLM
-    from chainrule.models.pixel_cnn import PixelCNN
-    from chainrule.models.pixel_cnn_pp import PixelCNNPP
-    from chainrule.models.pixel_rnn import PixelRNN
-    from chainrule.models.pixel_vae import PixelVAE
-    from chainrule.models.recurrent_lm import RecurrentLM
-    from chainrule.models.rnn_made import RNNMADE, MADEConditional
-    from chainrule.models.sentence_vae import SentenceVAE
-    from chainrule.models.seq2seq import Seq2Seq
-    from chainrule.models.sequence_classifier import SequenceClassifier
-    from chainrule.models.sequence_regressor import SequenceRegressor
-    from chainrule.models.sequence_tagger import SequenceTagger
-    from chainrule.models.series_scaling import SeriesScaling
-    from chainrule.models.swin_transformer import SwinTransformer
-    from chainrule.models.table_made import TableMADE
-    from chainrule.models.table_vae import TableVAE
-    from chainrule.models.transformer_lm import TransformerLM
-    from chainrule.models.transformer_seq2seq import TransformerSeq2Seq
-    from chainrule.models.vae import VAE
-    from chainrule.models.vector_to_sequence import VectorToSequence
-    from chainrule.models.vision_transformer import VisionTransformer
-    from chainrule.models.wavenet import WaveNet
+    from chainrule.models._attentive_decoder import AttentiveDecoder
+    from chainrule.models._autoencoder import Autoencoder
+    from chainrule.models._calibrated_mixture import CalibratedMixture
+    from chainrule.models._captioner import Captioner
+    from chainrule.models._compact_transformer import CompactTransformer
+    from chainrule.models._conv_net import ConvNet
+    from chainrule.models._ensemble import Ensemble
+    from chainrule.models._forecaster import Forecaster
+    from chainrule.models._gated_pixel_cnn import GatedPixelCNN
+    from chainrule.models._hierarchical_vae import HierarchicalVAE
+    from chainrule.models._image_classifier import ImageClassifier
+    from chainrule.models._image_model import ImageModel
+    from chainrule.models._image_transformer import ImageTransformer
+    from chainrule.models._linear_forecaster import LinearForecaster
+    from chainrule.models._logits_model import LogitsModel
+    from chainrule.models._made import MADE
+    from chainrule.models._made_ensemble import MADEEnsemble
+    from chainrule.models._multi_scale_pixel_cnn import MultiScalePixelCNN
+    from chainrule.models._ngram_lm import NgramLM
+    from chainrule.models._pixel_cnn import PixelCNN
+    from chainrule.models._pixel_cnn_pp import PixelCNNPP
+    from chainrule.models._pixel_rnn import PixelRNN
+    from chainrule.models._pixel_vae import PixelVAE
+    from chainrule.models._recurrent_lm import RecurrentLM
+    from chainrule.models._rnn_made import RNNMADE
+    from chainrule.models._sentence_vae import SentenceVAE
+    from chainrule.models._seq2seq import Seq2Seq
+    from chainrule.models._sequence_classifier import SequenceClassifier
+    from chainrule.models._sequence_regressor import SequenceRegressor
+    from chainrule.models._sequence_tagger import SequenceTagger
+    from chainrule.models._swin_transformer import SwinTransformer
+    from chainrule.models._table_made import TableMADE
+    from chainrule.models._table_vae import TableVAE
+    from chainrule.models._transformer_lm import TransformerLM
+    from chainrule.models._transformer_seq2seq import TransformerSeq2Seq
+    from chainrule.models._vae import VAE
+    from chainrule.models._vector_to_sequence import VectorToSequence
+    from chainrule.models._vision_transformer import VisionTransformer
+    from chainrule.models._wavenet import WaveNet
 
 __all__ = [
     "MADE",
     "RNNMADE",
     "VAE",
+    "AttentiveDecoder",
     "Autoencoder",
     "CalibratedMixture",
     "Captioner",
@@ -63,7 +64,6 @@ __all__ = [
     "ImageTransformer",
     "LinearForecaster",
     "LogitsModel",
-    "MADEConditional",
     "MADEEnsemble",
     "MultiScalePixelCNN",
     "NgramLM",
@@ -77,7 +77,6 @@ __all__ = [
     "SequenceClassifier",
     "SequenceRegressor",
     "SequenceTagger",
-    "SeriesScaling",
     "SwinTransformer",
     "TableMADE",
     "TableVAE",
@@ -86,7 +85,6 @@ __all__ = [
     "VectorToSequence",
     "VisionTransformer",
     "WaveNet",
-    "from_logits",
 ]
 
 __getattr__, __dir__ = attach(__name__)

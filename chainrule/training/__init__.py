@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.training.checkpoint import load_weights, save_weights
-    from chainrule.training.dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
-    from chainrule.training.evaluate import Batch, Evaluation, Objective, TrainingBatches, ValidationBatches, evaluate
-    from chainrule.training.gradient_monitor import GradientProbe, NonFiniteLossError
-    from chainrule.training.loop import TrainingResult, train
-    from chainrule.training.optimiser import learning_rate
-    from chainrule.training.options import TrainingOptions
-    from chainrule.training.parallel import Interrupted, process_shard
-    from chainrule.training.validation import Findings, MetricValue, ValidationMetric
+    from chainrule.training._checkpoint import load_weights, save_weights
+    from chainrule.training._dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
+    from chainrule.training._evaluate import Batch, Evaluation, Objective, TrainingBatches, ValidationBatches, evaluate
+    from chainrule.training._gradient_monitor import GradientProbe, NonFiniteLossError
+    from chainrule.training._loop import TrainingResult, train
+    from chainrule.training._optimiser import learning_rate
+    from chainrule.training._options import TrainingOptions
+    from chainrule.training._parallel import Interrupted, process_shard
+    from chainrule.training._validation import Findings, MetricValue, ValidationMetric
 
 __all__ = [
     "Batch",

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
-from chainrule.cli.main import main
-from chainrule.cli.train import create_run
-from chainrule.tasks.config import Duration, RunConfig
-from chainrule.tasks.run_directory import WEIGHTS
-from chainrule.tasks.text.options import TextData, TextTraining
-from chainrule.tasks.text.task import TextTask
-from chainrule.training.checkpoint import save_weights
+from chainrule._app.cli.main import main
+from chainrule._app.cli.train import create_run
+from chainrule._app.tasks.config import Duration, RunConfig
+from chainrule._app.tasks.run_directory import WEIGHTS
+from chainrule._app.tasks.text.options import TextData, TextTraining
+from chainrule._app.tasks.text.task import TextTask
+from chainrule.training import save_weights
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -114,7 +114,7 @@ def run_copy(runs: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def without_lzma(monkeypatch):
     """lzma gains nothing: models of no training are not put to shame by it on files of a few hundred bytes."""
-    monkeypatch.setattr("chainrule.tasks.compression._by_lzma", lambda data: data + b"x")
+    monkeypatch.setattr("chainrule._app.tasks.compression._by_lzma", lambda data: data + b"x")
 
 
 @pytest.fixture

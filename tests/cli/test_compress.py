@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from chainrule.cli.selection import verbs_of
-from chainrule.coding.container import read_container, write_container
-from chainrule.tasks import open_run, task_class
-from chainrule.tasks.bundle import Bundle, write_bundle
-from chainrule.tasks.run_directory import WEIGHTS
-from chainrule.training.checkpoint import save_weights
+from chainrule._app.cli.selection import verbs_of
+from chainrule._app.tasks import open_run, task_class
+from chainrule._app.tasks.bundle import Bundle, write_bundle
+from chainrule._app.tasks.run_directory import WEIGHTS
+from chainrule.coding._container import read_container, write_container
+from chainrule.training import save_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_lzma")]
 
@@ -143,8 +143,8 @@ def test_empty_folders_in_a_folder_come_back(command, tmp_path):
 @pytest.fixture
 def chain(decided, command, tmp_path, monkeypatch):
     """A compressed text of several parts, and the text."""
-    monkeypatch.setattr("chainrule.tasks.text.compression.SYMBOLS_OF_A_STREAM", 500)
-    monkeypatch.setattr("chainrule.tasks.text.compression.SYMBOLS_OF_A_PART", 500)
+    monkeypatch.setattr("chainrule._app.tasks.text.compression.SYMBOLS_OF_A_STREAM", 500)
+    monkeypatch.setattr("chainrule._app.tasks.text.compression.SYMBOLS_OF_A_PART", 500)
     data = drawn(decided / "stream")
     (tmp_path / "text").write_bytes(data)
     assert command("compress", tmp_path / "text", "--run", decided / "stream").status == 0
@@ -261,7 +261,7 @@ def test_a_missing_file_and_another_kind_of_file_are_named(refused, tmp_path):
 def test_a_model_that_computes_otherwise_the_second_time_is_caught_before_anything_is_written(
     decided, refused, tmp_path, monkeypatch
 ):
-    from chainrule.tasks import compression
+    from chainrule._app.tasks import compression
 
     (tmp_path / "text").write_bytes(drawn(decided / "stream"))
     read = compression.read_batches

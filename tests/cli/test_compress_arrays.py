@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from chainrule.coding.batches import write_batches
-from chainrule.coding.container import read_container
-from chainrule.tasks import open_run
+from chainrule._app.tasks import open_run
+from chainrule.coding._batches import write_batches
+from chainrule.coding._container import read_container
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_lzma")]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.training.checkpoint import read_sealed, write_sealed
+from chainrule.training._checkpoint import read_sealed, write_sealed
 
 TINY = ["--hidden-size", 4, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2, "--steps", 2]
 

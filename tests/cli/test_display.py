@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from chainrule.printing import one_line, printable
-from chainrule.tasks.display import Harmless, dump_json, shortened
+from chainrule._app.tasks.display import Harmless, dump_json, shortened
+from chainrule._printing import one_line, printable
 
 COMMANDS = ["\x1b[2J", "\x07", "\x9b31m", "\x00", "\x7f", "\u202e", "\ud800", "\u2066"]
 

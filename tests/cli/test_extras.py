@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chainrule.metrics.classification import classification_scores
+from chainrule.metrics import classification_scores
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 NEEDED = [  # extra, module, the command that needs it

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, edits
-from chainrule.cli.selection import described_verbs
-from chainrule.cli.signature import TaskName
-from chainrule.tasks import TASKS
-from chainrule.tasks.display import counted
+from chainrule._app.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, edits
+from chainrule._app.cli.selection import described_verbs
+from chainrule._app.cli.signature import TaskName
+from chainrule._app.tasks import TASKS
+from chainrule._app.tasks.display import counted
 
 VERBS = dict(described_verbs())
 FORMS = [[name] for name in VERBS] + [["train", "--task", name] for name in TASKS]

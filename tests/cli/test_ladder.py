@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from small_data import WRITERS, write_pairs
 from torch import nn
 
-from chainrule.data.batches import Batch
-from chainrule.tasks import ladder as ladder_module
-from chainrule.tasks import open_run
-from chainrule.tasks.config import Duration, OptimisationOptions, RunConfig
-from chainrule.tasks.forecast.task import ForecastTask
-from chainrule.tasks.ladder import Ladder, first_that_fits, limit_passes, step_rate
-from chainrule.tasks.tag import templates
-from chainrule.training import speed
-from chainrule.training.computation import Computation
+from chainrule._app.tasks import ladder as ladder_module
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.config import Duration, OptimisationOptions, RunConfig
+from chainrule._app.tasks.forecast.task import ForecastTask
+from chainrule._app.tasks.ladder import Ladder, first_that_fits, limit_passes, step_rate
+from chainrule._app.tasks.tag import templates
+from chainrule.data import Batch
+from chainrule.training import _speed as speed
+from chainrule.training._computation import Computation
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
 RATES = st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=5)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chainrule.cli.main import main
-from chainrule.cli.selection import VERBS
+from chainrule._app.cli.main import main
+from chainrule._app.cli.selection import VERBS
 
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -16,7 +16,7 @@ QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
 def test_help_imports_nothing_heavy(arguments):
     heavy = "torch", "numpy", "safetensors", "tokenizers"
     code = (
-        "import sys; from chainrule.cli.main import main; "
+        "import sys; from chainrule._app.cli.main import main; "
         f"status = main({arguments!r}); print([name for name in {heavy!r} if name in sys.modules], status)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

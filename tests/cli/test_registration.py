@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.base import AutoregressiveModel
-from chainrule.cli.signature import RunFlags
-from chainrule.data.batches import Batch
+from chainrule._app.cli.signature import RunFlags
+from chainrule._app.results import Column, Result
+from chainrule._app.tasks import TASKS
+from chainrule._app.tasks.abilities import CheckedRows, Checks, Predicts, Samples, Scores
+from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions
+from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.task import Source, Task
+from chainrule._app.tasks.text.task import TextTask
+from chainrule._base import AutoregressiveModel
+from chainrule._ranges import Range
+from chainrule.data import Batch
 from chainrule.heads import Bernoulli, Categorical
-from chainrule.ranges import Range
-from chainrule.results import Column, Result
-from chainrule.tasks import TASKS
-from chainrule.tasks.abilities import CheckedRows, Checks, Predicts, Samples, Scores
-from chainrule.tasks.config import CheckedOptions, OptimisationOptions
-from chainrule.tasks.model import Model
-from chainrule.tasks.task import Source, Task
-from chainrule.tasks.text.task import TextTask
 
 
 class Bigrams(AutoregressiveModel):
@@ -121,7 +121,7 @@ class FlipTask(Task[Flips], Scores, Samples, Predicts, Checks):
             return torch.tensor([[float(flip) for flip in line.strip()] for line in file])
 
     def prepare(self):
-        from chainrule.data.text import fingerprint
+        from chainrule.data._text import fingerprint
 
         return {"source": fingerprint(self.config.sources["source"])}
 

@@ -8,9 +8,9 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from chainrule.cli.figures import figure_lines
-from chainrule.cli.render import checked_out, show, write_plot
-from chainrule.results import Column, Result
+from chainrule._app.cli.figures import figure_lines
+from chainrule._app.cli.render import checked_out, show, write_plot
+from chainrule._app.results import Column, Result
 
 COLUMNS = [Column("name"), Column("nats", 2, heading="its nats"), Column("hidden", shown=False)]
 ROWS = [("a", 1.5, [1]), ("longer", 12.25, [2]), ("b", 3.0, [3])]
@@ -157,7 +157,7 @@ def test_endings_are_refused_that_are_not_those_expected(tmp_path):
 
 
 def test_parquet_without_polars_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.cli.render.find_spec", lambda name: None)
+    monkeypatch.setattr("chainrule._app.cli.render.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install polars"):
         checked_out(tmp_path / "x.parquet")
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from small_data import WRITERS
 
-from chainrule.tasks import ladder, open_run
-from chainrule.tasks.config import ChosenComputation
-from chainrule.tasks.display import flags_of
-from chainrule.training import loop, speed
+from chainrule._app.tasks import ladder, open_run
+from chainrule._app.tasks.config import ChosenComputation
+from chainrule._app.tasks.display import flags_of
+from chainrule.training import _loop as loop
+from chainrule.training import _speed as speed
 
 
 def same_again(outcome):

@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 from small_data import WRITERS, written
 
-from chainrule.cli.train import create_run
-from chainrule.data.sounds import write_wav
-from chainrule.tasks import task_class
-from chainrule.tasks.config import Duration, RunConfig
-from chainrule.tasks.run_directory import WEIGHTS
-from chainrule.training.checkpoint import save_weights
+from chainrule._app.cli.train import create_run
+from chainrule._app.tasks import task_class
+from chainrule._app.tasks.config import Duration, RunConfig
+from chainrule._app.tasks.run_directory import WEIGHTS
+from chainrule.data._sounds import write_wav
+from chainrule.training import save_weights
 
 SMALL = {
     "hidden_size": 6,

@@ -4,9 +4,9 @@ from typing import get_args
 
 import pytest
 
-from chainrule.cli.selection import VERBS, described_verbs, select, verbs_of
-from chainrule.tasks import TASKS, task_class
-from chainrule.tasks.abilities import Predicts
+from chainrule._app.cli.selection import VERBS, described_verbs, select, verbs_of
+from chainrule._app.tasks import TASKS, task_class
+from chainrule._app.tasks.abilities import Predicts
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 import soundfile
 import torch
 
-from chainrule.data.batches import Batches
-from chainrule.data.sounds import write_wav
-from chainrule.tasks.sound.task import SoundTask
+from chainrule._app.tasks.sound.task import SoundTask
+from chainrule.data import Batches
+from chainrule.data._sounds import write_wav
 
 RATE = 8000
 TINY = ("--channels", 4, "--blocks", 1, "--layers-per-block", 3, "--skip-channels", 8)
@@ -34,7 +34,7 @@ def clips(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(clips, tmp_path_factory):
     """Two runs of a few steps, one with labels; not to be written to."""
-    from chainrule.cli.main import main
+    from chainrule._app.cli.main import main
 
     home = tmp_path_factory.mktemp("runs")
     for name, options in {"labelled": PATTERN, "plain": ()}.items():
@@ -138,7 +138,7 @@ def test_a_sample_may_have_a_label_and_a_beginning(command, made, clips, tmp_pat
 
 
 def test_scores_are_those_of_the_model_most_surprising_first(command, made, clips, monkeypatch):
-    monkeypatch.setattr("chainrule.tasks.sound.scoring._CHUNK", 37)
+    monkeypatch.setattr("chainrule._app.tasks.sound.scoring._CHUNK", 37)
     run = SoundTask.open(made / "labelled")
     records = [json.loads(line) for line in command("score", run.path, clips, "--json").out.splitlines()]
     assert len(records) == 20

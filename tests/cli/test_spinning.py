@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from chainrule.cli.main import BOUNDED, bound_spinning
+from chainrule._app.cli.main import BOUNDED, bound_spinning
 
 
 def test_waiting_threads_sleep_soon_where_the_user_says_nothing():
@@ -21,7 +21,7 @@ def test_the_users_way_of_waiting_is_left_alone(name):
 
 def test_the_command_line_bounds_it_before_torch_is_there():
     code = (
-        "import os, sys; from chainrule.cli.main import main; main(['--version']);"
+        "import os, sys; from chainrule._app.cli.main import main; main(['--version']);"
         "print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env={})

@@ -6,17 +6,17 @@ from time import monotonic
 
 import pytest
 
-from chainrule.cli import main as module
+from chainrule._app.cli import main as module
 
 TRAIN = """
 import sys
-from chainrule.cli.main import main
+from chainrule._app.cli.main import main
 status = main(["train", "--steps", "2", "--hidden-size", "8", "--out", sys.argv[1]])
 print(status, sorted({"sympy", "torch._dynamo"} & sys.modules.keys()))
 """
 ANSWER = """
 import sys
-from chainrule.cli.main import main
+from chainrule._app.cli.main import main
 status = main(sys.argv[1:])
 ours = sum(name.partition(".")[0] == "chainrule" for name in sys.modules)
 print(status, "torch" in sys.modules, ours)
@@ -32,7 +32,7 @@ def test_a_budget_counts_from_the_start_of_the_command(command, monkeypatch):
 
     original = module.select
     monkeypatch.setattr(module, "select", select)
-    monkeypatch.setattr("chainrule.cli.train.train_run", lambda *arguments: (times.append(arguments[-1]), None))
+    monkeypatch.setattr("chainrule._app.cli.train.train_run", lambda *arguments: (times.append(arguments[-1]), None))
     before = monotonic()
     assert command("train", "--steps", 1).status == 0
     selected, began = times
@@ -89,7 +89,9 @@ def test_a_missing_input_of_a_run_is_named_without_torch(runs, tmp_path):
 
 
 def test_training_says_what_it_reads_before_it_imports_torch(tmp_path):
-    code = "import sys; sys.modules['torch'] = None; from chainrule.cli.main import main; main(['train', 'log.txt'])"
+    code = (
+        "import sys; sys.modules['torch'] = None; from chainrule._app.cli.main import main; main(['train', 'log.txt'])"
+    )
     (tmp_path / "log.txt").write_text("a\nb\n")
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert answer.stderr.splitlines()[0] == "reading log.txt …"

@@ -6,8 +6,9 @@ import zlib
 
 import pytest
 
-from chainrule.coding import DamagedError, container
-from chainrule.coding.container import read_container, write_container
+from chainrule.coding import DamagedError
+from chainrule.coding import _container as container
+from chainrule.coding._container import read_container, write_container
 
 HEADER = {"files": [["naïve \udc80.txt", 9]], "method": "run"}
 PARTS = [b"side", b"", b"first part", b"second"]

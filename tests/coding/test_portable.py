@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from chainrule.coding import adaptive, decode, encode
-from chainrule.coding.portable import PortableArithmetic, functions
-from chainrule.coding.portable.arithmetic import ExactSums
+from chainrule.coding import _adaptive as adaptive
+from chainrule.coding import decode, encode
+from chainrule.coding._portable import PortableArithmetic, functions
+from chainrule.coding._portable.arithmetic import ExactSums
 from chainrule.heads import Column
 from chainrule.models import PixelCNNPP, RecurrentLM, TableMADE, TransformerLM, WaveNet
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from chainrule.coding import DamagedError, decode, encode
 from chainrule.heads import Column, NotDiscreteError
-from chainrule.models import MADE, Forecaster, PixelCNNPP, RecurrentLM, SeriesScaling, TableMADE
+from chainrule.models import MADE, Forecaster, PixelCNNPP, RecurrentLM, TableMADE
+from chainrule.models._series_scaling import SeriesScaling
 
 
 def language_model(seed=0, **options):
@@ -146,7 +147,7 @@ def test_elements_outside_the_support_are_never_coded_as_others(make, x, portabl
 
 def test_what_a_head_announces_is_not_made_before_the_weights_are_compared(monkeypatch):
     data = encode(language_model(0), torch.randint(7, (2, 9)))
-    monkeypatch.setattr("chainrule.coding.streams.arithmetic_digest", None)
+    monkeypatch.setattr("chainrule.coding._streams.arithmetic_digest", None)
     with pytest.raises(ValueError, match="other weights"):
         decode(language_model(1), data)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from chainrule.data.atomic import write_text
+from chainrule.data._atomic import write_text
 
 
 def test_an_error_names_the_file_that_was_to_be_written_and_leaves_nothing(tmp_path):

@@ -6,16 +6,18 @@ import os
 
 import pytest
 
-from chainrule.data import atomic, delimited, text
-from chainrule.data.atomic import parse_json, read_json, write_json
-from chainrule.data.delimited import DelimitedFile
-from chainrule.data.series import series_file
-from chainrule.data.series.series_file import read_series
-from chainrule.data.tables import table_file
-from chainrule.data.tables.table_file import TableFile
-from chainrule.data.tagged import conll_file
-from chainrule.data.tagged.conll_file import read_conll
-from chainrule.data.text import read_lines
+from chainrule.data import _atomic as atomic
+from chainrule.data import _delimited as delimited
+from chainrule.data import _text as text
+from chainrule.data import read_lines
+from chainrule.data._atomic import parse_json, read_json, write_json
+from chainrule.data._delimited import DelimitedFile
+from chainrule.data._series import series_file
+from chainrule.data._series.series_file import read_series
+from chainrule.data._tables import table_file
+from chainrule.data._tables.table_file import TableFile
+from chainrule.data._tagged import conll_file
+from chainrule.data._tagged.conll_file import read_conll
 
 
 def test_empty_lines_without_end_are_refused(tmp_path, monkeypatch):

@@ -6,8 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from chainrule.data import builtin_text, fingerprint, open_corpus, prepare_corpus
-from chainrule.data import corpus as corpus_module
+from chainrule.data import _corpus as corpus_module
+from chainrule.data import builtin_text, open_corpus, prepare_corpus
+from chainrule.data._text import fingerprint
 
 # 3 MB whose characters of 1 to 4 bytes and whose \r\n fall on every possible side of the ends of chunks
 MIXED = "a\r\né 科\t𝄞b \n\nlonger words, punctuated!\r\n" * 60_000 + "unseen longer"

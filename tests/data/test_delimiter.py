@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from chainrule.data.delimited import DelimitedFile
-from chainrule.data.tables import TableFile
+from chainrule.data._delimited import DelimitedFile
+from chainrule.data._tables import TableFile
 
 
 @pytest.mark.parametrize(

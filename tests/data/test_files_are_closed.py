@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from chainrule.blocks import in_blocks
-from chainrule.data import prepare_corpus
-from chainrule.data.captions import read_captions
-from chainrule.data.characters import CharVocabulary
-from chainrule.data.delimited import DelimitedFile
-from chainrule.data.tables import prepare_table, table_file
+from chainrule._blocks import in_blocks
+from chainrule.data import CharVocabulary, prepare_corpus, prepare_table
+from chainrule.data._captions import read_captions
+from chainrule.data._delimited import DelimitedFile
+from chainrule.data._tables import table_file
 
 ROWS = "a,b\n" + "1,2\n3,4\n" * 200
 

@@ -3,7 +3,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import LineBatches, MemoryTokens, StreamBatches, corpus_batches, line_evaluation
+from chainrule.data import LineBatches, StreamBatches
+from chainrule.data import _corpus_batches as corpus_batches
+from chainrule.data._corpus_batches import line_evaluation
+from chainrule.data._vocabulary import MemoryTokens
 
 EOS = 1
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.midi import midi_file
+from chainrule.data import midi_file
 
 
 def played(content, lowest, keys, frames, ticks):

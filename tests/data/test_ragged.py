@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.ragged import Ragged
-from chainrule.data.store import Store, StoreWriter
+from chainrule.data._ragged import Ragged
+from chainrule.data._store import Store, StoreWriter
 
 ROWS = st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=6)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from chainrule.data.atomic import Record
+from chainrule.data._atomic import Record
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from chainrule.data.batches import Shuffled, by_length, in_order
+from chainrule.data._batches import Shuffled, by_length, in_order
 
 LENGTHS = np.random.default_rng(0).integers(1, 40, size=203)
 SORTED = {"sort": by_length(LENGTHS), "pool": 6}

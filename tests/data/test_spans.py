@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, WordVocabulary
-from chainrule.data.vocabulary import symbol_spans
+from chainrule.data._vocabulary import symbol_spans
 
 
 def pieces(vocabulary, ids) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.text import Source, split_by_position
+from chainrule.data._text import Source, split_by_position
 
 
 def source(raw: bytes) -> Source:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import BPEVocabulary, builtin_text, subwords
+from chainrule.data import BPEVocabulary, builtin_text
+from chainrule.data import _subwords as subwords
 
 tokenizers = pytest.importorskip("tokenizers")
 

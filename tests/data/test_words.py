@@ -4,9 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import WordVocabulary, characters
-from chainrule.data.characters import split_words
-from chainrule.data.vocabulary import cut_before_space
+from chainrule.data import WordVocabulary
+from chainrule.data import _characters as characters
+from chainrule.data._characters import split_words
+from chainrule.data._vocabulary import cut_before_space
 
 spaced = st.text(alphabet="ab \n\t\r\u00a0\u3000\x1c")
 

@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import nn
 
-from chainrule.base import AutoregressiveModel
+from chainrule._base import AutoregressiveModel
 from chainrule.heads import Categorical
 
 EOS = 0

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.decoding import beam_search
-from chainrule.decoding.decoded import Ended
+from chainrule.decoding._decoded import Ended
 from chainrule.state import map_state
 
 WIDE = 4**5  # no tree here has more leaves

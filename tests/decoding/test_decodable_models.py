@@ -6,7 +6,7 @@ import pytest
 import torch
 from decoded_models import CONTEXT, EOS, TinyDecoder, as_lists
 
-from chainrule.base import AutoregressiveModel
+from chainrule._base import AutoregressiveModel
 from chainrule.decoding import beam_search, greedy
 from chainrule.heads import Bernoulli, Categorical
 from chainrule.models import MADE, RecurrentLM

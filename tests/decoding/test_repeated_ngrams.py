@@ -5,7 +5,7 @@ from decoded_models import holds_an_ngram_twice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.decoding.beam_search import repeats_ngram
+from chainrule.decoding._beam_search import repeats_ngram
 
 
 @given(st.integers(0, 2**31), st.integers(0, 9), st.integers(1, 4))

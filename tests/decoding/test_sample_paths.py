@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from chainrule.decoding import sample_paths
-from chainrule.models import Forecaster, SeriesScaling, VectorToSequence, WaveNet
+from chainrule.models import Forecaster, VectorToSequence, WaveNet
+from chainrule.models._series_scaling import SeriesScaling
 
 
 def test_each_row_goes_on_from_its_own_context():

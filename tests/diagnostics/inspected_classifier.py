@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from chainrule.diagnostics.report.classifier_page import LabelledImage, classifier_sections
-from chainrule.diagnostics.report.page import Page, parts_section
-from chainrule.diagnostics.saliency import GRAD_CAM
+from chainrule._app.pages.classifier_page import LabelledImage, classifier_sections
+from chainrule._app.pages.page import Page, parts_section
+from chainrule.diagnostics._saliency import GRAD_CAM
 
 
 def labelled_image(place: int, given: str = "cat", right: str = "cat", channels: int = 1) -> LabelledImage:

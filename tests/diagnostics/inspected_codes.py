@@ -2,9 +2,9 @@
 
 import torch
 
-from chainrule.diagnostics.active_units import LatentUse
-from chainrule.diagnostics.report.code_page import Labels, code_sections
-from chainrule.diagnostics.report.page import Page, Table
+from chainrule._app.pages.code_page import Labels, code_sections
+from chainrule._app.pages.page import Page, Table
+from chainrule.diagnostics import LatentUse
 
 
 def code_report(labels: bool = True, **shown) -> str:

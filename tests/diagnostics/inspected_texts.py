@@ -3,14 +3,14 @@
 import torch
 
 from chainrule import RecurrentLM
+from chainrule._app.pages import Page, ReadRow, ReadText, mean_surprise, reading_line, recurrence_sections
+from chainrule._app.pages.heads_page import heads_sections
 from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.data.vocabulary import symbol_spans
+from chainrule.data._vocabulary import symbol_spans
 from chainrule.diagnostics import Inspection, inspect_recurrence
-from chainrule.diagnostics.clipping import Clipping, clipping
-from chainrule.diagnostics.mixer_views import cache_size, mixer_views
-from chainrule.diagnostics.report import Page, ReadRow, ReadText, mean_surprise, reading_line, recurrence_sections
-from chainrule.diagnostics.report.heads_page import heads_sections
-from chainrule.diagnostics.text_properties import TextProperty, text_property
+from chainrule.diagnostics._clipping import Clipping, clipping
+from chainrule.diagnostics._mixer_views import cache_size, mixer_views
+from chainrule.diagnostics._text_properties import TextProperty, text_property
 from chainrule.models import TransformerLM
 
 NASTY = "<script>alert(\"x\")</script> & <b onclick='y()'>\n\x1b[31m \u202eab\u0301\n"

@@ -8,9 +8,9 @@ from recurrences import KINDS, LENGTHS, TORCH, B, M, N, T, taped
 from torch import nn
 
 from chainrule.diagnostics import backpropagate
-from chainrule.diagnostics.backpropagation import run_back
-from chainrule.diagnostics.passages import replay
-from chainrule.diagnostics.subject import single_layers, subject_of
+from chainrule.diagnostics._backpropagation import run_back
+from chainrule.diagnostics._passages import replay
+from chainrule.diagnostics._subject import single_layers, subject_of
 from chainrule.layers import LSTM, RNN
 from chainrule.models import RecurrentLM
 

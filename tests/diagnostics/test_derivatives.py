@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recurrences import KINDS, B, N, T, jacobians
 
-from chainrule.diagnostics.passages import replay
-from chainrule.diagnostics.subject import subject_of
+from chainrule.diagnostics._passages import replay
+from chainrule.diagnostics._subject import subject_of
 
 
 def derivative_of(kind, size=5, scale=1.0, seed=0):

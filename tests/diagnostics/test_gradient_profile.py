@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.diagnostics.gradient_profile import gradient_profile
+from chainrule.diagnostics import gradient_profile
 from chainrule.models import Ensemble, RecurrentLM
 
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from chainrule.diagnostics.head_kinds import FARTHEST, RULES, head_figures, key_masks
-from chainrule.diagnostics.mixer_views import cache_size, mixer_views
+from chainrule.diagnostics import head_figures
+from chainrule.diagnostics._head_kinds import FARTHEST, RULES, key_masks
+from chainrule.diagnostics._mixer_views import cache_size, mixer_views
 from chainrule.models import TransformerLM
 from chainrule.state import leaves
 

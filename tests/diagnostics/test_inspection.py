@@ -7,11 +7,10 @@ import torch
 from recurrences import KINDS, B, N, T
 from torch import nn
 
-from chainrule.diagnostics import gradient_flow, inspect_recurrence
-from chainrule.diagnostics.backpropagation import backpropagate
-from chainrule.diagnostics.distance import by_distance, reach
-from chainrule.diagnostics.hidden_units import dead_units, histogram, saturation, separating_units
-from chainrule.diagnostics.inspection import single_losses
+from chainrule.diagnostics import backpropagate, gradient_flow, inspect_recurrence
+from chainrule.diagnostics._distance import by_distance, reach
+from chainrule.diagnostics._hidden_units import dead_units, histogram, saturation, separating_units
+from chainrule.diagnostics._inspection import single_losses
 from chainrule.layers import LSTM, RNN
 from chainrule.models import RecurrentLM
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from recurrences import KINDS, B, N, T, jacobians
 
-from chainrule.diagnostics import jacobians as module
-from chainrule.diagnostics.jacobians import jacobian_norms, products_of_bounds, running_products
-from chainrule.diagnostics.passages import replay
-from chainrule.diagnostics.subject import subject_of
+from chainrule.diagnostics import _jacobians as module
+from chainrule.diagnostics._jacobians import jacobian_norms, products_of_bounds, running_products
+from chainrule.diagnostics._passages import replay
+from chainrule.diagnostics._subject import subject_of
 
 LENGTHS = torch.tensor([7, 4, 2, 1])
 

@@ -2,8 +2,7 @@
 
 import torch
 
-from chainrule.diagnostics.receptive_field import receptive_field
-from chainrule.diagnostics.report.image_page import (
+from chainrule._app.pages.image_page import (
     BEYOND,
     BLIND,
     LATER,
@@ -13,6 +12,7 @@ from chainrule.diagnostics.report.image_page import (
     mask_images,
     pixel_of,
 )
+from chainrule.diagnostics import receptive_field
 from chainrule.models import GatedPixelCNN, PixelCNN, PixelRNN
 
 

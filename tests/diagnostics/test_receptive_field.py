@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from chainrule.base import AutoregressiveModel
-from chainrule.diagnostics.input_taps import InputTaps, places
-from chainrule.diagnostics.receptive_field import receptive_field
-from chainrule.heads import Bernoulli
-from chainrule.heads.column import Column
+from chainrule._base import AutoregressiveModel
+from chainrule.diagnostics import receptive_field
+from chainrule.diagnostics._input_taps import InputTaps, places
+from chainrule.heads import Bernoulli, Column
 from chainrule.models import (
     MADE,
     RNNMADE,

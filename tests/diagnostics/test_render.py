@@ -8,12 +8,12 @@ import torch
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from chainrule.data.labelled import LabelledText
-from chainrule.diagnostics.report import Page
-from chainrule.diagnostics.report.image_page import MaskImage, image_sections
-from chainrule.diagnostics.report.page import Part, Table, Text
-from chainrule.tasks.classify.attention_page import attention_page
-from chainrule.tasks.classify.labelling import LabelledAnswer
+from chainrule._app.pages import Page
+from chainrule._app.pages.image_page import MaskImage, image_sections
+from chainrule._app.pages.page import Part, Table, Text
+from chainrule._app.tasks.classify.attention_page import attention_page
+from chainrule._app.tasks.classify.labelling import LabelledAnswer
+from chainrule.data._labelled import LabelledText
 
 NASTY = "<script>\x1b[31m"
 

@@ -12,15 +12,15 @@ import torch
 from inspected_texts import make, make_page, report_page
 from PIL import Image
 
+from chainrule._app.pages import ReadRow, ReadText
+from chainrule._app.pages.layer_figures import LAYER_FIGURES
+from chainrule._app.pages.read_text import visible
+from chainrule._app.pages.recurrence_page import RULES
+from chainrule._app.pages.surprise_text import MOST_ELEMENTS, surprise_text
+from chainrule._app.pages.traces import GATES, STATES, palette
 from chainrule.diagnostics import Inspection
-from chainrule.diagnostics.report import ReadRow, ReadText
-from chainrule.diagnostics.report.layer_figures import LAYER_FIGURES
-from chainrule.diagnostics.report.read_text import visible
-from chainrule.diagnostics.report.recurrence_page import RULES
-from chainrule.diagnostics.report.surprise_text import MOST_ELEMENTS, surprise_text
-from chainrule.diagnostics.report.traces import GATES, STATES, palette
-from chainrule.diagnostics.text_properties import PROPERTIES
-from chainrule.diagnostics.verdict import verdict
+from chainrule.diagnostics._text_properties import PROPERTIES
+from chainrule.diagnostics._verdict import verdict
 
 
 class Page(HTMLParser):

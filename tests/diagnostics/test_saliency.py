@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from chainrule.diagnostics.saliency import half_share, rollout, saliency_maps, saliency_method
+from chainrule.diagnostics import saliency_maps
+from chainrule.diagnostics._saliency import half_share, rollout, saliency_method
 from chainrule.models import CompactTransformer, ConvNet, SwinTransformer, VisionTransformer
 
 SIDE, LIGHT = 16, 255

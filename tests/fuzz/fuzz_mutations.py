@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from chainrule.coding.container import read_container, write_container
-from chainrule.training.checkpoint import read_sealed, write_sealed
+from chainrule.coding._container import read_container, write_container
+from chainrule.training._checkpoint import read_sealed, write_sealed
 
 NASTY = (
     b"\x00", b"\xff\xfe", b"\xc3", b"\xed\xa0\x80", b"\x1b[2J\x1b]0;x\x07", b"\xe2\x80\xae", b"\xc2\x9b31m",

@@ -13,7 +13,7 @@ from random import Random
 import numpy as np
 from PIL import Image
 
-from chainrule.data.midi import midi_file
+from chainrule.data import midi_file
 
 SMALL = ["--hidden-size", "4", "--steps", "2", "--batch-size", "2", "--dropout", "0"]
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from chainrule.base import AutoregressiveModel
+from chainrule._base import AutoregressiveModel
 from chainrule.heads import DiscretizedLogisticMixture, GaussianMixture, PixelLogisticMixture
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.base import AutoregressiveModel
+from chainrule._base import AutoregressiveModel
 from chainrule.heads import AdaptiveCategorical, Categorical
 from chainrule.models import RecurrentLM
 

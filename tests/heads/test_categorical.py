@@ -180,7 +180,7 @@ def test_scores_of_no_symbol_are_refused(logits):
 @pytest.mark.parametrize("symbol", [-100, -1, 5, 2**62])
 def test_no_symbol_outside_the_support_has_a_probability(symbol, wide, monkeypatch):
     """Cross-entropy leaves out the target -100: its probability was 1."""
-    monkeypatch.setattr("chainrule.heads.categorical.WIDE", 0 if wide else 2**20)
+    monkeypatch.setattr("chainrule.heads._categorical.WIDE", 0 if wide else 2**20)
     with pytest.raises(ValueError, match=rf"value: expected symbols in \[0, 5\), got {symbol}: mask padding"):
         Categorical(LOGITS).log_prob(torch.full((2, 3), symbol))
 
@@ -188,7 +188,7 @@ def test_no_symbol_outside_the_support_has_a_probability(symbol, wide, monkeypat
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_fraction_is_no_symbol_and_a_whole_number_is(wide, monkeypatch):
     """0.5 was truncated to 0: the likelihood of a waveform in [-1, 1] was that of silence."""
-    monkeypatch.setattr("chainrule.heads.categorical.WIDE", 0 if wide else 2**20)
+    monkeypatch.setattr("chainrule.heads._categorical.WIDE", 0 if wide else 2**20)
     value = torch.randint(5, (2, 3))
     torch.testing.assert_close(Categorical(LOGITS).log_prob(value.float()), Categorical(LOGITS).log_prob(value))
     with pytest.raises(ValueError, match=r"value: expected integers in \[0, 5\), got 0\.5: quantise"):

@@ -11,7 +11,7 @@ from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from chainrule.heads import GaussianMixture
 from chainrule.testing import check_model
-from chainrule.testing.total_probability import integral
+from chainrule.testing._total_probability import integral
 
 
 def mixture(*shape, components=3, seed=0, dtype=torch.float64):

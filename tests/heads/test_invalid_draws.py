@@ -20,7 +20,7 @@ from chainrule.heads import (
     TableColumn,
     head_of,
 )
-from chainrule.heads.column import ColumnGroup
+from chainrule.heads._column import ColumnGroup
 from chainrule.layers import AdaptiveSoftmax
 from chainrule.models import RecurrentLM
 

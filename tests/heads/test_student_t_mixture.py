@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical, MixtureSameFamily, StudentT
 
 from chainrule.heads import GaussianMixture, StudentTMixture
-from chainrule.heads.student_t_mixture import log_gamma_ratio
-from chainrule.testing.total_probability import integral
+from chainrule.heads._student_t_mixture import log_gamma_ratio
+from chainrule.testing._total_probability import integral
 
 
 def mixture(*shape, components=3, seed=0):

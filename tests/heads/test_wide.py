@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chainrule.heads import Categorical
-from chainrule.heads.categorical import CACHE, picked_log_softmax
+from chainrule.heads._categorical import CACHE, picked_log_softmax
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (7, 3), (3, CACHE // 2 + 1), (2, CACHE + 3), (0, 4)])
@@ -43,9 +43,9 @@ def test_a_wide_categorical_takes_it_and_changes_no_value(monkeypatch):
     scores, value = torch.randn(2, 3, 50), torch.randint(50, (2, 3))
     plain = Categorical(scores).log_prob(value)
     calls = []
-    monkeypatch.setattr("chainrule.heads.categorical.WIDE", 10)
+    monkeypatch.setattr("chainrule.heads._categorical.WIDE", 10)
     monkeypatch.setattr(
-        "chainrule.heads.categorical.picked_log_softmax",
+        "chainrule.heads._categorical.picked_log_softmax",
         lambda *arguments: calls.append(1) or picked_log_softmax(*arguments),
     )
     torch.testing.assert_close(Categorical(scores).log_prob(value), plain, rtol=0, atol=1e-6)

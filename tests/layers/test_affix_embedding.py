@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.layers import AffixEmbedding
+from chainrule.layers._word_form import AffixEmbedding
 
 
 def spelled(*words):

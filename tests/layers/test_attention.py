@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from chainrule.layers.attention import AdditiveAttention, MultiplicativeAttention
+from chainrule.layers import AdditiveAttention, MultiplicativeAttention
 from chainrule.state import select, share
 
 N, Q, K = 3, 4, 5

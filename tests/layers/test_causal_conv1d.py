@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.layers.causal_conv1d import CausalConv1d
-from chainrule.layers.dilated_stack import DilatedStack
+from chainrule.layers import CausalConv1d, DilatedStack
 
 KINDS = pytest.mark.parametrize(("kernel_size", "dilation"), [(1, 1), (2, 1), (2, 4), (3, 2), (3, 1)])
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from chainrule.layers import GRU, LSTM, RNN, CausalConv1d, DilatedStack, Map, NgramEmbedding, Parallel, Residual, Serial
-from chainrule.layers.sequence_layer import SequenceLayer
+from chainrule.layers import GRU, LSTM, RNN, CausalConv1d, DilatedStack, Map, Parallel, Residual, SequenceLayer, Serial
+from chainrule.layers._ngram_embedding import NgramEmbedding
 from chainrule.state import select
 
 N, B, T, SYMBOLS = 3, 4, 7, 5

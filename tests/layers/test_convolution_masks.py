@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.layers.convolution_masks import channel_group_of, convolution_mask, spatial_mask
+from chainrule.layers import spatial_mask
+from chainrule.layers._convolution_masks import channel_group_of, convolution_mask
 
 
 def test_the_masks_of_three_by_three_are_those_of_the_paper():

@@ -5,8 +5,9 @@ import torch
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers import diagonal_lstm
-from chainrule.layers.diagonal_lstm import DiagonalLSTM, skew
+from chainrule.layers import DiagonalLSTM
+from chainrule.layers import _diagonal_lstm as diagonal_lstm
+from chainrule.layers._diagonal_lstm import skew
 
 
 def drawn(*arguments, **options):

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.layers.image_encoder import ImageEncoder, ResidualBlock, SqueezeExcitation, standardised
+from chainrule.layers import ImageEncoder
+from chainrule.layers._image_encoder import ResidualBlock, SqueezeExcitation, standardised
 
 
 def test_excitation_is_its_equation():

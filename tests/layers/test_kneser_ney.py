@@ -119,7 +119,7 @@ def test_reading_in_chunks_is_reading_at_once():
 
 def test_a_long_text_needs_wide_keys():
     """Keys that do not fit beside their places in 63 bits are sorted another way: the same counts."""
-    from chainrule.layers.kneser_ney import count_ngrams
+    from chainrule.layers._kneser_ney import count_ngrams
 
     text = random_text().numpy()
     usual = list(count_ngrams(text, 6, 3))

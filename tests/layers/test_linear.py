@@ -12,8 +12,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule.layers import Recurrent
-from chainrule.layers import linear as module
-from chainrule.layers.linear import Linear, amd_family, linear, onednn_is_faster, packs, product
+from chainrule.layers import _linear as module
+from chainrule.layers._linear import Linear, amd_family, linear, onednn_is_faster, packs, product
 from chainrule.models import (
     MADE,
     ImageTransformer,

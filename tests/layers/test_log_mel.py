@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from chainrule.layers.log_mel import LogMel, mel_filters
+from chainrule.layers import LogMel
+from chainrule.layers._log_mel import mel_filters
 
 
 def noise(rows: int, samples: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ import torch
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers.masked_conv2d import MaskedConv2d
+from chainrule.layers import MaskedConv2d
 
 KINDS = [
     (1, 3, 1, "A"),

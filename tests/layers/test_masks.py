@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.layers.masks import made_degrees, made_masks, raster_orders
+from chainrule.layers import made_degrees, made_masks, raster_orders
 
 shapes = st.tuples(
     st.integers(1, 7), st.lists(st.integers(1, 9), max_size=3), st.integers(0, 2**30), st.sampled_from([0, 1])

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from chainrule.layers import GroupNetwork
-from chainrule.layers.group_network import OFFSETS, coarse_to_fine
+from chainrule.layers._group_network import OFFSETS, GroupNetwork, coarse_to_fine
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 6), (7, 1), (4, 4), (5, 3), (6, 9)])

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
+from chainrule.layers import max_pooling, mean_pooling
+from chainrule.layers._pooling import AttentionPooling
 
 
 def rows() -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chainrule.layers import LearnedPositions, SinusoidalPositions
-from chainrule.layers.positions import distance_slopes, rotate, rotations, sinusoids
+from chainrule.layers._positions import distance_slopes, rotate, rotations, sinusoids
 
 
 def test_sinusoids_are_those_of_the_equation():

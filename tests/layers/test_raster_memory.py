@@ -2,9 +2,9 @@
 
 import torch
 
-from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.raster_convolutions import RasterConvolutions
-from chainrule.layers.raster_layer import RasterMemory
+from chainrule.layers import MaskedConv2d
+from chainrule.layers._raster_convolutions import RasterConvolutions
+from chainrule.layers._raster_layer import RasterMemory
 
 
 def test_it_keeps_entry_for_entry_what_convolutions_of_its_reach_keep():

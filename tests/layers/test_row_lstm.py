@@ -5,7 +5,7 @@ import torch
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers.row_lstm import RowLSTM
+from chainrule.layers import RowLSTM
 
 
 def drawn(*arguments, **options):

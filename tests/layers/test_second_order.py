@@ -6,13 +6,11 @@ from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.functional import hessian
 
-from chainrule.heads import categorical
-from chainrule.heads.categorical import picked_log_softmax
-from chainrule.layers import GRU, LSTM, RNN
-from chainrule.layers.diagonal_lstm import DiagonalLSTM
-from chainrule.layers.lattice_lstm import _plain as plain_lattice
-from chainrule.layers.lattice_lstm import lattice_lstm
-from chainrule.layers.row_lstm import RowLSTM
+from chainrule.heads import _categorical as categorical
+from chainrule.heads._categorical import picked_log_softmax
+from chainrule.layers import GRU, LSTM, RNN, DiagonalLSTM, RowLSTM
+from chainrule.layers._lattice_lstm import _plain as plain_lattice
+from chainrule.layers._lattice_lstm import lattice_lstm
 from chainrule.models import RecurrentLM
 
 B, T, N, M = 3, 4, 2, 3
@@ -156,7 +154,7 @@ def test_the_wide_categorical_has_second_derivatives(monkeypatch):
 
 @pytest.mark.parametrize("limit", [1, 100], ids=["row additions", "product"])
 def test_the_look_up_passes_second_derivatives_on(limit, monkeypatch):
-    monkeypatch.setattr("chainrule.layers.cells.ONE_HOT_PRODUCT_LIMIT", limit)
+    monkeypatch.setattr("chainrule.layers._cells.ONE_HOT_PRODUCT_LIMIT", limit)
     layer, x = LSTM(N, M, backend="bptt"), torch.randint(N, (B, T))
     inputs = list(layer.parameters())
     dense = nn.functional.one_hot(x, N).double()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from chainrule import layers
-from chainrule.layers.transformer_stack import TransformerBlock, TransformerStack
+from chainrule.layers import TransformerBlock, TransformerStack
 
 B, T, N = 2, 4, 8
 FACTORIES = {

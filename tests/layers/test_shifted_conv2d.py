@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from chainrule.layers import ShiftedConv2d, ShiftedUpsampling, concatenated_elu
+from chainrule.layers import ShiftedConv2d
+from chainrule.layers._activations import concatenated_elu
+from chainrule.layers._shifted_convolutions import ShiftedUpsampling
 
 RIGHT = pytest.mark.parametrize("reads_right", [True, False])
 SIZES = pytest.mark.parametrize(("height", "width"), [(4, 6), (5, 5), (1, 3), (3, 1)])

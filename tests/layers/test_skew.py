@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.layers.diagonal_lstm import skew, unskew
+from chainrule.layers._diagonal_lstm import skew, unskew
 
 SIZES = st.integers(1, 6)
 

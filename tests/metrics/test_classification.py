@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.metrics.classification import classification_scores
+from chainrule.metrics import classification_scores
 
 NAMES = ["a", "b", "c"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.metrics.tagging import entity_scores, find_entities
+from chainrule.metrics import entity_scores, find_entities
 
 # Written by the seqeval package; "about" in the file says how, "seed" drew the sequences.
 FIXTURE = json.loads((Path(__file__).parent / "seqeval_scores.json").read_text())

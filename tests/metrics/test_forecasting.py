@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from chainrule.heads import GaussianMixture
-from chainrule.metrics.forecasting import (
+from chainrule.metrics import (
     coverage,
     crps_of_gaussian_mixture,
     crps_of_samples,

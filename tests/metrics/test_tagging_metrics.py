@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from chainrule.metrics.tagging import entity_scores, tag_accuracy
+from chainrule.metrics import entity_scores, tag_accuracy
 
 GOLD = [["B-P", "I-P", "O", "B-L"], ["O", "B-P"], []]
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from chainrule.metrics.bleu import bleu, chrf
+from chainrule.metrics import bleu, chrf
 
 REFERENCES = ["the cat sat on the mat .", "two dogs run ."]
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from chainrule.models import Autoencoder
-from chainrule.training.evaluate import Objective
+from chainrule.training import Objective
 
 
 def test_a_linear_autoencoder_finds_the_principal_components():

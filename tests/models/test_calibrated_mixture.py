@@ -7,11 +7,12 @@ import torch
 from noted import Noted
 
 from chainrule.coding import decode, encode
-from chainrule.coding.fingerprint import model_digest
-from chainrule.data.batches import Batch
+from chainrule.coding._fingerprint import model_digest
+from chainrule.data import Batch
 from chainrule.decoding import beam_search
 from chainrule.diagnostics import gradient_profile
-from chainrule.heads import Categorical, LookedUpCategorical
+from chainrule.heads import Categorical
+from chainrule.heads._looked_up_categorical import LookedUpCategorical
 from chainrule.layers import KneserNey
 from chainrule.models import (
     MADE,
@@ -21,13 +22,12 @@ from chainrule.models import (
     LinearForecaster,
     NgramLM,
     RecurrentLM,
-    SeriesScaling,
     TransformerLM,
 )
-from chainrule.models.model_mean import first_part
+from chainrule.models._model_mean import first_part
+from chainrule.models._series_scaling import SeriesScaling
 from chainrule.testing import check_model
-from chainrule.training import evaluate
-from chainrule.training.evaluate import Objective
+from chainrule.training import Objective, evaluate
 
 
 def text(size=600):

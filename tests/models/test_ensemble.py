@@ -4,14 +4,14 @@ import pytest
 import torch
 from noted import Noted
 
-from chainrule.data.batches import Batch
+from chainrule.data import Batch
 from chainrule.decoding import beam_search
 from chainrule.heads import Bernoulli, Categorical, mean_of
-from chainrule.models import Ensemble, Forecaster, PixelCNN, RecurrentLM, SeriesScaling, TransformerLM
-from chainrule.models.model_mean import first_part
+from chainrule.models import Ensemble, Forecaster, PixelCNN, RecurrentLM, TransformerLM
+from chainrule.models._model_mean import first_part
+from chainrule.models._series_scaling import SeriesScaling
 from chainrule.testing import check_model
-from chainrule.training import evaluate
-from chainrule.training.evaluate import Objective
+from chainrule.training import Objective, evaluate
 
 
 def small(cell="lstm", **options):

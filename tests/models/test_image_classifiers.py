@@ -1,10 +1,7 @@
 import pytest
 import torch
 
-from chainrule.models.compact_transformer import CompactTransformer
-from chainrule.models.conv_net import ConvNet
-from chainrule.models.swin_transformer import SwinTransformer
-from chainrule.models.vision_transformer import VisionTransformer
+from chainrule.models import CompactTransformer, ConvNet, SwinTransformer, VisionTransformer
 
 SMALL = {
     "cnn": lambda **options: ConvNet((1, 8, 8), 3, 4, channels=4, stages=2, **options),

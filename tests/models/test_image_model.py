@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from chainrule.models.gated_pixel_cnn import GatedPixelCNN
-from chainrule.models.multi_scale_pixel_cnn import MultiScalePixelCNN
-from chainrule.models.pixel_cnn import PixelCNN
+from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN
 
 
 def model(shape=(3, 2, 4), **options):

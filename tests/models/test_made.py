@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.base import AutoregressiveModel
+from chainrule._base import AutoregressiveModel
 from chainrule.heads import Bernoulli
 from chainrule.models import MADE
-from chainrule.models.made_columns import BLOCK
+from chainrule.models._made_columns import BLOCK
 from chainrule.testing import check_model
 
 ORDER = [3, 0, 5, 1, 4, 2]

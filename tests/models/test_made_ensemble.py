@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from chainrule.layers.masks import raster_orders
+from chainrule.layers import raster_orders
 from chainrule.models import MADE, MADEEnsemble
 from chainrule.testing import check_model
 

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from chainrule.heads import Categorical
-from chainrule.layers import diagonal_lstm
-from chainrule.layers.diagonal_lstm import RasterDiagonalLSTM
-from chainrule.layers.raster_layer import RasterMemory
-from chainrule.layers.row_lstm import RasterRowLSTM
-from chainrule.models.pixel_rnn import PixelRNN
-from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
+from chainrule.layers import _diagonal_lstm as diagonal_lstm
+from chainrule.layers._diagonal_lstm import RasterDiagonalLSTM
+from chainrule.layers._raster_layer import RasterMemory
+from chainrule.layers._row_lstm import RasterRowLSTM
+from chainrule.models import PixelRNN
+from chainrule.testing import check_causality, check_model, check_step_equals_forward
+from chainrule.testing._full_context import check_full_context
 
 KINDS = pytest.mark.parametrize("kind", ["row", "diagonal"])
 VARIANTS = {

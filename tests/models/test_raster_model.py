@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from chainrule.heads import Categorical
-from chainrule.layers.raster_convolutions import RasterConvolutions
-from chainrule.models.gated_pixel_cnn import GatedPixelCNN
-from chainrule.models.pixel_cnn import PixelCNN
+from chainrule.layers._raster_convolutions import RasterConvolutions
+from chainrule.models import GatedPixelCNN, PixelCNN
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_step_equals_forward
 

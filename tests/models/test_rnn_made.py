@@ -5,7 +5,8 @@ from itertools import product
 import pytest
 import torch
 
-from chainrule.models import MADE, RNNMADE, MADEConditional
+from chainrule.models import MADE, RNNMADE
+from chainrule.models._rnn_made import MADEConditional
 from chainrule.testing import check_model
 
 VARIANTS = {

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from chainrule.heads import Categorical
-from chainrule.layers.causal_conv1d import CausalConv1d
-from chainrule.layers.dilated_stack import ROOM, DilatedStack, PreparedDilatedStack
-from chainrule.models.wavenet import WaveNet
+from chainrule.layers import CausalConv1d, DilatedStack
+from chainrule.layers._dilated_stack import ROOM, PreparedDilatedStack
+from chainrule.models import WaveNet
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
+from chainrule.testing import check_causality, check_model, check_step_equals_forward
+from chainrule.testing._full_context import check_full_context
 
 VARIANTS = {
     "two blocks": {"blocks": 2, "layers_per_block": 2},
@@ -98,7 +99,7 @@ def scored(step, x, state, x_prev=None):
 @pytest.mark.parametrize("in_numpy", [True, False])
 def test_a_stepper_is_the_pass_beyond_the_room_of_its_queues(monkeypatch, in_numpy):
     monkeypatch.setattr(
-        "chainrule.layers.dilated_stack.PreparedDilatedStack", partial(PreparedDilatedStack, in_numpy=in_numpy)
+        "chainrule.layers._dilated_stack.PreparedDilatedStack", partial(PreparedDilatedStack, in_numpy=in_numpy)
     )
     model, x = made(kernel_size=3, num_classes=3).double(), torch.randint(5, (2, 3 * ROOM))
     labels, stepper = torch.tensor([2, 0]), model.stepper()

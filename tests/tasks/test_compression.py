@@ -11,20 +11,19 @@ import pytest
 import torch
 from PIL import Image
 
+from chainrule._app.tasks import compression
+from chainrule._app.tasks.abilities import Compresses
+from chainrule._app.tasks.compression import compress_data, decompress_data
+from chainrule._app.tasks.image.compression import ImageCodec
+from chainrule._app.tasks.sound.compression import SoundCodec
+from chainrule._app.tasks.text.compression import TextCodec
 from chainrule.coding import DamagedError
-from chainrule.coding.container import read_container, write_container
-from chainrule.coding.range_coder import read_even
-from chainrule.coding.unpacking import unpacked
-from chainrule.data import CharVocabulary
-from chainrule.data.images.reduction import Reduction
-from chainrule.data.sounds import MuLawLevels
+from chainrule.coding._container import read_container, write_container
+from chainrule.coding._range_coder import read_even
+from chainrule.coding._unpacking import unpacked
+from chainrule.data import CharVocabulary, MuLawLevels
+from chainrule.data._images.reduction import Reduction
 from chainrule.models import RecurrentLM
-from chainrule.tasks import compression
-from chainrule.tasks.abilities import Compresses
-from chainrule.tasks.compression import compress_data, decompress_data
-from chainrule.tasks.image.compression import ImageCodec
-from chainrule.tasks.sound.compression import SoundCodec
-from chainrule.tasks.text.compression import TextCodec
 
 PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
 

@@ -8,8 +8,8 @@ import pytest
 from torch import nn
 
 from chainrule import models
-from chainrule.tasks.constructor import REQUIRED, argument_help, constructor_arguments
-from chainrule.tasks.model import Model
+from chainrule._app.tasks.constructor import REQUIRED, argument_help, constructor_arguments
+from chainrule._app.tasks.model import Model
 
 
 def imported_arguments(model_class):

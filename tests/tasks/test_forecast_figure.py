@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from chainrule.tasks.forecast.prediction import Forecast, forecast_figure
+from chainrule._app.tasks.forecast.prediction import Forecast, forecast_figure
 
 pytest.importorskip("matplotlib")
 

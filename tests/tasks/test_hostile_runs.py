@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from chainrule import open_run
-from chainrule.cli.main import main
-from chainrule.tasks.model import count_built
-from chainrule.training import metrics
-from chainrule.training.computation import most_threads
-from chainrule.training.metrics import read_elapsed, read_metrics
+from chainrule._app.cli.main import main
+from chainrule._app.tasks.model import count_built
+from chainrule.training import _metrics as metrics
+from chainrule.training._computation import most_threads
+from chainrule.training._metrics import read_elapsed, read_metrics
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from chainrule.results import Column
-from chainrule.tasks.ledger import Basis, Tally
+from chainrule._app.results import Column
+from chainrule._app.tasks.ledger import Basis, Tally
 
 
 def test_rows_are_added_up_while_they_are_read():

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule import Task, open_run
+from chainrule._app.tasks.config import FORMAT, Duration, Fingerprint, RunConfig, Settled
+from chainrule._app.tasks.run_directory import CONFIG, VOCABULARY, WEIGHTS
+from chainrule._app.tasks.text.options import TextData, TextTraining
+from chainrule._app.tasks.text.task import TextCounts, TextFacts, TextTask
+from chainrule._typed_json import read_value
 from chainrule.data import CharVocabulary
-from chainrule.tasks.config import FORMAT, Duration, Fingerprint, RunConfig, Settled
-from chainrule.tasks.run_directory import CONFIG, VOCABULARY, WEIGHTS
-from chainrule.tasks.text.options import TextData, TextTraining
-from chainrule.tasks.text.task import TextCounts, TextFacts, TextTask
-from chainrule.training.checkpoint import save_weights
-from chainrule.training.options import TrainingOptions
-from chainrule.typed_json import read_value
+from chainrule.training import TrainingOptions, save_weights
 
 FACTS = TextFacts(
     source=Fingerprint("a.txt", 7, "0" * 64),

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
+from chainrule._latent import LatentModel
 from chainrule.heads import Bernoulli, DiagonalNormal
-from chainrule.latent import LatentModel
-from chainrule.models.table_vae import Joint
+from chainrule.models._table_vae import Joint
 
 
 class LinearGaussian(LatentModel):

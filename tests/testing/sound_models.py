@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Independent, LogNormal, MixtureSameFamily, Normal, Poisson
 from torch.distributions import Categorical as TorchCategorical
 
-from chainrule.base import AutoregressiveModel
+from chainrule._base import AutoregressiveModel
 from chainrule.heads import Categorical
 
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from chainrule.coding import range_coder
+from chainrule.coding import _range_coder as range_coder
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
-from chainrule.testing import check_codec
+from chainrule.testing._codec import check_codec
 
 
 @pytest.fixture
@@ -95,14 +95,15 @@ def test_an_encoder_that_wastes_bits_is_found(x, monkeypatch):
 
 
 def test_damage_that_is_not_found_fails(x, monkeypatch):
-    monkeypatch.setattr("chainrule.coding.streams.crc32", lambda data: 0)
-    monkeypatch.setattr("chainrule.coding.streams._weights", lambda *_: bytes(8))
-    monkeypatch.setattr("chainrule.coding.streams._probed", lambda *_: bytes(4))
+    monkeypatch.setattr("chainrule.coding._streams.crc32", lambda data: 0)
+    monkeypatch.setattr("chainrule.coding._streams._weights", lambda *_: bytes(8))
+    monkeypatch.setattr("chainrule.coding._streams._probed", lambda *_: bytes(4))
     assert not check_codec(made(RecurrentLM), x).ok
 
 
 def test_a_density_is_left_out():
-    from chainrule.models import Forecaster, SeriesScaling
+    from chainrule.models import Forecaster
+    from chainrule.models._series_scaling import SeriesScaling
 
     model = Forecaster([SeriesScaling(0.0, 1.0)], hidden_size=4, lags=[1, 2])
     result = check_codec(model, torch.randn(2, 3), {"past": torch.randn(2, 4)})

@@ -9,12 +9,12 @@ from chainrule.models import RecurrentLM
 from chainrule.testing import (
     check_batch_independence,
     check_causality,
-    check_conditions,
     check_model,
     check_padding_invariance,
     check_samples_follow_log_prob,
     check_step_equals_forward,
 )
+from chainrule.testing._conditions import check_conditions
 
 ROWS, TIME = 6, 12
 SYMBOLS = torch.randint(5, (ROWS, TIME), generator=torch.Generator().manual_seed(0))

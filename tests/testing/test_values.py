@@ -3,9 +3,9 @@
 import torch
 
 from chainrule.heads import Column, TableColumn, TableRow
-from chainrule.heads.column import ColumnGroup
-from chainrule.testing.support import has_support
-from chainrule.testing.values import PROBES, probe_values
+from chainrule.heads._column import ColumnGroup
+from chainrule.testing._support import has_support
+from chainrule.testing._values import PROBES, probe_values
 
 
 def row(columns):

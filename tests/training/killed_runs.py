@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 from training_toy import ToyModel, ToyStream, held_out, options
 
-from chainrule.training import checkpoint, train
-from chainrule.training.optimiser import AdamW
+from chainrule.training import _checkpoint as checkpoint
+from chainrule.training import train
+from chainrule.training._optimiser import AdamW
 
 
 def die() -> None:

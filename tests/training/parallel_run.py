@@ -13,7 +13,7 @@ import torch
 from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
 
 from chainrule.training import Interrupted, save_weights, train
-from chainrule.training.parallel import processes
+from chainrule.training._parallel import processes
 
 
 class Signalled(ToyStream):

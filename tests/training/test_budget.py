@@ -11,18 +11,12 @@ from pathlib import Path
 import pytest
 from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options, remains
 
-from chainrule.training import (
-    Interrupted,
-    MetricValue,
-    TrainingResult,
-    ValidationMetric,
-    duration,
-    loop,
-    report,
-    train,
-    validation,
-)
-from chainrule.training.validation import Rows
+from chainrule.training import Interrupted, MetricValue, TrainingResult, ValidationMetric, train
+from chainrule.training import _duration as duration
+from chainrule.training import _loop as loop
+from chainrule.training import _report as report
+from chainrule.training import _validation as validation
+from chainrule.training._validation import Rows
 
 
 @dataclass

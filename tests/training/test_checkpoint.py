@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from training_toy import ToyModel
 
 from chainrule.training import load_weights, save_weights
-from chainrule.training.checkpoint import read_sealed, write_sealed
+from chainrule.training._checkpoint import read_sealed, write_sealed
 
 RECORD = {"kind": "weights", "about": {"step": 3}}
 
@@ -93,7 +93,7 @@ def test_safetensors_from_elsewhere_are_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr("chainrule.training.checkpoint.FORMAT", 2)
+        newer.setattr("chainrule.training._checkpoint.FORMAT", 2)
         write_sealed(tmp_path / "x", {}, RECORD)
     with pytest.raises(ValueError, match="format 1 or older, got 2: upgrade"):
         read_sealed(tmp_path / "x")

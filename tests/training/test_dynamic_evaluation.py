@@ -7,7 +7,7 @@ import torch
 
 from chainrule.models import NgramLM, RecurrentLM, TransformerLM
 from chainrule.state import detach
-from chainrule.training.dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
+from chainrule.training import DynamicEvaluator, dynamic_evaluation
 
 
 def lstm():

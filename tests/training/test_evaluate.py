@@ -2,7 +2,7 @@ import pytest
 import torch
 from training_toy import SYMBOLS, ToyBatch, ToyModel, ToyStream, held_out
 
-from chainrule.base import AutoregressiveModel
+from chainrule._base import AutoregressiveModel
 from chainrule.training import evaluate
 
 

@@ -6,8 +6,8 @@ import pytest
 from torch import nn
 
 from chainrule.layers import GRU, LSTM, RNN
-from chainrule.training.duration import Position
-from chainrule.training.gradient_monitor import GradientAlarms, Profile
+from chainrule.training._duration import Position
+from chainrule.training._gradient_monitor import GradientAlarms, Profile
 
 STEADY = Profile(1.0, (1.0,) * 20)
 

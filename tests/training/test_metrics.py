@@ -6,8 +6,8 @@ import pytest
 from training_toy import ToyModel, ToyStream, held_out, options
 
 from chainrule.training import Evaluation, Findings, train
-from chainrule.training.duration import Position
-from chainrule.training.metrics import Metrics, read_metrics
+from chainrule.training._duration import Position
+from chainrule.training._metrics import Metrics, read_metrics
 
 
 def write(metrics: Metrics, steps: range) -> None:

@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from chainrule.heads import Column
-from chainrule.layers import MultiHeadAttention
-from chainrule.layers.feed_forward import FeedForward
-from chainrule.layers.window_attention import WindowAttention
+from chainrule.layers import FeedForward, MultiHeadAttention
+from chainrule.layers._window_attention import WindowAttention
 from chainrule.models import (
     MADE,
     Autoencoder,
@@ -23,7 +22,7 @@ from chainrule.models import (
     VisionTransformer,
     WaveNet,
 )
-from chainrule.training.optimiser import (
+from chainrule.training._optimiser import (
     Muon,
     hidden_matrices,
     make_optimiser,

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
 
-from chainrule.training import train
-from chainrule.training.checkpoint import read_sealed
-from chainrule.training.parallel import Processes, check_shares_of_rows, choose_device, process_shard
+from chainrule.training import process_shard, train
+from chainrule.training._checkpoint import read_sealed
+from chainrule.training._parallel import Processes, check_shares_of_rows, choose_device
 
 
 @pytest.fixture(scope="module")

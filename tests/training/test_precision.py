@@ -6,7 +6,7 @@ import torch
 from training_toy import ToyModel, ToyStream, held_out, options
 
 from chainrule.training import train
-from chainrule.training.computation import autocast, emulation_note, instruction_set, multiply_dtype
+from chainrule.training._computation import autocast, emulation_note, instruction_set, multiply_dtype
 
 CPU = torch.device("cpu")
 

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from chainrule.training import Evaluation
-from chainrule.training.report import Bar, Display, Lines, Silent, make_display
+from chainrule.training._report import Bar, Display, Lines, Silent, make_display
 
 RESULT = Evaluation(nats=100.0, elements=50)
 

@@ -11,7 +11,7 @@ from training_toy import SYMBOLS, ToyLines, ToyModel, ToyStream, held_out, optio
 
 from chainrule.models import RecurrentLM, TransformerLM, WaveNet
 from chainrule.training import train
-from chainrule.training.checkpoint import read_sealed, write_sealed
+from chainrule.training._checkpoint import read_sealed, write_sealed
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ import pytest
 import torch
 from training_toy import ToyStream
 
-from chainrule.data.batches import Batch
+from chainrule.data import Batch
 from chainrule.models import RecurrentLM
-from chainrule.training import speed
-from chainrule.training.computation import Computation
-from chainrule.training.speed import average_batch, steps_per_second
+from chainrule.training import _speed as speed
+from chainrule.training._computation import Computation
+from chainrule.training._speed import average_batch, steps_per_second
 
 CPU = torch.device("cpu")
 BATCH = ToyStream().at(0)

@@ -10,20 +10,13 @@ import torch
 from safetensors.torch import load_file
 from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options, remains
 
-from chainrule.training import (
-    Evaluation,
-    Interrupted,
-    NonFiniteLossError,
-    evaluate,
-    load_weights,
-    loop,
-    train,
-    validation,
-)
-from chainrule.training.gradient_monitor import GradientAlarms, Guard
-from chainrule.training.metrics import Metrics
-from chainrule.training.optimiser import AdamW
-from chainrule.training.report import Display, Report
+from chainrule.training import Evaluation, Interrupted, NonFiniteLossError, evaluate, load_weights, train
+from chainrule.training import _loop as loop
+from chainrule.training import _validation as validation
+from chainrule.training._gradient_monitor import GradientAlarms, Guard
+from chainrule.training._metrics import Metrics
+from chainrule.training._optimiser import AdamW
+from chainrule.training._report import Display, Report
 
 
 def test_training_learns_and_ends_with_the_best_weights_in_the_model(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.training.evaluate import Evaluation, per_element, perplexity
+from chainrule.training import Evaluation
+from chainrule.training._evaluate import per_element, perplexity
 
 nats = st.floats(0, 1e6)
 counts = st.integers(1, 10**9)

@@ -9,21 +9,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
 
-from chainrule.base import Context, LikelihoodModel
-from chainrule.training import (
-    Evaluation,
-    MetricValue,
-    Objective,
-    ValidationMetric,
-    duration,
-    loop,
-    report,
-    train,
-    validation,
-)
-from chainrule.training.duration import Position
-from chainrule.training.evaluate import count_elements
-from chainrule.training.validation import Likelihood, MetricResult
+from chainrule._base import Context, LikelihoodModel
+from chainrule.training import Evaluation, MetricValue, Objective, ValidationMetric, train
+from chainrule.training import _duration as duration
+from chainrule.training import _loop as loop
+from chainrule.training import _report as report
+from chainrule.training import _validation as validation
+from chainrule.training._duration import Position
+from chainrule.training._evaluate import count_elements
+from chainrule.training._validation import Likelihood, MetricResult
 
 INPUTS = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
 LABELS = (INPUTS[:, 0] > 0).long()

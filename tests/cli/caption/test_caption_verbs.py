@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data.captions import ImageStore, captions_by_image
+from chainrule.data._captions import ImageStore, captions_by_image
 
 pytest.importorskip("sacrebleu")
 from PIL import Image
 from safetensors.torch import save_file
 
-from chainrule.cli.main import main
-from chainrule.layers.backbone import ResNet
-from chainrule.tasks.caption.task import CaptionTask
+from chainrule._app.cli.main import main
+from chainrule._app.tasks.caption.task import CaptionTask
+from chainrule.layers._backbone import ResNet
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 TINY = ["--image-size", 16, "--image-features", 32, "--hidden-size", 24, "--embedding-size", 16, "--min-count", 1]

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.cli.train import create_run
-from chainrule.layers import NgramScores
-from chainrule.tasks import ladder
-from chainrule.tasks.classify import task as classify_task
-from chainrule.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
-from chainrule.tasks.config import Duration, RunConfig
-from chainrule.tasks.run_directory import WEIGHTS
-from chainrule.training.checkpoint import save_weights
+from chainrule._app.cli.train import create_run
+from chainrule._app.tasks import ladder
+from chainrule._app.tasks.classify import task as classify_task
+from chainrule._app.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
+from chainrule._app.tasks.config import Duration, RunConfig
+from chainrule._app.tasks.run_directory import WEIGHTS
+from chainrule.layers._ngram_scores import NgramScores
+from chainrule.training import save_weights
 
 
 def rows(count: int) -> str:

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from chainrule.tasks import ladder, open_run
+from chainrule._app.tasks import ladder, open_run
 
 SMALL = {
     "cnn": ["--channels", 4, "--stages", 2],

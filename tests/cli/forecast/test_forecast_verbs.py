@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from chainrule.cli.main import main
-from chainrule.data.series import SeriesWindows
+from chainrule._app.cli.main import main
+from chainrule._app.tasks import ladder
+from chainrule._app.tasks.forecast import task as forecast_task
+from chainrule._app.tasks.forecast.prediction import parse_quantiles
+from chainrule._app.tasks.forecast.task import ForecastTask
+from chainrule.data import SeriesWindows
 from chainrule.models import CalibratedMixture, Ensemble
-from chainrule.tasks import ladder
-from chainrule.tasks.forecast import task as forecast_task
-from chainrule.tasks.forecast.prediction import parse_quantiles
-from chainrule.tasks.forecast.task import ForecastTask
 
 
 def lines(rows=240, future=6):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.forecast.linear import lags_of
 from chainrule.models import CalibratedMixture, Forecaster, LinearForecaster
-from chainrule.tasks import open_run
-from chainrule.tasks.forecast.linear import lags_of
 
 ASKED = ("--task", "forecast", "--target", "all", "--horizon", 4, "--hidden-size", 8, "--steps", 3)
 SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from chainrule.cli.main import main
+from chainrule._app.cli.main import main
 
 ROWS, TRAINED = 120, 108
 

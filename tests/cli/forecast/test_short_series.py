@@ -2,10 +2,10 @@
 
 import math
 
-from chainrule.cli.train import create_run
-from chainrule.tasks import ladder, open_run
-from chainrule.tasks.config import Duration, RunConfig
-from chainrule.tasks.forecast.task import ForecastTask
+from chainrule._app.cli.train import create_run
+from chainrule._app.tasks import ladder, open_run
+from chainrule._app.tasks.config import Duration, RunConfig
+from chainrule._app.tasks.forecast.task import ForecastTask
 
 
 def planned(path, out, given=frozenset(), **training):

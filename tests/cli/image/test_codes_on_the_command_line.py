@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chainrule.cli.main import main
-from chainrule.tasks import open_run
+from chainrule._app.cli.main import main
+from chainrule._app.tasks import open_run
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from chainrule.cli.main import main
-from chainrule.data.batches import Batches
-from chainrule.data.images import Reduction
-from chainrule.tasks import open_run
-from chainrule.tasks.config import RunConfig
-from chainrule.tasks.image.task import ImageTask
+from chainrule._app.cli.main import main
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.config import RunConfig
+from chainrule._app.tasks.image.task import ImageTask
+from chainrule.data import Batches
+from chainrule.data._images import Reduction
 
 SMALL = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4)
 SIZE = 6 * 7

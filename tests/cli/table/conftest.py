@@ -3,7 +3,7 @@
 import pytest
 from small_data import TABLE_COLUMNS, written
 
-from chainrule.cli.main import main
+from chainrule._app.cli.main import main
 
 
 @pytest.fixture(scope="session")

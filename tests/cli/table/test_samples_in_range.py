@@ -5,8 +5,8 @@ import io
 
 import torch
 
-from chainrule.cli.main import main
-from chainrule.tasks.table.task import TableTask
+from chainrule._app.cli.main import main
+from chainrule._app.tasks.table.task import TableTask
 
 
 def test_numbers_outside_the_range_are_drawn_again(tmp_path, capsys):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_data import TABLE_COLUMNS
 
-from chainrule.tasks.table.task import TableTask
+from chainrule._app.tasks.table.task import TableTask
 
 
 def test_scores_are_those_of_the_model_most_surprising_first(command, run, rows):

@@ -12,11 +12,11 @@ import pytest
 import torch
 from small_data import TABLE_COLUMNS
 
-from chainrule.cli.main import main
-from chainrule.data.batches import Batches
-from chainrule.data.tables import parse_types
-from chainrule.tasks.config import RunConfig
-from chainrule.tasks.table.task import TableTask
+from chainrule._app.cli.main import main
+from chainrule._app.tasks.config import RunConfig
+from chainrule._app.tasks.table.task import TableTask
+from chainrule.data import Batches
+from chainrule.data._tables import parse_types
 
 
 def test_a_table_is_recognised_shown_and_learnt(command, rows, tmp_path):
@@ -249,7 +249,7 @@ def test_parquet_holds_numbers(command, run, tmp_path):
 
 
 def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.tasks.model.memory", lambda: 1 << 30)
+    monkeypatch.setattr("chainrule._app.tasks.model.memory", lambda: 1 << 30)
     names = [f"c{n}" for n in range(600)]
     rows = [",".join(str((n * n + k) % 11) for k in range(600)) for n in range(30)]
     (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *rows]))
@@ -260,8 +260,8 @@ def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused,
 
 
 def test_a_large_file_says_that_polars_would_be_faster(command, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["chainrule.tasks.table.task"], "_LARGE", 100)
-    monkeypatch.setattr("chainrule.data.tables.table_file.find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["chainrule._app.tasks.table.task"], "_LARGE", 100)
+    monkeypatch.setattr("chainrule.data._tables.table_file.find_spec", lambda name: None)
     outcome = command("train", rows, "--out", tmp_path / "run", "--steps", 1)
     assert "read without polars, which would take a tenth of the time: pip install polars" in outcome.err
 

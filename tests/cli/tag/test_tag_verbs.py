@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import load_file
 
 import chainrule
-from chainrule.cli.main import main
-from chainrule.data.batches import Batches
-from chainrule.layers import TemplateScores
-from chainrule.tasks.tag import templates
-from chainrule.tasks.tag.task import TagTask
+from chainrule._app.cli.main import main
+from chainrule._app.tasks.tag import templates
+from chainrule._app.tasks.tag.task import TagTask
+from chainrule.data import Batches
+from chainrule.layers._template_scores import TemplateScores
 
 SMALL = ("--hidden-size", 8, "--embedding-size", 8, "--character-size", 8, "--dropout", 0.0)
 ENDINGS = {"ing": "VERB", "ness": "NOUN", "ful": "ADJ"}

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from chainrule.cli.train import create_run
-from chainrule.tasks.config import Duration, RunConfig
-from chainrule.tasks.run_directory import WEIGHTS
-from chainrule.tasks.text.options import TextData, TextTraining
-from chainrule.tasks.text.task import TextTask
-from chainrule.training.checkpoint import save_weights
+from chainrule._app.cli.train import create_run
+from chainrule._app.tasks.config import Duration, RunConfig
+from chainrule._app.tasks.run_directory import WEIGHTS
+from chainrule._app.tasks.text.options import TextData, TextTraining
+from chainrule._app.tasks.text.task import TextTask
+from chainrule.training import save_weights
 
 SMALL = ["--rows", 2, "--steps", 16]
 

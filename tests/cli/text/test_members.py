@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.run_directory import CHECKPOINT
 from chainrule.models import CalibratedMixture, Ensemble, TransformerLM
-from chainrule.tasks import open_run
-from chainrule.tasks.run_directory import CHECKPOINT
 
 SMALL = {
     "lstm": ("--hidden-size", 12, "--watch-gradients"),

@@ -9,15 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from chainrule.data.vocabulary import MemoryTokens
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.config import Duration
+from chainrule._app.tasks.run_directory import CHECKPOINT, NGRAMS
+from chainrule._app.tasks.text import ngrams as text_ngrams
+from chainrule._app.tasks.text.preparing import corpus_of
+from chainrule.data._vocabulary import MemoryTokens
 from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, RecurrentLM
-from chainrule.tasks import open_run
-from chainrule.tasks.config import Duration
-from chainrule.tasks.run_directory import CHECKPOINT, NGRAMS
-from chainrule.tasks.text import ngrams as text_ngrams
-from chainrule.tasks.text.preparing import corpus_of
-from chainrule.training.checkpoint import read_sealed, write_sealed
+from chainrule.training._checkpoint import read_sealed, write_sealed
 
 SMALL = ("--hidden-size", 12, "--dropout", 0, "--validation-fraction", 0.2)
 SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chainrule.tasks.run_directory import lock_run
+from chainrule._app.tasks.run_directory import lock_run
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chainrule import load
-from chainrule.tasks import open_run
+from chainrule._app.tasks import open_run
 
 TEXTS = ["line 3 of the café log", "", "all is odd\nall is well", "line 3 of the café log", "☃"]
 

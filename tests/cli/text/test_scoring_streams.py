@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data import BPEVocabulary, CharVocabulary, open_corpus, prepare_corpus
-from chainrule.data.characters import WordVocabulary
+from chainrule._app.tasks.text import scoring
+from chainrule._app.tasks.text.scoring import read_stream, score_stream
+from chainrule.data import BPEVocabulary, CharVocabulary, WordVocabulary, open_corpus, prepare_corpus
 from chainrule.models import RecurrentLM
-from chainrule.tasks.text import scoring
-from chainrule.tasks.text.scoring import read_stream, score_stream
 
 SOURCE = inspect.getsource(inspect)[:6000]  # indented code: most line ends are glued to the white space behind them
 

@@ -3,10 +3,10 @@ import json
 import pytest
 import torch
 
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.text.preparing import own_window
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
-from chainrule.tasks import open_run
-from chainrule.tasks.text.preparing import own_window
 
 
 @pytest.mark.parametrize("kind", ["stream", "lines"])

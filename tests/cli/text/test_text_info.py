@@ -2,7 +2,7 @@ import json
 
 import torch
 
-from chainrule.tasks import open_run
+from chainrule._app.tasks import open_run
 
 
 def test_info_tells_what_a_run_is(command, runs, text_file):

@@ -7,13 +7,13 @@ import sys
 import pytest
 import torch
 
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.run_directory import WEIGHTS
+from chainrule._app.tasks.text.task import TextTask
 from chainrule.diagnostics import inspect_recurrence
-from chainrule.diagnostics.text_properties import PROPERTIES
+from chainrule.diagnostics._text_properties import PROPERTIES
 from chainrule.models import Ensemble
-from chainrule.tasks import open_run
-from chainrule.tasks.run_directory import WEIGHTS
-from chainrule.tasks.text.task import TextTask
-from chainrule.training.checkpoint import save_weights
+from chainrule.training import save_weights
 
 SMALL = ["--rows", 2, "--steps", 16]
 

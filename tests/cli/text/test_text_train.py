@@ -9,10 +9,10 @@ from time import monotonic
 
 import pytest
 
-from chainrule.cli.main import main
-from chainrule.tasks import open_run
-from chainrule.tasks.text.sampling import Sampler
-from chainrule.training.loop import train
+from chainrule._app.cli.main import main
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.text.sampling import Sampler
+from chainrule.training import train
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
 LOST = {"config.json", "vocabulary.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "data"}
@@ -270,7 +270,7 @@ def test_a_place_that_cannot_be_written_to_gets_one_line(refused, here):
 
 def test_a_full_disk_gets_one_line_and_leaves_the_text_alone(here):
     script = (
-        "import resource, sys; from chainrule.cli.main import main; "
+        "import resource, sys; from chainrule._app.cli.main import main; "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500)); "
         "sys.exit(main(['train', 'log.txt', '--out', 'run', '--steps', '3']))"
     )
@@ -312,7 +312,7 @@ def test_starting_up_counts_as_part_of_the_budget(command, here, monkeypatch):
         begins.append(began)
         return train(network, batches, held_out, replace(options, budget=None, steps=1), directory, **keywords)
 
-    monkeypatch.setattr("chainrule.training.loop.train", spy)
+    monkeypatch.setattr("chainrule.training._loop.train", spy)
     before = monotonic()
     assert command("train", "log.txt", *TINY, "--budget", "1h", "--out", "run").status == 0
     assert before <= begins[0] < before + 1  # the command's own beginning, not that of training

@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.text.preparing import file_window, own_window
 from chainrule.data import ByteVocabulary, WordVocabulary
-from chainrule.tasks import open_run
-from chainrule.tasks.text.preparing import file_window, own_window
 
 
 @given(size=st.integers(2, 60), rows=st.integers(1, 5), steps=st.integers(2, 20))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from chainrule.coding.adaptive import contexts, counters, logistic, mixer, refinement
+from chainrule.coding._adaptive import contexts, counters, logistic, mixer, refinement
 
 RNG = np.random.default_rng(1)
 

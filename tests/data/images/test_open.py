@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chainrule.data.images import Reading, is_images, open_source, source_fingerprint
+from chainrule.data._images import Reading, is_images, open_source, source_fingerprint
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 5, 6), dtype=np.uint8)
 

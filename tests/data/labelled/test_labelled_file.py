@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chainrule.data.labelled import LabelledFile, LabelledText
+from chainrule.data._labelled import LabelledFile, LabelledText
 
 
 def written(folder: Path, text: str, name: str = "rows.tsv") -> Path:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data.labelled import Labels, labelled_batches, labelled_evaluation, open_labelled, prepare_labelled
+from chainrule.data._labelled import Labels, labelled_batches, labelled_evaluation, open_labelled, prepare_labelled
 
 
 def rows(count: int = 40) -> str:

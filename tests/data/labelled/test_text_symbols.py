@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.labelled import EncodedTexts, TextSymbols
+from chainrule.data import TextSymbols
+from chainrule.data._labelled import EncodedTexts
 
 TEXTS = ["the cats sat", "the cat sat", "a cathedral", "the dog sat ."]
 

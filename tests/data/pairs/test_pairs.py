@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data.pairs import (
+from chainrule.data._pairs import (
     held_out_texts,
     open_pairs,
     pair_batches,

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data.series import SeriesWindows, rolling_origins, window_evaluation
+from chainrule.data import SeriesWindows
+from chainrule.data._series import rolling_origins, window_evaluation
 
 VALUES = np.stack([np.arange(60.0), 100 + np.arange(60.0)], 1)
 FEATURES = np.stack([np.arange(60.0), -np.arange(60.0)], 1)

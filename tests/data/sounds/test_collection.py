@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sound_files import tone, wav_bytes, write
 
-from chainrule.data import members
-from chainrule.data.kinds import is_sounds
-from chainrule.data.sounds import Collection, Labelling, read_sound
-from chainrule.data.sounds.labels import label_number, ordered
+from chainrule.data import _members as members
+from chainrule.data._kinds import is_sounds
+from chainrule.data._sounds import Collection, Labelling, read_sound
+from chainrule.data._sounds.labels import label_number, ordered
 
 NAMES = ["b/2.wav", "a/1.wav", "a/3.WAV"]
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.sounds import LinearLevels, MuLawLevels, make_levels
+from chainrule.data import LinearLevels, MuLawLevels
+from chainrule.data._sounds import make_levels
 
 KINDS = [MuLawLevels(256), MuLawLevels(255), MuLawLevels(2), LinearLevels(256), LinearLevels(65536), MuLawLevels(65536)]
 

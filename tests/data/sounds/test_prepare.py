@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from sound_files import tone, write
 
-from chainrule.data.sounds import MuLawLevels, open_sounds, prepare_sounds
+from chainrule.data import MuLawLevels
+from chainrule.data._sounds import open_sounds, prepare_sounds
 
 
 def clip(sounds, part, number):
@@ -111,7 +112,7 @@ def test_high_rates_are_lowered_unless_asked_for(tmp_path):
 
 
 def test_a_corrupt_sound_in_the_middle_is_named_and_skipped_only_if_asked(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.data.sounds.sound_file.BLOCK", 64)  # the last one is found out at its second block
+    monkeypatch.setattr("chainrule.data._sounds.sound_file.BLOCK", 64)  # the last one is found out at its second block
     (folder / "low_ann_5.wav").write_bytes(b"RIFF nothing more")
     write(folder / "low_ann_6.wav", tone(0))
     write(folder / "low_ann_7.wav", np.array([0.1] * 90 + [np.inf], dtype=np.float32), subtype="FLOAT")
@@ -137,7 +138,7 @@ def test_silence_and_clipping_are_counted_and_silence_alone_is_refused(folder, t
 
 
 def test_memory_does_not_grow_with_the_sound(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.data.sounds.sound_file.BLOCK", 1 << 12)
+    monkeypatch.setattr("chainrule.data._sounds.sound_file.BLOCK", 1 << 12)
     peaks = []
     for frames in (600_000, 2_400_000):
         write(tmp_path / "a.wav", tone(frames))

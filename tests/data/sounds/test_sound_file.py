@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.signal import resample_poly
 from sound_files import tone, write
 
-from chainrule.data.sounds import Collection, SoundFile, read_sound, resampled, sound_facts, write_wav
-from chainrule.data.sounds import sound_file as module
+from chainrule.data._sounds import Collection, SoundFile, read_sound, resampled, sound_facts, write_wav
+from chainrule.data._sounds import sound_file as module
 
 
 def opened(path: Path) -> SoundFile:

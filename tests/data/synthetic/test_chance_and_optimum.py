@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from chainrule.data.synthetic import CopyMemory, DelayedRecall, Parity, SubjectVerbAgreement, SymbolTask, SyntheticBatch
+from chainrule.data.synthetic import (
+    CopyMemory,
+    DelayedRecall,
+    Parity,
+    SubjectVerbAgreement,
+    SymbolTask,
+    SyntheticBatch,
+)
 
 # A small task, and the number of its rows counted by hand: all are equally likely.
 TASKS = [

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.delimited import GROUPING, with_point
-from chainrule.data.series import prepare_series
-from chainrule.data.tables import TableFile, prepare_table, table_file
-from chainrule.tasks.table.compression import TableCodec
+from chainrule._app.tasks.table.compression import TableCodec
+from chainrule.data import prepare_series, prepare_table
+from chainrule.data._delimited import GROUPING, with_point
+from chainrule.data._tables import TableFile, table_file
 
 POLARS = pytest.mark.skipif(find_spec("polars") is None, reason="needs polars: pip install polars")
 READERS = ["exact", pytest.param("quick", marks=POLARS)]

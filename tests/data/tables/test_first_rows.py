@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from chainrule.data.labelled import LabelledFile
-from chainrule.data.series import read_series
-from chainrule.data.tables import TableFile, prepare_table, table_file
+from chainrule.data import prepare_table
+from chainrule.data._labelled import LabelledFile
+from chainrule.data._series import read_series
+from chainrule.data._tables import TableFile, table_file
 
 DRAW = random.Random(0)
 NAMES = ["Luke", "Anna", "Emma", "Ben", "Zoe"]

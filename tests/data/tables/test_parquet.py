@@ -4,7 +4,8 @@ import numpy as np
 import polars
 import pytest
 
-from chainrule.data.tables import TableFile, prepare_table
+from chainrule.data import prepare_table
+from chainrule.data._tables import TableFile
 
 
 def test_parquet_is_read_row_by_row(tmp_path):

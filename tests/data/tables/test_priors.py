@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data.tables import OTHER, TableSchema, prepare_table
-from chainrule.heads.column import Column
+from chainrule.data import prepare_table
+from chainrule.data._tables import OTHER, TableSchema
+from chainrule.heads import Column
 from chainrule.models import TableMADE, TableVAE
 
 

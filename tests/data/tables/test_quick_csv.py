@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.data.tables import TableFile, prepare_table, quick_csv, table_file
-from chainrule.data.tables.cell_column import MISSING, ListedCells
+from chainrule.data import prepare_table
+from chainrule.data._tables import TableFile, quick_csv, table_file
+from chainrule.data._tables.cell_column import MISSING, ListedCells
 
 pytest.importorskip("polars")
 
@@ -40,7 +41,7 @@ def both_ways(path, folder, **options):
 def test_both_kinds_of_columns_answer_alike(cells):
     import polars
 
-    from chainrule.data.tables.quick_csv import PolarsCells
+    from chainrule.data._tables.quick_csv import PolarsCells
 
     quick, listed = PolarsCells(polars.Series(cells)), ListedCells(cells)
     assert quick.counts() == listed.counts()

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.data.tables import (
+from chainrule.data import prepare_table
+from chainrule.data._tables import (
     OTHER,
     ColumnFacts,
     ColumnSchema,
     TableFile,
     TableSchema,
     open_table,
-    prepare_table,
     table_batches,
     table_evaluation,
 )
-from chainrule.data.tables.cell_column import Block, ListedCells
+from chainrule.data._tables.cell_column import Block, ListedCells
 
 NAN = math.nan
 
@@ -245,7 +245,7 @@ def test_cut_rows_are_refused(table, tmp_path):
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.data.tables.quick_csv.STRETCH", 1 << 16)  # shorter than either file
+    monkeypatch.setattr("chainrule.data._tables.quick_csv.STRETCH", 1 << 16)  # shorter than either file
     prepare_table(csv_file(tmp_path, ["a,b", "1,2", "3,4"] * 9), tmp_path / "first")  # imports take memory too
     peaks = []
     for rows in (20_000, 80_000):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from chainrule.data.tagged import open_tagged, prepare_tagged, tagged_evaluation
+from chainrule.data._tagged import open_tagged, prepare_tagged, tagged_evaluation
 
 
 def write(path, sentences):

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.tagged import find_scheme, impossible, repaired
-from chainrule.data.tagged.tag_scheme import find_spelling
+from chainrule.data._tagged import find_scheme, impossible, repaired
+from chainrule.data._tagged.tag_scheme import find_spelling
 from chainrule.heads import bio_constraints, bioes_constraints
-from chainrule.metrics.tagging import entity_scores
+from chainrule.metrics import entity_scores
 
 BIO = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 BIOES = [*BIO, "E-X", "S-X", "E-Y", "S-Y"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data.tagged import Sentence, TaggedVocabulary, number_sentences, tagged_batches, tagged_evaluation
+from chainrule.data._tagged import Sentence, TaggedVocabulary, number_sentences, tagged_batches, tagged_evaluation
 
 
 def sentence(text):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from chainrule._app.tasks.translate.searching import Translator, translations
 from chainrule.data import WordVocabulary
-from chainrule.data.ragged import Ragged
+from chainrule.data._ragged import Ragged
 from chainrule.models import Seq2Seq
-from chainrule.tasks.translate.searching import Translator, translations
 
 SOURCE, TARGET = WordVocabulary(["a", "b", "c", "d"]), WordVocabulary(["x", "y", "z"])
 

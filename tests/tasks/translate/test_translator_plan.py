@@ -5,9 +5,9 @@ from typing import Literal
 
 import pytest
 
-from chainrule.tasks.config import Duration, RunConfig, Settled
-from chainrule.tasks.translate.plan import LADDER, with_usual_training
-from chainrule.tasks.translate.task import TranslateTask
+from chainrule._app.tasks.config import Duration, RunConfig, Settled
+from chainrule._app.tasks.translate.plan import LADDER, with_usual_training
+from chainrule._app.tasks.translate.task import TranslateTask
 
 
 def planned(passes: float | None = None, given: frozenset[str] = frozenset(), **options: int) -> RunConfig:

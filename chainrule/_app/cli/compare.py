@@ -1,0 +1,185 @@
+"""`chainrule compare RUN...`: runs side by side, ranked only where their figures are comparable."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from chainrule._app.cli.render import show
+from chainrule._app.cli.signature import joined_help
+from chainrule._app.results import Column, Result
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.abilities import Scores
+from chainrule._app.tasks.display import Switch, Verb
+from chainrule._app.tasks.ledger import LedgerEntry, why_not_ranked
+from chainrule._app.tasks.run_directory import WEIGHTS
+from chainrule._app.tasks.task import Task
+
+if TYPE_CHECKING:
+    from chainrule._base import TrainableModel
+    from chainrule.training import Batch
+
+_DATA = 12  # characters of a digest
+Line = tuple[dict[str, Any], LedgerEntry | None]
+
+
+def compare_verb(task: type[Task[Any]]) -> Verb:
+    """Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed.
+
+    The verb is the same for every task: runs of several may be compared.
+    """
+    compare.__doc__ = joined_help(compare.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
+    return compare
+
+
+def compare(
+    *runs: Path,
+    data: Path | None = None,
+    speed: Switch = False,
+    json: Switch = False,
+    device: str = "auto",
+) -> None:
+    """Compare runs: size, time trained, likelihood in the same units, and how it was measured.
+
+    The likelihood is that of held-out data at the best validation, or of a file. Runs are ranked, the best first, only
+    where unit, condition, tokens, base measure and data are the same for all; otherwise a line says what differs. A
+    bound lies above the true figure: a model with a bound may be better than its rank.
+
+    Args:
+        runs: Run directories, of any tasks.
+        data: A file or folder to score with every run, in place of the held-out data of each.
+        speed: Measure how many elements a second each run scores and draws here.
+        json: Print one JSON object a run.
+        device: Where to compute: auto, cpu or cuda.
+    """
+    if not runs:
+        raise ValueError("RUN: expected at least one run directory, got none")
+    lines = [_measured(open_run(run), data, device, speed=speed) for run in runs]
+    why = why_not_ranked([entry for _, entry in lines if entry is not None])
+    if not why:
+        lines.sort(key=lambda line: float("inf") if line[1] is None else line[1].nats_per_element)
+    show(_compared(lines, why), json=json)
+
+
+def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) -> Line:
+    """Task, model, size, time trained and speeds of a run, for JSON, and its likelihood where one was measured."""
+    weights = run.path / WEIGHTS
+    if not weights.is_file():
+        raise FileNotFoundError(f"{weights}: no weights yet: expected runs that were trained")
+    entry = run.held_out() if data is None else _scored(run, data, device)
+    values = {
+        "run": str(run.path),
+        "task": run.name,
+        "model": run.config.model,
+        "parameters": sum(weight.numel() for weight in run.model().parameters()),
+        "seconds": run.seconds_trained(),
+        **(_speeds(run, device) if speed else {}),
+    }
+    return values, entry
+
+
+def _scored(run: Task[Any], data: Path, device: str) -> LedgerEntry:
+    """The likelihood of a file under a run."""
+    if not isinstance(run, Scores):
+        raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
+    scores = run.score(str(data), run.Scoring(), device=device)
+    for _ in scores.stream():  # the likelihood is that of all rows
+        pass
+    assert scores.likelihood is not None
+    return replace(scores.likelihood(), data=str(run.fingerprint(str(data))["sha256"]))
+
+
+_COLUMNS = (
+    Column("rank", heading="#"),
+    Column("run"),
+    Column("task"),
+    Column("model"),
+    Column("parameters"),
+    Column("seconds", 0, heading="trained, s"),
+    Column("nats", 4),
+    Column("standard_error", 4, heading="±"),
+    Column("bits", 4),
+    Column("bits_per_byte", 4, heading="bits/byte"),
+    Column("error", 6),
+    Column("measured"),
+    Column("of"),
+    Column("data"),
+    Column("scored_per_second", 0, heading="scored/s"),
+    Column("drawn_per_second", 0, heading="drawn/s"),
+    Column("likelihood", shown=False),
+)
+
+
+def _compared(lines: list[Line], why: str) -> Result:
+    rows = [
+        _row(values, entry, None if why or entry is None else place) for place, (values, entry) in enumerate(lines, 1)
+    ]
+    columns = [column for column in _COLUMNS if any(row.get(column.name) is not None for row in rows)]
+
+    def notes() -> Iterator[str]:
+        if not why and any(entry is not None and entry.basis.kind == "bound" for _, entry in lines):
+            yield "a bound is above the true figure: the model may be better than its rank"
+
+    cells = ([row.get(column.name) for column in columns] for row in rows)
+    return Result(columns, cells, about={"not_ranked": why} if why else {}, notes=notes)
+
+
+def _row(values: dict[str, Any], entry: LedgerEntry | None, rank: int | None) -> dict[str, Any]:
+    if entry is None:
+        return values | {"measured": "no validation yet"}
+    is_nats, error = entry.basis.quantity == "nats", entry.standard_error
+    return values | {
+        "rank": rank,
+        "nats": entry.nats_per_element if is_nats else None,
+        "standard_error": None if error is None else error / entry.elements,
+        "bits": entry.bits_per_element if is_nats else None,
+        "bits_per_byte": entry.bits_per_byte,
+        "error": None if is_nats else entry.nats_per_element,
+        "measured": entry.basis.how,
+        "of": entry.basis.subject,
+        "data": entry.data[:_DATA],
+        "likelihood": entry.values(),
+    }
+
+
+SECONDS = 0.5  # of each of the two
+_LONGEST = 1 << 16  # elements drawn, where a sequence has no end
+_DRAWN = 16  # sequences drawn together
+
+
+def _speeds(run: Task[Any], device: str) -> dict[str, float | None]:
+    """Elements a second of a run's model: read, of held-out data in the batches of validation, and drawn."""
+    from chainrule.training import evaluate
+    from chainrule.training._evaluate import count_elements
+
+    model = run.model(device)
+    batch = next(iter(run.batches((0, 1))[1]()))
+    evaluate(model, [batch])  # what is done once is done now
+    began, read = monotonic(), 0
+    while monotonic() - began < SECONDS:
+        evaluate(model, [batch])
+        read += count_elements(batch)
+    return {"scored_per_second": read / (monotonic() - began), "drawn_per_second": _drawn(model, batch)}
+
+
+def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
+    """Elements drawn a second, given the conditions of a batch where there are any; None where nothing is drawn."""
+    import torch
+
+    from chainrule._base import AutoregressiveModel
+    from chainrule._latent import LatentModel
+    from chainrule._modes import device_of
+    from chainrule.decoding._draw_for import draw_for
+    from chainrule.state import count_rows, map_state
+
+    rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))
+    generator = torch.Generator(device_of(model)).manual_seed(0)
+    began, elements = monotonic(), 0
+    if isinstance(model, AutoregressiveModel):
+        stream = model.stream(rows, map_state(lambda leaf: leaf[:rows], batch.context), generator=generator)
+        elements = draw_for(stream, model.sequence_length or _LONGEST, SECONDS).numel()
+    elif isinstance(model, LatentModel):
+        while monotonic() - began < SECONDS:
+            elements += model.sample(rows, generator).numel()
+    return elements / (monotonic() - began) if elements else None

@@ -1,0 +1,138 @@
+"""`chainrule info RUN` and `chainrule check RUN`: describe a run, and test its model."""
+
+from typing import Any
+
+from chainrule._app.cli.signature import Seed, offered
+from chainrule._app.tasks.abilities import Checks
+from chainrule._app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
+from chainrule._app.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
+from chainrule._app.tasks.task import Task
+from chainrule._printing import one_line
+
+
+@offered(Task)
+def info(run: Task[Any], /, *, json: Switch = False) -> None:
+    """Show what a run is: model, size, data, best validation figure, how to continue.
+
+    Args:
+        json: Print it as one JSON object.
+    """
+    facts, best = _gather(run)
+    rows = run.describe(facts)
+    if json:
+        print(dump_json(facts))
+    else:
+        _show(facts, rows, best, next(iter(run.next_steps()), ""))
+
+
+def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
+    """All that is known of a run, ready for JSON, and a line about its best validation."""
+    trained = (run.path / WEIGHTS).is_file()
+    if not trained:
+        run.check_size(None)
+    model = run.model() if trained else run.new_model(0)
+    config = run.config.to_json(run.name)
+    metrics = run.metrics()
+    kept = [record for record in metrics if record.get("event") == "validation" and record.get("best")]
+    best, told = _best(run, _Validation(kept[-1])) if kept else (None, "no validation yet")
+    held_out = run.held_out()
+    facts = {
+        "run": str(run.path),
+        "chainrule": config["chainrule"],
+        "task": run.name,
+        "model": config["model"],
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "bytes": bytes_on_disk(run.path),
+        "data": config["data"],
+        "facts": config["facts"],
+        "training": config["training"],
+        "chosen": run.config.chosen_flags(),
+        "step": max((record["step"] for record in metrics if record.get("event") == "step"), default=0),
+        "best": best,
+        "likelihood": None if held_out is None else held_out.values(),
+        "measured": None if held_out is None else str(held_out),
+        "continue": resume_command(run.path),
+    }
+    return facts, told
+
+
+class _Validation(dict[str, Any]):
+    """A record of metrics.jsonl, which someone may have changed."""
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(f"{METRICS}: the best validation has no figure {name}: the file is damaged")
+
+
+def _best(run: Task[Any], record: _Validation) -> tuple[dict[str, Any], str]:
+    """The figures of the best validation, and a line about it."""
+    from chainrule.training import Evaluation
+
+    elements, value = int(record["elements"]), record[run.metric_name] if run.metric_name else None
+    if elements < 1:
+        raise ValueError(f"{METRICS}: expected elements in the best validation, got {elements}: the file is damaged")
+    found = Evaluation(record["nats_per_element"] * elements, elements)
+    figures, told = run.best(found, value, int(record.get("rows", 0)))
+    return figures | record, f"{told}, at step {record['step']:,}"
+
+
+def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str) -> None:
+    """Print facts as rows: those about the data, `rows`, among those that every run has."""
+    model, training = facts["model"], facts["training"]
+    asked = (
+        counted(training["steps"], "step") if training["steps"] is not None else f"{training['epochs'] or 0:g} epochs"
+    )
+    if training["budget"] is not None:
+        asked = format_duration(training["budget"])
+    options = ", ".join(f"{name} {value}" for name, value in model["options"].items() if value is not None)
+    shown = {
+        "run": facts["run"],
+        "model": f"{model['name']} ({options})",
+        "parameters": f"{facts['parameters']:,}",
+        "on disk": ", ".join(f"{name} {size_of(size)}" for name, size in facts["bytes"].items()),
+        **{name: text for name, text in rows.items() if name},
+        "training": f"{counted(facts['step'], 'step')}; asked for {asked}",
+        "chosen": facts["chosen"],
+        "best": best,
+        "measured": facts["measured"],
+        "next": following,
+        "continue": facts["continue"],
+    }
+    for name, value in shown.items():
+        if value:
+            print(f"{name:<12} {one_line(value)}")
+    if rows.get(""):
+        print(rows[""])
+
+
+@offered(Checks)
+def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
+    """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
+
+    For a model of labels, check total probability, independence of rows from each other and from padding, and more.
+    For a model with a latent code, check that its bounds are valid, and more. Use a part of the run's own data. Exit
+    with status 0 if every check holds, 1 if one fails.
+
+    Args:
+        seed: Seed of the perturbations and samples that the checks draw.
+        json: Print one JSON object a check, with "name", "ok", "applies" and "detail".
+    """
+    import torch
+
+    from chainrule._base import LikelihoodModel
+    from chainrule._latent import LatentModel
+    from chainrule.testing import check_model
+
+    assert isinstance(run, Task)
+    rows = run.checked_rows()
+    if not isinstance(rows.model, LikelihoodModel | LatentModel):
+        raise ValueError(f"check: a run of {run.config.model} has no likelihood, and no bound of one, to check")
+    if rows.note and not json:
+        print(rows.note)
+    with torch.random.fork_rng(devices=[]):
+        report = check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
+    if not json:
+        print(report)
+    for result in report.results if json else ():
+        names = ("name", "ok", "applies", "detail")
+        print(dump_json({name: getattr(result, name) for name in names}))
+    return 0 if report.ok else 1

@@ -1,0 +1,260 @@
+"""How the command line shows a result: a table, CSV, lines, JSON or files. The one place that does it for all verbs.
+
+- A table is aligned by its first rows and streamed; the facts and figures about all rows follow it.
+- `--json` prints an object a row. Figures and facts of all rows are one more object: on standard error, so that
+  standard output has rows alone, or on standard output if a result has no rows.
+- Images and sounds go into files, and a line on standard error names them.
+"""
+
+import csv
+import gzip
+import heapq
+import io
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, is_dataclass
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from chainrule._app.cli.figures import cell_width, figure_lines
+from chainrule._app.results import Column, Report, Result, table_lines
+from chainrule._app.tasks.display import csv_line, dump_json
+
+_TABULAR = (".csv", ".csv.gz", ".tsv")
+
+
+def show(
+    result: Result,
+    *,
+    json: bool = False,
+    csv: bool = False,
+    ranked: bool = False,
+    top: int | None = None,
+    out: Path | None = None,
+) -> None:
+    """Print a result, or write it to a file, whole or not at all.
+
+    Args:
+        result: rows may raise while they are computed: then nothing is written to `out`.
+        json: print JSON, an object a line.
+        csv: print CSV, all columns of it.
+        ranked: the rows of the greatest rank first.
+        top: only so many rows, those of the greatest rank.
+        out: the file to write.
+
+    Raises:
+        ValueError: the rows cannot be ranked, or not be written to a file of that name.
+    """
+    if ranked or top is not None:
+        result = _ranked(result, top)
+    elif result.form == "figures" and not csv and out is None:
+        result = result.per("file")
+    form = "csv" if csv and not json else result.form
+    if form in ("images", "sounds"):
+        _write_media(result, form, out, json=json)
+    elif out is not None:
+        _write(result, form, out, json=json)
+    elif json:
+        _print_lines(_json_lines(result))
+        say(result.notes())
+    else:
+        _print_lines(_lines(result, form))
+        if form in ("csv", "cells"):
+            say(figure_lines(result))
+        elif form in ("lines", "texts"):
+            say(result.notes())
+
+
+def write_plot(result: Result, out: Path) -> None:
+    """Write the picture of a result as the name of the file says, whole or not at all."""
+    from chainrule._app.tasks.page import save_figure
+    from chainrule.data._atomic import write_text
+
+    picture = result.plot(out.suffix.lower())
+    write_text(out, picture) if isinstance(picture, str) else save_figure(picture, out)
+    say([f"{out}{_seed(result)}"])
+
+
+def show_report(report: Report, out: Path | None, *, json: bool) -> None:
+    """Write the page of a report to `out`, and print the findings."""
+    from chainrule._app.tasks.page import write_page
+
+    named = {"page": str(out)} if report.page and out is not None else {}
+    if report.page and out is not None:
+        write_page(out, report.page)
+    if json:
+        print(dump_json(report.findings | named))
+    else:
+        _print_lines(chain(report.lines, (f"page: {page}" for page in named.values())))
+
+
+def _ranked(result: Result, top: int | None) -> Result:
+    if not result.columns and result.views:
+        raise ValueError(
+            f"--{'sort' if top is None else 'top'}: these are figures of the whole, there are no rows to sort: "
+            f"use --per {' or --per '.join(name for name in result.views if name != 'file')}"
+        )
+    if not result.rank:
+        raise ValueError(f"--{'sort' if top is None else 'top'}: these rows have no order: leave it out")
+    if top is None:
+        return result.top()
+    place = result.names.index(result.rank)
+    best = heapq.nlargest(top, result.stream(), key=lambda row: row[place])  # the others are not kept
+    return result.with_rows(best)
+
+
+def _lines(result: Result, form: str) -> Iterator[str]:
+    """The lines that people read."""
+    if form in ("csv", "cells"):
+        yield from map(csv_line, _csv(result, header=form == "csv"))
+    elif form == "lines":
+        place = result.names.index(result.main)
+        yield from (str(row[place]) for row in result.stream())
+    elif form == "texts":
+        texts = result.values
+        for number, text in enumerate(texts, 1):
+            yield from (f"=== sample {number} of {len(texts)} ===", text) if len(texts) > 1 else (text,)
+    else:
+        if result.columns:
+            yield from table_lines(result.columns, result.stream(), cell_width(), line_width=cell_width())
+        yield from figure_lines(result)
+
+
+def _json_lines(result: Result) -> Iterator[str]:
+    for row in result.stream():
+        cells = zip(result.columns, row, strict=True)
+        yield dump_json({column.name: _plain(column.value(cell), cell) for column, cell in cells})
+    facts = {name: _plain(value, value) for name, value in (result.summary | result.about).items()}
+    if not result.columns:
+        yield dump_json(facts)
+    elif facts:
+        say([dump_json(facts)])
+
+
+def _plain(value: Any, cell: Any) -> Any:
+    """A value as JSON takes it; what JSON has no kind for, such as a date, is text as in the cell."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return value if isinstance(value, int | float | str | list | dict | None) else str(cell)
+
+
+def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
+    """The cells of the columns shown; a vector has a cell for each of its numbers."""
+    shown = [place for place, column in enumerate(result.columns) if column.shown]
+    first = next(result.rows(), None)
+    if header:
+        yield [
+            name
+            for place in shown
+            for name in _csv_names(result.columns[place], () if first is None else getattr(first[place], "shape", ()))
+        ]
+    for row in result.stream():
+        yield [cell for place in shown for cell in _csv_cells(row[place])]
+
+
+def _csv_names(column: Column, shape: tuple[int, ...]) -> list[str]:
+    name = column.heading or column.name
+    return [f"{name}{number}" for number in range(shape[0])] if len(shape) == 1 else [name]
+
+
+def _csv_cells(value: Any) -> list[str]:
+    if getattr(value, "ndim", 0) == 1:
+        return [f"{number:.9g}" for number in value.tolist()]
+    if isinstance(value, dict | list):
+        return [json.dumps(value, ensure_ascii=False)]
+    return ["" if value is None else str(value)]
+
+
+def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: bool = False) -> None:
+    """Refuse a file that cannot be written before anything is computed for it.
+
+    Raises:
+        ValueError: its name has another ending than `suffixes`, if there are any, it is a directory, JSON is asked for
+            and the ending says otherwise, or polars is missing that writes it.
+        FileNotFoundError: its directory does not exist.
+    """
+    if out is None:
+        return
+    name = out.name.lower()
+    if suffixes and not name.endswith(suffixes):
+        raise ValueError(f"{flag} {out}: expected a name that ends in {' or '.join(suffixes)}")
+    if out.is_dir():
+        raise ValueError(f"{flag} {out}: this is a directory; name a file in it")
+    if not out.resolve().parent.is_dir():
+        raise FileNotFoundError(f"{flag} {out}: there is no directory {out.parent}: make it first")
+    if json and name.endswith((*_TABULAR, ".npy", ".parquet")):
+        raise ValueError(f"{flag} {out}: a file of this name holds no JSON: leave out --json, or name it .jsonl")
+    if name.endswith(".parquet") and find_spec("polars") is None:
+        raise ValueError(f"{flag} {out}: Parquet is written by polars, which is not installed: pip install polars")
+
+
+def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> None:
+    from chainrule._app.tasks.media import write_images, write_sounds
+
+    files = (write_images if form == "images" else write_sounds)(result, out)
+    if json:
+        _print_lines(_json_lines(result.replaced(result.main, "file", [str(file) for file, _ in files])))
+    else:
+        lines = dict.fromkeys(f"{file}: {about}{_seed(result)}" for file, about in files)
+        say(chain(lines, result.notes()))
+
+
+def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
+    from chainrule.data._atomic import write_bytes
+
+    name, rows = out.name.lower(), 0
+
+    def counted() -> Iterator[Sequence[Any]]:
+        nonlocal rows
+        for row in result.stream():
+            rows += 1
+            yield row
+
+    write_bytes(out, _file_content(result.with_rows(counted()), form, name, json=json))
+    say([f"{out}: {rows:,} row{'s' * (rows != 1)}{_seed(result)}"])
+    if not json:
+        rows_alone = result.form == "table" and name.endswith((*_TABULAR, ".npy", ".parquet"))
+        say(figure_lines(result) if rows_alone else result.notes())
+
+
+def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
+    if name.endswith((".npy", ".parquet")):
+        file = io.BytesIO()
+        if name.endswith(".npy"):
+            import numpy as np
+
+            np.save(file, result.to_numpy())
+        else:
+            result.to_polars().write_parquet(file)
+        return file.getvalue()
+    if json or name.endswith((".json", ".jsonl")):
+        lines = _json_lines(result)
+    elif name.endswith(".tsv") and form != "lines":
+        text = io.StringIO()
+        csv.writer(text, delimiter="\t", lineterminator="\n").writerows(_csv(result, header=form != "cells"))
+        lines = iter([text.getvalue().removesuffix("\n")])
+    else:
+        tabular = name.endswith(_TABULAR) and form in ("table", "figures", "texts")
+        lines = _lines(result, "csv" if tabular else form)
+    content = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+    return gzip.compress(content) if name.endswith(".gz") else content
+
+
+def _seed(result: Result) -> str:
+    return f" (seed {result.about['seed']})" if "seed" in result.about else ""
+
+
+def _print_lines(lines: Iterator[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines for people on standard error."""
+    for line in lines:
+        print(line, file=sys.stderr)

@@ -1,0 +1,212 @@
+"""The verbs of the command line, and the task and model that a line is about, found before the line is parsed.
+
+The run or the data that a line names decide which options it may have, so they are looked for first, without knowing
+any option but a few: words that follow no flag, and the values of `--task`, `--model`, `--out` and `--run`. A word that
+follows another flag may be its value or, if the flag is a switch, the run or the data: it counts if it is one of them.
+One parser with the options of that task and model then reads the line, and reports what is wrong with it.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from shlex import quote
+from typing import Any, cast
+
+from chainrule._app.cli.compare import compare_verb
+from chainrule._app.cli.compress import compress, decompress
+from chainrule._app.cli.info import check, info
+from chainrule._app.cli.train import train_verb
+from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
+from chainrule._app.tasks import TASKS, recognise, task_class
+from chainrule._app.tasks.abilities import Predicts
+from chainrule._app.tasks.display import Verb, resume_command
+from chainrule._app.tasks.run_directory import CONFIG, read_config, task_of
+from chainrule._app.tasks.task import Task
+from chainrule.data._kinds import is_images
+
+VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
+    "train": train_verb,
+    "sample": sample,
+    "score": score,
+    "inspect": inspect,
+    "check": check,
+    "info": info,
+    "compare": compare_verb,
+    "embed": embed,
+    "reconstruct": reconstruct,
+    "interpolate": interpolate,
+    "evaluate": evaluate,
+    "compress": compress,
+    "decompress": decompress,
+}
+"""All verbs but those of predictions: each has the name of a task."""
+RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it
+_SELECTING = ("--task", "--model", "--out", "--run")
+_AS_TEXT = {"--level", "--reading"}  # given with a table, they say that it is to be read as a text
+
+
+def is_verb(name: str) -> bool:
+    """Whether there is such a verb."""
+    return name in VERBS or (name in TASKS and TASKS[name].__doc__ is not None)
+
+
+def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
+    """One verb of a task; None where the task lacks it."""
+    if name == _predicting(task):
+        return predict_verb(task)
+    return VERBS[name](task) if name in VERBS else None
+
+
+def verbs_of(task: type[Task[Any]]) -> list[str]:
+    """The names of the verbs that a task has."""
+    return [name for name in (*VERBS, _predicting(task)) if verb_of(task, name) is not None]
+
+
+def _predicting(task: type[Task[Any]]) -> str:
+    """The name of a task's verb of prediction; empty where it predicts nothing."""
+    return task.verb or task.name if issubclass(task, Predicts) else ""
+
+
+def described_verbs() -> Iterator[tuple[str, str]]:
+    """Every verb, and the line about it in the list of all."""
+    for name, verb in VERBS.items():
+        yield name, (getattr(verb, "body", verb).__doc__ or "").partition("\n")[0]
+    yield from ((name, load.__doc__) for name, load in TASKS.items() if load.__doc__ is not None)
+
+
+def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb | None]:
+    """The task that the arguments of a verb are about, and its verb; None where that task has no such verb.
+
+    `train` names the task, or the run that goes on, or data that tell the task. The other verbs name a run; without
+    one, the first task that has the verb shows its options.
+
+    Raises:
+        ValueError: --task is unknown, or the data are standard input, or a folder without images or sounds.
+    """
+    line = scan(arguments)
+    if name == "train":
+        if "-" in (*line.words, *line.unsure):
+            raise ValueError(
+                "train -: training reads its data several times, and again on --resume, which standard input does not "
+                "allow: write it to a file and give its name"
+            )
+        task = task_class(_task_to_train(line))
+        model = line.flags.get("--model") or _model_to_resume(line)
+        return task, train_verb(task, model if model in task.MODELS else "")
+    runs = [line.flags.get("--run", "")] if name in RUN_BY_FLAG else [*line.words, *line.unsure]
+    known = next((known for run in runs if (known := task_of(Path(run))) in TASKS), None)
+    tasks = map(task_class, TASKS if known is None else [known])
+    return next(((task, verb) for task in tasks if (verb := verb_of(task, name))), (task_class(known or "text"), None))
+
+
+def owners(task: type[Task[Any]], flag: str) -> list[str]:
+    """The models of a task that have an option: for an error about a flag that another model has."""
+    option = flag.replace("--no-", "--", 1)[2:].replace("-", "_")
+    return [
+        name
+        for name, model in task.MODELS.items()
+        if any(item.name == option for item in fields(cast(Any, model.options)))
+    ]
+
+
+@dataclass(frozen=True)
+class Line:
+    """The arguments of a verb, as they look without knowledge of its options.
+
+    Args:
+        words: those that follow no flag.
+        unsure: those that follow a flag: its value, or no part of it where it is a switch.
+        flags: the word after each flag; empty where another flag or nothing follows.
+    """
+
+    words: list[str]
+    unsure: list[str]
+    flags: dict[str, str]
+
+
+def scan(arguments: Sequence[str]) -> Line:
+    """Look at the arguments of a verb.
+
+    >>> scan(["--json", "log.txt", "--steps=5", "--out", "run"])
+    Line(words=[], unsure=['log.txt'], flags={'--json': 'log.txt', '--steps': '5', '--out': 'run'})
+    """
+    words, unsure, flags, last = list[str](), list[str](), dict[str, str](), ""
+    for word in arguments:
+        if word[:1] == "-" and word[1:2] not in "0123456789.":  # neither standard input nor a number
+            last, equals, value = word.partition("=")
+            flags[last] = value
+            last = "" if equals or last == "--" else last
+        elif last:
+            flags[last] = word
+            unsure += [] if last in _SELECTING else [word]
+            last = ""
+        else:
+            words.append(word)
+    return Line(words, unsure, flags)
+
+
+def _task_to_train(line: Line) -> str:
+    for word in (*line.words[:1], *line.unsure):
+        if task_of(Path(word)) is not None:
+            raise ValueError(
+                f"{word}: expected data to train on, got a run: to continue it, `{resume_command(Path(word))}`"
+            )
+    name, resumed = line.flags.get("--task"), _task_to_resume(line)
+    data = next(iter(line.words), None) or next(filter(_is_known_data, line.unsure), None)
+    if name is not None:
+        if name not in TASKS:
+            raise ValueError(f"--task: expected one of {', '.join(TASKS)}, got {name!r}")
+        if name == "classify" and _are_images(line, resumed, data):
+            return "classify-images"
+        return name
+    if resumed is not None:
+        return resumed
+    if data is None or _AS_TEXT & line.flags.keys():
+        return "text"
+    found = recognise(Path(data))
+    if found is None and Path(data).is_dir():
+        raise ValueError(
+            f"{data}: expected a file, or a directory of images or sounds, got a directory without any"
+            f"{_inside(Path(data))}"
+        )
+    return found or "text"
+
+
+def _inside(folder: Path) -> str:
+    """The command for a file in a folder, data of training and no labels first; nothing where there is none."""
+    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+
+    def rank(path: Path) -> tuple[bool, bool, bool, str]:
+        name = path.name.lower()
+        return recognise(path) is None, "label" in name, "train" not in name, name
+
+    return f": name a file in it: chainrule train {quote(str(min(files, key=rank)))}" if files else ""
+
+
+def _is_known_data(word: str) -> bool:
+    return os.path.exists(word) and recognise(Path(word)) is not None  # noqa: PTH110  a word may be too long for a path
+
+
+def _are_images(line: Line, resumed: str | None, data: str | None) -> bool:
+    """Whether what is to be classified are images, told from the run that goes on, the data or the model."""
+    if resumed is not None:
+        return resumed == "classify-images"
+    if data is not None:
+        return is_images(data)
+    return line.flags.get("--model") in task_class("classify-images").MODELS
+
+
+def _task_to_resume(line: Line) -> str | None:
+    """The task of the run that goes on; None where none does, or none can be read."""
+    found = task_of(Path(line.flags["--out"])) if {"--resume", "--out"} <= line.flags.keys() else None
+    return found if found in TASKS else None
+
+
+def _model_to_resume(line: Line) -> str | None:
+    if not {"--resume", "--out"} <= line.flags.keys():
+        return None
+    try:
+        return str(read_config(Path(line.flags["--out"]) / CONFIG, lambda content: content["model"]["name"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # opening the run says what is wrong

@@ -1,0 +1,119 @@
+"""`fit`: train a model on data in memory or on disk, as `chainrule train` does."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainrule._app import frames
+from chainrule._app.folders import TemporaryFolder, refuse_existing
+from chainrule._app.inputs import Inputs
+from chainrule._app.keywords import config_of, flags_given, train_with
+from chainrule._app.module_run import ModuleRun, training_length
+from chainrule._app.run import Run
+from chainrule._app.tasks import recognise, task_class
+from chainrule._app.tasks.run_directory import FRAME
+from chainrule.data._kinds import is_images
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.task import Task
+
+
+def fit(
+    data: Any = None,
+    rows: Any = None,
+    /,
+    *,
+    text: str | None = None,
+    task: str | None = None,
+    model: str | None = None,
+    out: str | Path | None = None,
+    budget: str | float | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> "Run | ModuleRun":
+    """Train a model on data, as `chainrule train` does: the same defaults, the same files, the same weights.
+
+    Args:
+        data: a path, as `chainrule train` takes it; strings, pairs of a text and a label, or sentences of (word, tag)
+            pairs; a NumPy array or tensor of images, table rows or a series; a frame or series of pandas, polars or
+            Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of your own, an
+            `AutoregressiveModel`, which is trained on `rows`.
+        rows: of `fit(module, rows)`: a tensor or array (N, ...); options are those of `ModuleRun`.
+        text: a text to learn from, in place of `data`.
+        task: text, table, image, sound, tag, classify, classify-images, translate, caption or forecast; recognised from
+            the data by default.
+        model: the architecture; the task's first by default.
+        out: the run directory; a temporary one by default, which `Run.save` moves.
+        budget: wall-clock time to train for, such as "90s" or "3m", or seconds; the default depends on the task.
+        steps: weight updates to train for, in place of a budget.
+        epochs: passes over the data to train for, in place of a budget.
+        overwrite: whether to replace a run in `out`.
+        **options: any option of `chainrule train DATA --help`, with underscores: `hidden_size=256`, `level="word"`,
+            `target="load"`, `validation=frame`. Besides these `labels` of images in an array, and the `rate` of sounds.
+
+    Returns:
+        The trained run. Ctrl-C, or interrupting the kernel of a notebook, saves the run and returns it as it is;
+        `Run.resume` continues it.
+
+    Raises:
+        ValueError: an option is unknown or out of range, or the data cannot be read or trained on.
+        FileExistsError: there is a run in `out`.
+    """
+    if hasattr(data, "parameters") and hasattr(data, "forward"):
+        length = training_length(budget) | {"steps": steps, "epochs": epochs}
+        return _fit_module(data, rows, out, options | {name: n for name, n in length.items() if n is not None})
+    if rows is not None:
+        raise ValueError("data: two positional arguments are a module and its rows, but the first is no module")
+    if out is not None:
+        refuse_existing(Path(out), overwrite=overwrite)
+    if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
+        task = "forecast"
+    with Inputs("" if task is None else task_class(task).name) as inputs:
+        labels, rate = options.pop("labels", None), options.pop("rate", None)
+        if text is not None:
+            if data is not None:
+                raise ValueError("text: given together with data: pass one of them")
+            source: str | None = inputs.text(text)
+        else:
+            source = None if data is None else inputs.path(data, labels=labels, rate=rate)
+        chosen = task_class(inputs.task) if inputs.task else _recognised(source)
+        if chosen.name == "classify" and source is not None and is_images(source):
+            chosen = task_class("classify-images")
+        inputs.task = chosen.name
+        sources: dict[str, str | None] = dict.fromkeys(chosen.SOURCES)
+        for name in chosen.SOURCES:
+            given = options.pop(name, None) if name != "source" or source is None else source
+            if given is not None:
+                sources[name] = inputs.path(given, name)
+        options = inputs.options | options
+        asked = config_of(chosen, sources, model, options, budget=budget, steps=steps, epochs=epochs)
+        given_flags = flags_given(options, budget=budget, steps=steps, epochs=epochs, model=model)
+        given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
+        chosen.check_asked(asked, given_flags)
+        folder = TemporaryFolder() if out is None else None
+        place = folder.path if folder is not None else Path(str(out))
+        run = Run(train_with(chosen, asked, place, given_flags, overwrite=overwrite), folder)
+        if inputs.description is not None:
+            frames.save_description(inputs.description, run.path / FRAME)
+        return run
+
+
+def _recognised(source: str | None) -> "type[Task[Any]]":
+    name = "text" if source is None else recognise(Path(source))
+    if name is None and source is not None and Path(source).is_dir():
+        raise ValueError(f"{source}: expected a file, or a directory of images or sounds, got a directory without any")
+    return task_class(name or "text")
+
+
+def _fit_module(module: Any, rows: Any, out: str | Path | None, options: dict[str, Any]) -> ModuleRun:
+    if not hasattr(module, "log_prob"):
+        name = type(module).__name__
+        raise ValueError(
+            f"data: a {name} has no log_prob: chainrule.from_logits(module) adapts one that returns logits"
+        )
+    if rows is None:
+        raise ValueError("fit(module, rows): expected rows to train on, a tensor or array (N, ...), got none")
+    run = ModuleRun(module, rows, path=None if out is None else Path(out), **options)
+    run.train()
+    return run

@@ -1,0 +1,241 @@
+"""Frames of pandas, polars and Arrow, and arrays: cells of text, and frames of them with the dtypes that they had.
+
+A frame is described by the name of its library and the dtype of each column. The description is JSON, kept in a run's
+directory, so that a run that was fitted on a pandas frame samples pandas frames, also in a later session.
+"""
+
+import csv
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+_TRUE = "True"
+
+
+def is_frame(data: Any) -> bool:
+    """Whether data are a frame or a series of a library that narwhals knows.
+
+    >>> is_frame([1, 2]), is_frame("rows.csv")
+    (False, False)
+    """
+    if type(data).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow", "modin", "cudf", "narwhals"):
+        return False
+    try:
+        import narwhals as nw
+    except ImportError:
+        raise ValueError("frames are read with narwhals, which is not installed: pip install narwhals") from None
+    found = nw.from_native(data, allow_series=True, pass_through=True)
+    return isinstance(found, nw.DataFrame | nw.LazyFrame | nw.Series)
+
+
+def as_frame(data: Any) -> Any:
+    """A narwhals DataFrame of a frame or series; an index of dates or with a name becomes the first column."""
+    import narwhals as nw
+
+    if type(data).__module__.partition(".")[0] == "pandas":
+        if data.ndim == 1:
+            data = data.to_frame(data.name if data.name is not None else "value")
+        if data.index.name is not None or str(data.index.dtype).startswith("datetime"):
+            data = data.rename_axis(index=data.index.name or "time").reset_index()
+        data = data.rename(columns=str)
+    frame = nw.from_native(data, allow_series=True)
+    if isinstance(frame, nw.Series):
+        return frame.alias(frame.name or "value").to_frame()
+    return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+
+
+def write_csv(frame: Any, path: Path) -> None:
+    """Write a narwhals DataFrame as CSV with a header; missing values become empty cells.
+
+    Raises:
+        ValueError: two columns have the same name, or a column holds lists, structs or other objects.
+    """
+    columns = [_cells(frame[name].to_list(), name) for name in frame.columns]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(frame.columns)
+        writer.writerows(zip(*columns, strict=True))
+
+
+def _cells(values: Sequence[Any], name: str) -> list[str]:
+    if other := next((value for value in values if isinstance(value, list | dict | tuple | set | bytes)), None):
+        raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {type(other).__name__}")
+    return ["" if _is_missing(value) else _cell(value) for value in values]
+
+
+def _cell(value: Any) -> str:
+    return str(value // timedelta(microseconds=1)) if isinstance(value, timedelta) else str(value)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and isnan(value))
+
+
+def describe(frame: Any) -> dict[str, Any]:
+    """The library of a narwhals DataFrame, and the dtype of each column, as JSON."""
+    found: dict[str, Any] = {
+        "library": frame.implementation.value,
+        "columns": {name: _dtype(frame[name]) for name in frame.columns},
+    }
+    if found["library"] == "pyarrow":  # kinds of strings, digits of decimals: narwhals does not tell them apart
+        schema = frame.to_native().schema.remove_metadata()
+        found["schema"] = b64encode(schema.serialize().to_pybytes()).decode("ascii")
+    return found
+
+
+_OBJECTS = {Decimal: "Decimal", date: "Date", time: "Time", bool: "Boolean", int: "Int64", float: "Float64"}
+
+
+def _dtype(series: Any) -> dict[str, Any]:
+    kind = series.dtype
+    found: dict[str, Any] = {"kind": type(kind).__name__ if not isinstance(kind, type) else kind.__name__}
+    if found["kind"] == "Object":  # of pandas, which has no dtype of its own for decimals and dates
+        kinds = {type(value) for value in series.to_list() if not _is_missing(value)}
+        found["kind"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
+    for name in ("time_unit", "time_zone"):
+        if getattr(kind, name, None) is not None:
+            found[name] = str(getattr(kind, name))
+    if found["kind"] == "Enum":
+        found["categories"] = list(kind.categories)
+    if series.implementation.value == "pandas":
+        found["pandas"] = str(series.to_native().dtype)
+        if found["pandas"] == "category":
+            categories = series.to_native().cat
+            kinds = {type(name) for name in categories.categories.tolist()}
+            found["of"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
+            found |= {"categories": [str(name) for name in categories.categories], "ordered": bool(categories.ordered)}
+    return found
+
+
+def text_columns(description: Mapping[str, Any], frame: Any) -> list[str]:
+    """The columns of texts and categories that spell numbers: read from a file they would be numbers."""
+    kinds = {name: dtype["kind"] for name, dtype in description["columns"].items()}
+    texts = [name for name, kind in kinds.items() if kind in ("String", "Enum", "Categorical")]
+    return [name for name in texts if all(map(_spells_number, frame[name].drop_nulls().unique().to_list()))]
+
+
+def _spells_number(text: Any) -> bool:
+    with suppress(ValueError):
+        float(text)
+        return True
+    return False
+
+
+def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str | None]]) -> Any:
+    """A native frame of the described library: cells of text become values of the dtypes described.
+
+    Args:
+        description: see `describe`.
+        columns: the cells of each column; None or an empty text is a missing value.
+
+    Raises:
+        ImportError: the library is not installed.
+    """
+    if description["library"] == "numpy":
+        import numpy as np
+
+        dtype = np.dtype(description["dtype"])
+        parse, missing = (float, np.nan) if dtype.kind == "f" else (_whole, 0)
+        rows = zip(*columns.values(), strict=True)
+        return np.array([[parse(cell) if cell else missing for cell in row] for row in rows], dtype)
+    dtypes = description["columns"]
+    values = {name: _parsed(cells, dtypes.get(name, {"kind": "String"})) for name, cells in columns.items()}
+    if description["library"] == "pandas":
+        import pandas
+
+        return pandas.DataFrame({name: _pandas_series(column, dtypes.get(name, {})) for name, column in values.items()})
+    if "schema" in description:
+        return _arrow_table(description["schema"], values)
+    import narwhals as nw
+
+    series = [
+        nw.new_series(name, column, _narwhals_dtype(dtypes.get(name, {})), backend=description["library"])
+        for name, column in values.items()
+    ]
+    return nw.to_native(nw.concat([one.to_frame() for one in series], how="horizontal"))
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "Boolean": lambda cell: cell == _TRUE,
+    "Decimal": Decimal,
+    "Date": date.fromisoformat,
+    "Datetime": datetime.fromisoformat,
+    "Time": time.fromisoformat,
+    "Duration": lambda cell: timedelta(microseconds=_whole(cell)),
+    "Float32": float,
+    "Float64": float,
+}
+
+
+def _parsed(cells: Sequence[str | None], dtype: Mapping[str, Any]) -> list[Any]:
+    kind = dtype["kind"]
+    parse = _PARSERS.get(kind, _whole if kind.startswith(("Int", "UInt")) else str)
+    return [None if not cell else parse(cell) for cell in cells]
+
+
+def _arrow_table(schema: str, values: Mapping[str, list[Any]]) -> Any:
+    import pyarrow
+
+    fields = pyarrow.ipc.read_schema(pyarrow.py_buffer(b64decode(schema)))
+    kept = [fields.field(name) for name in values]
+    return pyarrow.table([pyarrow.array(values[field.name], field.type) for field in kept], schema=pyarrow.schema(kept))
+
+
+def _whole(cell: str) -> int:
+    return int(cell.removesuffix(".0"))
+
+
+def _pandas_series(values: list[Any], dtype: Mapping[str, Any]) -> Any:
+    import pandas
+
+    native = dtype.get("pandas", "object")
+    if native == "category":
+        of = {"kind": dtype.get("of", "String")}
+        kept, values = _parsed(dtype["categories"], of), _parsed(values, of)
+        typed = kept if all(value is None or value in kept for value in values) else None
+        return pandas.Series(pandas.Categorical(values, categories=typed, ordered=dtype.get("ordered", False)))
+    if None in values and native.startswith(("int", "uint")):
+        native = native.replace("uint", "UInt").replace("int", "Int")  # the integers of pandas that may be missing
+    if None in values and native == "bool":
+        native = "boolean"
+    return pandas.Series(values, dtype=native)
+
+
+def _narwhals_dtype(dtype: Mapping[str, Any]) -> Any:
+    import narwhals as nw
+
+    kind = dtype.get("kind", "String")
+    if kind == "Enum":
+        return nw.Enum(dtype["categories"])
+    if kind == "Datetime":
+        return nw.Datetime(dtype.get("time_unit", "us"), dtype.get("time_zone"))
+    if kind == "Duration":
+        return nw.Duration(dtype.get("time_unit", "us"))
+    if kind == "Decimal":
+        return None  # its precision is found from the values
+    return getattr(nw, kind, None)
+
+
+def save_description(description: Mapping[str, Any], path: Path) -> None:
+    """Write a description as JSON, all or nothing."""
+    from chainrule.data._atomic import write_json
+
+    write_json(path, dict(description))
+
+
+def load_description(path: Path) -> dict[str, Any] | None:
+    """Read a description; None where there is none that can be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    columns = found.get("columns") if isinstance(found, dict) else None
+    if not isinstance(columns, dict) or not all(isinstance(kind, dict) and "kind" in kind for kind in columns.values()):
+        return None
+    return found if found.get("library") in ("pandas", "polars", "pyarrow", "numpy") else None

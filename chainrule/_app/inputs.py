@@ -1,0 +1,346 @@
+"""In-memory data as files that the readers of tasks take: data in memory and on disk are read by the same code.
+
+Frames become CSV, texts lines, arrays .npy, .png or wav files. The files live as long as the `Inputs` that wrote them.
+"""
+
+import csv
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
+from numbers import Real
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from zipfile import ZipFile
+
+from chainrule._app import frames
+
+_EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
+_OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
+
+
+class Inputs:
+    """Writes in-memory data into a temporary directory.
+
+    Args:
+        task: the name of the task that will read the files; recognised from the first data if empty.
+        rate: samples a second of sounds that come without one.
+
+    Attributes:
+        task: that name.
+        description: of the first frame or array, see `chainrule._app.frames.describe`; None for other data.
+        options: options of the task that follow from the data.
+    """
+
+    def __init__(self, task: str = "", *, rate: int | None = None):
+        self.task, self._rate = task, rate
+        self.description: dict[str, Any] | None = None
+        self.options: dict[str, Any] = {}
+        self._folder = TemporaryDirectory(prefix="chainrule-")
+
+    def __enter__(self) -> "Inputs":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        files = sorted(Path(self._folder.name).iterdir())
+        self._folder.cleanup()
+        if isinstance(error, ValueError) and (named := [file for file in files if str(file) in str(error)]):
+            # the caller knows the argument, not the file it was written to
+            raise ValueError(str(error).replace(str(named[0]), named[0].stem)) from None
+
+    @property
+    def written(self) -> bool:
+        """Whether any data came from memory."""
+        return any(Path(self._folder.name).iterdir())
+
+    def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
+        """The path of data: as given, or of the file that they are written to.
+
+        Args:
+            data: a path; a frame or series; an array or tensor; strings, pairs or sentences of (word, tag) pairs.
+            name: of the argument; errors and the file are called after it.
+            labels: of images, one each.
+            rate: samples a second of sounds.
+
+        Raises:
+            FileNotFoundError: there is no file of that path.
+            ValueError: the task cannot read such data.
+        """
+        if isinstance(data, str | os.PathLike):
+            return _existing(os.fspath(data))
+        file = Path(self._folder.name) / name
+        if frames.is_frame(data) or _is_dataset(data):
+            frame = frames.as_frame(data.to_polars() if _is_dataset(data) else data)
+            is_series = getattr(data, "ndim", 2) == 1 or not (hasattr(data, "columns") or _is_dataset(data))
+            return str(self._write_frame(frame, file, rate, is_series=is_series))
+        if hasattr(data, "detach") or (hasattr(data, "ndim") and hasattr(data, "dtype")):
+            return str(self._write_array(_array(data), file, labels, rate))
+        if isinstance(data, Mapping | bytes | Set) or not isinstance(data, Iterable):
+            raise ValueError(f"{name}: {_EXPECTED}, got {type(data).__name__}")
+        rows = iter(data)
+        for first in rows:
+            return str(self._write_rows(first, chain((first,), rows), file, labels, rate))
+        raise ValueError(f"{name}: expected at least one row, got none")
+
+    def text(self, text: str) -> str:
+        """The path of a file that holds one text."""
+        self.task = self.task or "text"
+        return str(_write_text(Path(self._folder.name) / "text.txt", [text]))
+
+    def file(self, data: Any, name: str) -> str:
+        """The path of a file with one image (H, W) or (H, W, 3) or one sound; of other data, that of `path`."""
+        if isinstance(data, str | os.PathLike) or self.task not in ("image", "classify-images", "caption", "sound"):
+            return self.path(data, name)
+        if self.task == "sound":
+            return str(next(Path(self.path([data], name)).iterdir()))
+        file = Path(self._folder.name) / f"{name}.png"
+        file.write_bytes(_png(_array(data), name))
+        return str(file)
+
+    def paths(self, data: Any) -> list[str]:
+        """The files that a prediction reads: one, or of images to caption one for each."""
+        if self.task != "caption" or isinstance(data, str | os.PathLike):
+            return [self.path(data)]
+        return [self.file(image, f"image{number}") for number, image in enumerate(data)]
+
+    def _write_frame(self, frame: Any, file: Path, rate: int | None, *, is_series: bool) -> Path:
+        texts = [name for name in frame.columns if str(frame[name].dtype) in ("String", "Categorical", "Enum")]
+        if texts == frame.columns[-1:] and (self.task in _OF_TEXTS or (is_series and not self.task)):
+            return self._write_rows("", iter(frame[texts[0]].drop_nulls().to_list()), file, None, rate)
+        if self.task == "translate" and len(texts) == len(frame.columns) == 2:
+            return self._write_rows(("", ""), iter(frame.rows()), file, None, rate)
+        if self.task in (*_OF_TEXTS, "image", "sound"):
+            raise ValueError(
+                f"{file.name}: a frame holds no data of the task {self.task}: pass a list of one of its columns"
+            )
+        self.task = self.task or ("forecast" if is_series else "table")
+        file = file.with_suffix(".csv")
+        if self.description is None:
+            self.description = frames.describe(frame)
+            if self.task == "table" and (spelt := frames.text_columns(self.description, frame)):
+                self.options["types"] = ",".join(f"{name}=categorical" for name in spelt)
+        frames.write_csv(frame, file)
+        return file
+
+    def _write_array(self, array: Any, file: Path, labels: Any, rate: int | None) -> Path:
+        import numpy as np
+
+        if array.dtype.kind not in "uifb" or array.ndim == 0:
+            raise ValueError(f"{file.name}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
+        if not self.task:
+            self.task = "image" if array.ndim > 2 else "table" if array.ndim == 2 else "forecast"
+        if self.task == "classify" and array.ndim > 2:
+            self.task = "classify-images"
+        if self.task in ("image", "classify-images"):
+            if labels is None:
+                np.save(file.with_suffix(".npy"), array)
+                return file.with_suffix(".npy")
+            np.savez(file.with_suffix(".npz"), images=array, labels=np.asarray(labels))
+            return file.with_suffix(".npz")
+        if self.task == "caption":
+            with ZipFile(file.with_suffix(".zip"), "w") as archive:
+                for number, image in enumerate(array):
+                    archive.writestr(_image_name(number), _png(image, file.name))
+            return file.with_suffix(".zip")
+        if self.task == "sound":
+            return self._write_sounds(np.atleast_2d(array), file, rate)
+        if array.ndim > 2 or self.task not in ("table", "forecast"):
+            raise ValueError(f"{file.name}: an array of shape {array.shape} holds no data of the task {self.task}")
+        rows = array[:, None] if array.ndim == 1 else array
+        self.description = self.description or {"library": "numpy", "dtype": str(array.dtype), "columns": {}}
+        names = ["value"] if array.ndim == 1 else [f"column{number}" for number in range(1, rows.shape[1] + 1)]
+        rows = rows.astype(int) if array.dtype.kind == "b" else rows
+        return _write_csv(file.with_suffix(".csv"), names, rows.tolist())
+
+    def _write_rows(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
+        if isinstance(first, str):
+            return self._write_lines(_all(str, rows, file.name), file)
+        if isinstance(first, Real):
+            import numpy as np
+
+            return self._write_array(np.array(list(_all(Real, rows, file.name))), file, labels, rate)
+        if hasattr(first, "ndim"):
+            return self._write_arrays(first, rows, file, labels, rate)
+        if isinstance(first, Mapping):
+            return self._write_records(first, _all(Mapping, rows, file.name), file)
+        if not isinstance(first, Sequence) or isinstance(first, bytes) or not first:
+            raise ValueError(f"{file.name}: {_EXPECTED}, got a list of {type(first).__name__}")
+        rows = _all(Sequence, rows, file.name)
+        if not isinstance(first[0], str):
+            if isinstance(first[0], Real):
+                raise ValueError(f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows)")
+            self.task = self.task or "tag"
+            return _write_text(file.with_suffix(".tsv"), map(_sentence(file.name), rows))
+        if self.task == "tag":
+            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(rows, 1)))
+        self.task = self.task or "classify"
+        if self.task not in ("classify", "translate"):
+            raise ValueError(f"{file.name}: a run of the task {self.task} takes no pairs")
+        pairs = map(_pair(file.name, one_line=self.task == "translate"), rows)
+        if self.task == "translate":
+            return _write_text(file.with_suffix(".tsv"), ("\t".join(pair) + "\n" for pair in pairs))
+        return _write_csv(file.with_suffix(".csv"), ["text", "label"], pairs)
+
+    def _write_lines(self, rows: Iterator[str], file: Path) -> Path:
+        self.task = self.task or "text"
+        if self.task == "tag":  # sentences of words between blanks
+            words = (list(filter(None, row.replace("\t", " ").split(" "))) for row in rows)
+            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(words, 1)))
+        if self.task == "classify":
+            return _write_csv(file.with_suffix(".csv"), ["text"], ([row] for row in rows))
+        if self.task not in _OF_TEXTS:
+            raise ValueError(f"{file.name}: a run of the task {self.task} takes no strings")
+        broken = False
+
+        def ended() -> Iterator[str]:
+            nonlocal broken
+            for number, row in enumerate(rows):
+                broken = broken or "\n" in row or "\r" in row
+                yield f"{_image_name(number)}\t{row}\n" if self.task == "caption" else f"{row}\n"
+
+        path = _write_text(file.with_suffix(".txt"), ended())
+        if broken and self.task != "text":
+            raise ValueError(f"{file.name}: a row of the task {self.task} is one line, but a string has a line break")
+        if self.task == "text":
+            self.options.setdefault("reading", "stream" if broken else "lines")
+        return path
+
+    def _write_records(self, first: Mapping[str, Any], rows: Iterator[Any], file: Path) -> Path:
+        self.task = self.task or "table"
+
+        def cells() -> Iterator[list[Any]]:
+            for number, row in enumerate(rows, 1):
+                if row.keys() != first.keys():
+                    raise ValueError(f"{file.name}: row {number}: expected the keys {', '.join(map(str, first))}")
+                yield ["" if row[name] is None else row[name] for name in first]
+
+        return _write_csv(file.with_suffix(".csv"), list(first), cells())
+
+    def _write_arrays(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
+        import numpy as np
+
+        if first.ndim == 1 and self.task in ("", "sound"):
+            self.task = "sound"
+            return self._write_sounds(map(_array, rows), file, rate)
+        arrays = list(map(_array, rows))
+        if len({array.shape for array in arrays}) > 1:
+            raise ValueError(f"{file.name}: expected arrays of one shape, got {arrays[0].shape} and others")
+        return self._write_array(np.stack(arrays), file, labels, rate)
+
+    def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
+        import numpy as np
+
+        from chainrule.data._sounds import write_wav
+
+        rate = rate or self._rate
+        if rate is None:
+            raise ValueError("rate: expected the samples a second of the sounds, such as rate=8000")
+        self._rate = rate
+        file.mkdir()
+        for number, sound in enumerate(sounds):
+            write_wav(file / f"{number:06}.wav", np.asarray(sound, dtype=np.float32), int(rate))
+        return file
+
+
+def _existing(path: str) -> str:
+    if path != "-" and ("\n" in path or not Path(path).exists()):
+        raise FileNotFoundError(
+            f"{path[:80]!r}: no such file; texts in memory are passed as a list, or as fit(text=...)"
+        )
+    return path
+
+
+def texts_of(data: Any) -> list[str]:
+    """Strings in memory as a list.
+
+    Raises:
+        ValueError: the data are none.
+    """
+    if not isinstance(data, Iterable) or hasattr(data, "columns"):
+        remedy = ": pass one of its columns" if hasattr(data, "columns") else ""
+        raise ValueError(f"data: expected a path or strings, got {type(data).__name__}{remedy}")
+    texts = list(data)
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise ValueError(f"data: expected a path or strings, but value {number} is {text!r:.80}")
+    return texts
+
+
+def _is_dataset(data: Any) -> bool:
+    """Whether data are a Dataset of Hugging Face."""
+    return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
+
+
+def _array(data: Any) -> Any:
+    """A NumPy array of an array or tensor; of half precision as 32 bits."""
+    import numpy as np
+
+    if hasattr(data, "detach"):
+        data = data.detach().cpu()
+        data = data.float() if data.dtype.is_floating_point and data.dtype.itemsize < 4 else data
+    return np.asarray(data)
+
+
+def _words(number: int, words: Sequence[str]) -> str:
+    for word in words:
+        if not word or any(blank in word for blank in " \t\r\n"):
+            raise ValueError(f"data: sentence {number}: expected words without blanks, got {word!r:.80}")
+    return "".join(f"{word}\n" for word in words) + "\n"
+
+
+def _all(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
+    """The rows, each checked to be of one kind."""
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, kind) or (kind is Sequence and isinstance(row, str)):
+            raise ValueError(f"{name}: row {number}: expected rows of one kind, got {row!r:.80}")
+        yield row
+
+
+def _sentence(name: str) -> Callable[[Iterable[Any]], str]:
+    def lines(pairs: Iterable[Any]) -> str:
+        written = []
+        for pair in pairs:
+            if len(pair) != 2 or any(not part or part != part.strip() or "\t" in part or "\n" in part for part in pair):
+                raise ValueError(f"{name}: expected sentences of pairs of a word and a tag, got {pair!r:.80}")
+            written.append(f"{pair[0]}\t{pair[1]}\n")
+        return "".join(written) + "\n"
+
+    return lines
+
+
+def _pair(name: str, *, one_line: bool) -> Callable[[Sequence[Any]], list[str]]:
+    def parts(pair: Sequence[Any]) -> list[str]:
+        if len(pair) != 2:
+            raise ValueError(f"{name}: expected strings or pairs of strings, got {len(pair)} values: {pair!r:.80}")
+        texts = list(map(str, pair))
+        if one_line and any("\t" in text or "\n" in text for text in texts):
+            raise ValueError(f"{name}: expected a source and a target in one line each, got {pair!r:.80}")
+        return texts
+
+    return parts
+
+
+def _image_name(number: int) -> str:
+    return f"{number:06}.png"
+
+
+def _png(image: Any, name: str) -> bytes:
+    from chainrule.data._images import png
+
+    if image.dtype != "uint8" or image.ndim not in (2, 3):
+        raise ValueError(f"{name}: expected images (H, W) or (H, W, 3) of uint8, got {image.dtype} {image.shape}")
+    return png(image)
+
+
+def _write_text(file: Path, pieces: Iterable[str]) -> Path:
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        opened.writelines(pieces)
+    return file
+
+
+def _write_csv(file: Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(rows)
+    return file

@@ -1,0 +1,97 @@
+"""Options as keyword arguments of Python, in place of the flags of the command line, and training with them."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainrule._app.tasks.config import RunConfig
+from chainrule._app.tasks.display import flag
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.task import Task
+
+
+def config_of(
+    task: "type[Task[Any]]",
+    sources: dict[str, str | None],
+    model: str | None,
+    options: Mapping[str, Any],
+    *,
+    budget: str | float | None,
+    steps: int | None,
+    epochs: float | None,
+) -> RunConfig:
+    """The config that keyword arguments describe; each goes to the dataclass that has a field of its name.
+
+    Raises:
+        ValueError: an option or the model is unknown, or a value is out of range.
+    """
+    from chainrule._app.cli.signature import RunFlags
+
+    name = next(iter(task.MODELS)) if model is None else model
+    if name not in task.MODELS:
+        raise ValueError(f"model: expected one of {', '.join(task.MODELS)}, got {name!r}")
+    parts = (task.Data, task.MODELS[name].options, task.Training)
+    names = [[item.name for item in fields(part)] for part in parts]
+    check_known(options, chain(*names), [*task.SOURCES, "task", "model", "out", "budget", "steps", "epochs"])
+    data, of_model, training = (
+        part(**{option: value for option, value in options.items() if option in own})
+        for part, own in zip(parts, names, strict=True)
+    )
+    length = RunFlags(budget=None if budget is None else str(budget), steps=steps, epochs=epochs)
+    return RunConfig(sources, data, name, of_model, length.duration(task.BUDGET), training)
+
+
+def flags_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:
+    """The flags that arguments stand for; of the others, those that are not None."""
+    return frozenset(map(flag, [*options, *(name for name, value in others.items() if value is not None)]))
+
+
+def check_known(options: Iterable[str], known: Iterable[str], others: Iterable[str] = ()) -> None:
+    """Raise ValueError for the first option that is not known, with the nearest one that is.
+
+    Args:
+        options: that the caller wrote.
+        known: those that there are.
+        others: arguments of the function beside them, which the caller may have meant.
+    """
+    names = sorted(set(known))
+    for option in options:
+        if option not in names:
+            near = get_close_matches(option, [*names, *others], 1)
+            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"
+            raise ValueError(f"{option}: unknown option: {hint}")
+
+
+def train_with(
+    task: "type[Task[Any]]",
+    asked: RunConfig,
+    out: Path,
+    given: frozenset[str],
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> "Task[Any]":
+    """Train a new run, or continue one, as the command line does; an interrupted run is saved and returned.
+
+    Args:
+        task: its class.
+        asked: the config that the caller describes.
+        out: the run directory.
+        given: the flags that stand for the caller's options.
+        resume: whether to continue the run that is there.
+        overwrite: whether to replace it.
+    """
+    from chainrule._app.cli.signature import RunFlags
+    from chainrule._app.cli.train import train_run
+    from chainrule.training import Interrupted
+
+    try:
+        train_run(task, asked, out, RunFlags(out=out, resume=resume, overwrite=overwrite), given)
+    except Interrupted as stop:
+        print(f"Interrupted: step {stop.step} is saved; run.resume() continues.", file=sys.stderr)
+    return task.open(out)

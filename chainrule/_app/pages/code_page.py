@@ -1,0 +1,174 @@
+"""The report of `chainrule inspect` on a model with a code, of images, of rows of a table or of sentences."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from markupsafe import Markup
+from torch import Tensor
+
+from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, Text, keys
+from chainrule._app.pages.render import marked
+from chainrule.data._images.source import Pixels
+from chainrule.diagnostics import LatentUse
+
+MOST_DIMENSIONS = 24  # in the table
+# Told apart by most who see few colours, on a light and on a dark page (after Okabe and Ito 2008).
+_COLOURS = (
+    "#0072b2",
+    "#d98c00",
+    "#009e73",
+    "#cc79a7",
+    "#d55e00",
+    "#56b4e9",
+    "#a89a00",
+    "#8c564b",
+    "#7a52c7",
+    "#6b8e23",
+)
+_OTHERS = "#888888"
+_SIDE = 640.0  # units of the map's longer side
+_MARGIN = 12.0
+
+
+Exhibit = Pixels | Table
+
+
+def principal_plane(points: Tensor) -> tuple[Tensor, tuple[float, float]]:
+    """Points (N, L) on their first two principal components, (N, 2), and the share of the variance of each.
+
+    The sign of a component is arbitrary: its largest weight is made positive, so that the same points look the same.
+
+    >>> plane, shares = principal_plane(torch.tensor([[0.0, 3.0], [0.0, -3.0], [1.0, 0.0], [-1.0, 0.0]]))
+    >>> plane[:, 0], [round(share, 2) for share in shares]
+    (tensor([ 3., -3.,  0.,  0.]), [0.9, 0.1])
+    """
+    centred = (points - points.mean(0)).double()
+    _, values, directions = torch.linalg.svd(centred, full_matrices=False)
+    shares = [*(values**2 / (values**2).sum().clamp_min(1e-30)).tolist(), 0.0, 0.0]
+    directions = torch.cat([directions, directions.new_zeros(2, points.shape[1])])[:2]
+    signs = directions.gather(1, directions.abs().argmax(1, keepdim=True)).sign()
+    return (centred @ (directions * signs).t()).float() + 0.0, (shares[0], shares[1])
+
+
+class Labels(NamedTuple):
+    """The label of each input, and the name of such labels."""
+
+    each: Sequence[str]
+    name: str
+
+
+def code_sections(
+    use: LatentUse,
+    noun: str,
+    pairs: tuple[str, Exhibit],
+    error: tuple[str, Exhibit],
+    traversals: tuple[str, Mapping[int, Exhibit]],
+    labels: Labels | None,
+) -> list[Content]:
+    """Sections of a page; exhibits come with sentences about them.
+
+    Args:
+        use: that the model makes of its code.
+        noun: name of one input: image, row, sentence.
+        pairs: inputs and their reconstructions.
+        error: of the reconstructions: of each pixel, drawn, or by column or position.
+        traversals: of each active dimension, from one end of its range to the other: images side by side, or a row of
+            text for each step.
+        labels: of the inputs; `None` where none are known.
+    """
+    rebuilt = [
+        pairs[0],
+        _exhibit(pairs[1], "images beside their reconstructions"),
+        Markup("<h3>Where they are wrong</h3>"),
+    ]
+    wrong = [error[0], _exhibit(error[1], "mean squared error of each pixel")]
+    strips = [
+        Group("strip-row", [Text(f"dimension {place}"), _exhibit(strip, f"images along dimension {place}")])
+        for place, strip in traversals[1].items()
+    ]
+    return [
+        Section("How much of the code is in use", list(_use(use, noun)), "use"),
+        Section("Reconstructions", [*rebuilt, *wrong], "reconstructions"),
+        Section("Along each active dimension", [traversals[0], *strips], "traversals"),
+        Section("A map of the codes", list(_map(use, noun, labels)), "map"),
+    ]
+
+
+def _exhibit(shown: Exhibit, description: str) -> Content:
+    return shown if isinstance(shown, Table) else Picture(shown, description)
+
+
+def _use(use: LatentUse, noun: str) -> Iterator[Content]:
+    yield Text(str(use), "verdict")
+    if use.remedies:
+        yield "Remedies, in the order in which to try them:"
+        yield marked("<ul>{}</ul>", Markup("").join(marked("<li>{}</li>", remedy) for remedy in use.remedies))
+    told = (
+        ""
+        if use.kl is None
+        else (f" Its KL divergence is the information that it gives the decoder, in nats per {noun} on average.")
+    )
+    yield (
+        f"A dimension is active where the mean of its code varies from {noun} to {noun} by more than 0.01 "
+        f"(Burda et al. 2016).{told}"
+    )
+    weight = use.variances if use.kl is None else use.kl
+    shown = weight.argsort(descending=True, stable=True).tolist()[:MOST_DIMENSIONS]
+    rows = [
+        [
+            str(place),
+            *([] if use.kl is None else [f"{float(use.kl[place]):.3f}"]),
+            f"{float(use.variances[place]):.4f}",
+            "active" if use.active[place] else "",
+        ]
+        for place in shown
+    ]
+    yield Table(
+        ["dimension", *([] if use.kl is None else ["KL, nats"]), "variance of the mean", ""], rows, named=True,
+        shares=[float(weight[place] / weight.max().clamp_min(1e-12)) for place in shown], bar=-2, kind="barred",
+        idle=[row for row, place in enumerate(shown) if not use.active[place]],
+    )  # fmt: skip
+    if len(weight) > len(shown):
+        yield Text(f"{len(weight) - len(shown)} more dimensions, each with less.")
+
+
+def _map(use: LatentUse, noun: str, labels: Labels | None) -> Iterator[Content]:
+    plane, shares = principal_plane(use.codes)
+    known = [""] * len(plane) if labels is None else labels.each
+    colours = {} if labels is None else _colours(labels.each)
+    points, height = _points(plane)
+    how = "No labels are known by which they could be coloured."
+    if labels is not None:
+        how = f"The colours are those of the {labels.name}."
+    yield (
+        f"The codes of the {noun}s on their first two principal components, which hold {100 * shares[0]:.0f}% (across) "
+        f"and {100 * shares[1]:.0f}% (up) of their variance; both axes in one scale. {how}"
+    )
+    dots = [
+        marked('<circle cx="{}" cy="{}" r="4" fill="{}"/>', x, y, colours.get(label, _OTHERS))
+        for (x, y), label in zip(points, known, strict=True)
+    ]
+    opening = '<svg viewBox="0 0 {} {}" role="img" aria-label="codes in two dimensions">'
+    yield Figure([marked(opening, _SIDE, height) + Markup("").join(dots) + Markup("</svg>")], kind="map")
+    if colours:
+        yield keys((colour, label) for label, colour in colours.items())
+
+
+def _colours(labels: Sequence[str]) -> dict[str, str]:
+    """The colour of each label, of the first ones where there are many."""
+    names = sorted(set(labels), key=lambda name: (not name.isdecimal(), name.zfill(9) if name.isdecimal() else name))
+    return dict(zip(names, _COLOURS, strict=False))
+
+
+def _points(plane: Tensor) -> tuple[list[tuple[float, float]], float]:
+    """Where each code is drawn, both axes in one scale, and the height of the map."""
+    low, high = plane.min(0).values, plane.max(0).values
+    spans = (high - low).clamp_min(1e-9)
+    scale = (_SIDE - 2 * _MARGIN) / float(spans.max())
+    width, height = (float(span) * scale for span in spans)
+    left = (_SIDE - width) / 2
+    above = max(0.0, _SIDE / 8 - _MARGIN - height / 2)  # codes in a line are to be seen too
+    bottom = above + height + _MARGIN
+    points = [(round(left + x, 1), round(bottom - y, 1)) for x, y in ((plane - low) * scale).tolist()]
+    return points, bottom + above + _MARGIN

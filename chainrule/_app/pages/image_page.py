@@ -1,0 +1,189 @@
+"""The report of `chainrule inspect` on a model of images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from chainrule._app.pages.page import Content, Figure, Picture, Section, keys
+from chainrule.data._images.source import Pixels
+from chainrule.diagnostics import ReceptiveField
+from chainrule.layers import MaskedConv2d
+
+_CELL = 14  # pixels of a drawn weight
+_ALLOWED, _PART, _MASKED, _LINE = (0, 114, 178), (146, 196, 226), (238, 239, 241), (150, 154, 160)
+Colour = tuple[int, int, int]
+WEAK, STRONG = (208, 225, 242), (8, 48, 107)  # of the influence, on a logarithmic scale
+BLIND, BEYOND, LATER, PIXEL = (213, 94, 0), (255, 255, 255), (190, 193, 198), (0, 0, 0)
+DECADES = 4.0  # below the largest influence, beyond which all is drawn alike
+_LEAST = 280  # pixels of the drawing's width, at least
+COLOURS = {
+    PIXEL: "the pixel",
+    STRONG: "strong influence",
+    WEAK: "a ten-thousandth of the strongest, or less",
+    BLIND: "blind spot",
+    BEYOND: "beyond the reach",
+    LATER: "drawn later",
+}
+_MASKS = (
+    "Each square is a tap of a kernel, the present pixel in the middle: dark taps read all features, pale ones those "
+    "of some colours, light ones none. The small table next to a mask says which colour's features read which at the "
+    "present pixel: rows read, columns are read."
+)
+
+
+@dataclass(frozen=True)
+class MaskImage:
+    """A mask, and the layers that have it.
+
+    Attributes:
+        layers: their names in the model.
+        mask_type: "A", which leaves the present pixel out, or "B".
+        taps: (height, width) the share of pairs of channels that each tap connects: 1 everywhere above and to the left,
+            0 below and to the right, in between at the present pixel.
+        groups: (G, G) booleans: true where a colour's features read another's at the present pixel.
+    """
+
+    layers: tuple[str, ...]
+    mask_type: str
+    taps: Tensor
+    groups: Tensor
+
+    @property
+    def title(self) -> str:
+        """In a line, as a heading."""
+        height, width = self.taps.shape
+        count = f"{len(self.layers)} layers" if len(self.layers) > 1 else "1 layer"
+        return f"type {self.mask_type}, {height}×{width}, {count}"
+
+    def pixels(self) -> Pixels:
+        """(H', W', 3): the taps as squares, and for several colours the present pixel's table at their right."""
+        taps = _squares(self.taps)
+        if self.groups.numel() == 1:
+            return taps
+        table = _squares(self.groups.double())
+        height = max(len(taps), len(table))
+        parts = [np.pad(part, ((0, height - len(part)), (0, 8), (0, 0)), constant_values=255) for part in (taps, table)]
+        return np.concatenate(parts, 1)
+
+
+def mask_images(model: nn.Module) -> list[MaskImage]:
+    """The different masks of a model's convolutions, in the order in which they come.
+
+    >>> from chainrule.models import PixelCNN
+    >>> for mask in mask_images(PixelCNN((1, 8, 8), levels=2, channels=8, layers=3, kernel_size=3)):
+    ...     print(mask.title)
+    type A, 7×7, 1 layer
+    type B, 1×1, 8 layers
+    type B, 3×3, 3 layers
+    """
+    found: dict[tuple[object, ...], tuple[list[str], MaskedConv2d]] = {}
+    for name, layer in model.named_modules():
+        if isinstance(layer, MaskedConv2d):
+            height, width = layer.mask.shape[2:]
+            found.setdefault((layer.mask_type, height, width, layer.channel_groups), ([], layer))[0].append(name)
+    return [_image(tuple(names), layer) for names, layer in found.values()]
+
+
+def _image(names: tuple[str, ...], layer: MaskedConv2d) -> MaskImage:
+    mask = layer.mask.double().cpu()
+    outputs, inputs = (groups.cpu() for groups in layer.groups_of_channels())
+    centre = layer.mask[:, :, mask.shape[2] // 2, mask.shape[3] // 2].cpu()
+    colours = torch.arange(layer.channel_groups, device="cpu")
+    groups = torch.stack(
+        [torch.stack([centre[outputs == reader][:, inputs == read].any() for read in colours]) for reader in colours]
+    )
+    return MaskImage(names, layer.mask_type, mask.mean((0, 1)), groups)
+
+
+def _squares(shares: Tensor) -> Pixels:
+    """Squares between lines: allowed, in part, masked."""
+    height, width = shares.shape
+    drawn = np.full((height * _CELL + 1, width * _CELL + 1, 3), _LINE, np.uint8)
+    for row in range(height):
+        for column in range(width):
+            share = float(shares[row, column])
+            colour = _ALLOWED if share == 1 else _PART if share > 0 else _MASKED
+            square = drawn[row * _CELL + 1 : (row + 1) * _CELL, column * _CELL + 1 : (column + 1) * _CELL]
+            square[:] = colour
+    return drawn
+
+
+def field_image(field: ReceptiveField) -> Pixels:
+    """Draw the pixels that a pixel depends on, (H', W', 3); each pixel of the image a square.
+
+    Blue by the size of the influence, the strongest of all colours; orange the blind spot; white the pixels beyond the
+    reach; grey those that come later; black the pixel itself.
+
+    field: of a model of images, laid out as (C, H, W).
+    """
+    influence = field.influence.amax(0)  # (H, W)
+    strength = (1 + (influence / influence.max().clamp_min(1e-300)).clamp_min(1e-300).log10() / DECADES).clamp(0, 1)
+    weak, strong = (
+        torch.tensor(WEAK, dtype=torch.float64, device="cpu"),
+        torch.tensor(STRONG, dtype=torch.float64, device="cpu"),
+    )
+    drawn = weak + strength.unsqueeze(-1) * (strong - weak)
+    permitted, reached, blind = (part.any(0) for part in (field.permitted, field.reached, field.blind_spot))
+    drawn[~reached & permitted] = torch.tensor(BEYOND, dtype=torch.float64, device="cpu")
+    drawn[blind & ~reached] = torch.tensor(BLIND, dtype=torch.float64, device="cpu")
+    drawn[~reached & ~permitted] = torch.tensor(LATER, dtype=torch.float64, device="cpu")
+    row, column = pixel_of(field)
+    drawn[row, column] = torch.tensor(PIXEL, dtype=torch.float64, device="cpu")
+    scale = max(3, -(-_LEAST // influence.shape[1]))
+    squares = np.asarray(drawn.round()).astype(np.uint8).repeat(scale, 0).repeat(scale, 1)
+    squares[::scale], squares[:, ::scale] = squares[::scale] // 8 * 7, squares[:, ::scale] // 8 * 7  # thin lines
+    return squares
+
+
+def pixel_of(field: ReceptiveField) -> tuple[int, int]:
+    """Row and column of the element that a field belongs to, in raster order."""
+    channels, _, width = field.influence.shape
+    return divmod(field.position // channels, width)
+
+
+def blind_side(field: ReceptiveField) -> str:
+    """Place of the blind spot of a pixel, in words; empty without a blind spot."""
+    places = field.blind_spot.any(0).nonzero().double()
+    if not len(places):
+        return ""
+    row, column = pixel_of(field)
+    if bool((places[:, 1] < column).any()) and bool((places[:, 1] > column).any()):
+        return "to both sides"
+    up, aside = row - float(places[:, 0].mean()), float(places[:, 1].mean()) - column
+    return f"to the {'upper ' if up > 0.5 else ''}{'right' if aside > 0 else 'left'}"
+
+
+def image_sections(
+    findings: Sequence[str],
+    field: Pixels,
+    surprise: Pixels,
+    surprise_words: str,
+    masks: Sequence[MaskImage],
+    unmasked: str,
+) -> list[Content]:
+    """Sections of a page.
+
+    Args:
+        findings: sentences about the receptive field.
+        field: the receptive field, drawn.
+        surprise: the mean nats of each pixel, drawn.
+        surprise_words: a sentence about them.
+        masks: of the model.
+        unmasked: a sentence about layers without a mask; empty where all have one.
+    """
+    colours = keys((f"rgb({' '.join(map(str, colour))})", meaning) for colour, meaning in COLOURS.items())
+    drawn = Picture(field, "what the pixel depends on, square by square")
+    told: list[Content] = [*([_MASKS] if masks else []), *([unmasked] if unmasked else [])]
+    for mask in masks:
+        names = mask.layers if len(mask.layers) < 5 else (*mask.layers[:2], f"… {mask.layers[-1]}")
+        picture = Picture(mask.pixels(), f"mask {mask.title}")
+        told.append(Figure([picture], mask.title, [", ".join(names)], kind="single"))
+    nats: list[Content] = [surprise_words, Picture(surprise, "mean nats of each pixel")]
+    return [
+        Section("Receptive field", [*findings, drawn, colours], "field"),
+        Section("Where the nats are", nats, "surprise"),
+        Section("Masks", told, "masks"),
+    ]

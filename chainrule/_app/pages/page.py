@@ -1,0 +1,164 @@
+"""A page as data: sections of paragraphs, tables and figures, which the templates render."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from markupsafe import Markup
+
+from chainrule._app.pages.render import named, part
+from chainrule.data._images.source import Pixels
+
+
+class Part:
+    """Anything on a page: `parts.html` has a macro for each kind, named `macro`."""
+
+    macro: ClassVar[str]
+
+    def __html__(self) -> str:
+        return part(self.macro, self)
+
+
+Content: TypeAlias = "str | Part"  # text is escaped, and a paragraph or a cell; `Markup` stays as it is
+
+
+@dataclass(frozen=True)
+class Text(Part):
+    """A paragraph that is a note, a verdict or a legend."""
+
+    text: str
+    kind: str = "note"
+    macro = "text"
+
+
+@dataclass(frozen=True)
+class Table(Part):
+    """Rows of cells under headings.
+
+    Args:
+        headings: of the columns.
+        rows: their cells.
+        label: of a table that scrolls sideways, for those who do not see it.
+        named: whether the first cell of a row is its heading.
+        shares: of each row, the length of a bar, from 0 to 1; `None` draws none.
+        bar: the cell before which the bar is drawn, as a place in a list.
+        idle: rows whose bars are pale.
+        kind: "barred" for narrow cells on a phone, "read" where `Shade`s are cells.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Content]]
+    label: str = ""
+    named: bool = False
+    shares: Sequence[float] | None = None
+    bar: int = -1
+    idle: Sequence[int] = ()
+    kind: str = ""
+    macro = "table"
+
+
+@dataclass(frozen=True)
+class Shade(Part):
+    """A cell that is the darker the greater a weight from 0 to 1."""
+
+    weight: float
+    macro = "shade"
+
+
+@dataclass(frozen=True)
+class Figure(Part):
+    """Images under a caption, and text below them.
+
+    Args:
+        images: `Picture`s, or `Markup` of an SVG.
+        caption: above.
+        below: notes.
+        kind: "single" for one that is not in a `Group`, "pair" for two side by side.
+    """
+
+    images: Sequence[Content]
+    caption: str = ""
+    below: Sequence[Content] = ()
+    kind: str = ""
+    macro = "figure"
+
+
+@dataclass(frozen=True)
+class Picture(Part):
+    """Pixels (H, W), (H, W, 3) or places in a palette, each as large as a pixel of the screen at most.
+
+    Args:
+        pixels: of 8 bits.
+        description: for those who do not see it.
+        palette: 256 colours.
+        filling: whether it is as wide as its figure.
+    """
+
+    pixels: Pixels
+    description: str
+    palette: Pixels | None = None
+    filling: bool = False
+    macro = "picture"
+
+
+@dataclass(frozen=True)
+class Group(Part):
+    """Parts in a box: `plots`, `heads` and `images` are grids of figures, `strip-row` a named strip."""
+
+    kind: str
+    parts: Iterable[Content]
+    macro = "group"
+
+
+@dataclass(frozen=True)
+class Terms(Part):
+    """Terms with their definitions, `rule-TERM` being the place of each that can be linked to."""
+
+    terms: Mapping[str, str]
+    linked: bool = False
+    macro = "terms"
+
+
+@dataclass(frozen=True)
+class Section(Part):
+    """A section; parts under a heading, or without one."""
+
+    heading: str
+    parts: Iterable[Content]
+    name: str = ""
+    macro = "section"
+
+
+@dataclass(frozen=True)
+class Page(Part):
+    """A whole page, which needs nothing else, neither a network nor scripts.
+
+    Args:
+        title: its heading.
+        lead: a line under it.
+        parts: mostly sections.
+        command: makes the page again; empty where that is not said.
+    """
+
+    title: str
+    lead: str
+    parts: Iterable[Content]
+    command: str = ""
+    macro = "page"
+
+    def __str__(self) -> str:
+        """The same data give the same page; all that is no `Markup` is escaped."""
+        return self.__html__()
+
+
+def keys(colours: Iterable[tuple[str, str]]) -> Text:
+    """A legend of CSS colours with their meanings."""
+    key = Markup('<span class="key"><span class="swatch" style="background:{}"></span> {}</span>\n')
+    return Text(Markup("").join(key.format(colour, named(meaning)) for colour, meaning in colours), "legend")
+
+
+def parts_section(parts: dict[str, int]) -> Section:
+    """Parameters of each part of a model, by name."""
+    total = max(sum(parts.values()), 1)
+    rows = [[name, f"{count:,}", f"{100 * count / total:.1f}%"] for name, count in parts.items()]
+    return Section("Parts", [Table(["part", "parameters", "share"], rows)], "parts")

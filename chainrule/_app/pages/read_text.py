@@ -1,0 +1,84 @@
+"""The text that was read, element by element, as a report shows it."""
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from chainrule.diagnostics._text_properties import TextProperty
+
+CONTINUED = "·"  # a byte of a character that an earlier byte has shown
+
+
+@dataclass(frozen=True)
+class ReadRow:
+    """One row.
+
+    Args:
+        text: its text.
+        spans: the place of each element in it.
+    """
+
+    text: str
+    spans: list[tuple[int, int]]
+
+    def pieces(self) -> Iterator[tuple[str, str]]:
+        """The text between an element and the one before it, and the element's own text."""
+        before = 0
+        for start, stop in self.spans:
+            yield self.text[before:start], self.text[start:stop] if stop > before else CONTINUED
+            before = stop
+
+
+@dataclass(frozen=True)
+class ReadText:
+    """All rows, and the property that is sought in them.
+
+    Args:
+        name: where the text comes from, in words.
+        level: char, byte, word or bpe: the kind of an element.
+        rows: in the order of the tensors.
+        unknown: elements that training never saw.
+        chosen: the property that units are sought for; `None` for no property.
+        share: of the elements that have it.
+        note: a remark on the choice.
+    """
+
+    name: str
+    level: str
+    rows: list[ReadRow]
+    unknown: int = 0
+    chosen: TextProperty | None = None
+    share: float = 0.0
+    note: str = ""
+    element: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        words = {"char": "character", "byte": "byte", "word": "word", "bpe": "piece of a word"}
+        object.__setattr__(self, "element", words[self.level])
+
+    @property
+    def narrow(self) -> bool:
+        """Whether an element is a single character, for which a narrow column is wide enough."""
+        return self.level in ("char", "byte")
+
+
+def visible(text: str, *, blanks: bool = True) -> str:
+    """Text with visible signs for control characters, marks without a letter, and blanks.
+
+    >>> visible("a b\\n"), visible("\\x1b[31m", blanks=False)
+    ('a␣b↵', '⟨1b⟩[31m')
+    """
+    return "".join(map(_visible_blank if blanks else _visible, text))
+
+
+def _visible_blank(character: str) -> str:
+    return "␣" if character == " " else _visible(character)
+
+
+def _visible(character: str) -> str:
+    kind = unicodedata.category(character)
+    if character in "\n\t":
+        return "↵" if character == "\n" else "⇥"
+    if kind in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):  # direction marks would turn the page's own text round
+        return f"⟨{ord(character):x}⟩"
+    return f"◌{character}" if kind[0] == "M" else character

@@ -1,0 +1,206 @@
+"""The report of an inspection: one HTML page that needs nothing else, neither a network nor scripts."""
+
+import math
+from dataclasses import dataclass
+
+from markupsafe import Markup
+from torch import Tensor
+
+from chainrule._app.pages.layer_figures import layer_table
+from chainrule._app.pages.page import Content, Group, Section, Table, Terms, Text
+from chainrule._app.pages.plots import clipping_plot, layer_plots
+from chainrule._app.pages.read_text import ReadText
+from chainrule._app.pages.render import marked
+from chainrule._app.pages.surprise_text import surprise_section
+from chainrule._app.pages.traces import traces
+from chainrule.diagnostics import Inspection, LayerInspection
+from chainrule.diagnostics._clipping import Clipping
+from chainrule.diagnostics._distance import THRESHOLD
+from chainrule.diagnostics._hidden_units import FLAT
+from chainrule.diagnostics._verdict import (
+    BEGUN_FORGET,
+    DEAD,
+    EXPLOSION,
+    MOVED_FORGET,
+    OPEN_FORGET,
+    OPEN_UPDATE,
+    SATURATED,
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The condition of a verdict, its meaning, and a remedy."""
+
+    condition: str
+    meaning: str
+    remedy: str
+
+
+RULES = {
+    "dead-units": Rule(
+        f"more than {DEAD:.0%} of the ReLU units are zero at every element read",
+        "No gradient passes through such a unit, so training cannot bring it back.",
+        "Lower the learning rate and train again; or use tanh, or a cell with gates.",
+    ),
+    "no-gradient": Rule(
+        "‖δ‖ is zero at every single loss",
+        "A layer above is dead, or the loss is as low as it can be: the model is certain of every element, or a bare "
+        "layer's output is zero.",
+        "Where a layer is dead, lower the learning rate and train again; else read other data.",
+    ),
+    "explodes": Rule(
+        f"‖δ‖ of single losses grows more than {EXPLOSION:g}-fold on its way back, or overflows",
+        "A few early steps then decide the direction of the update, and the loss may jump.",
+        "Clip the gradient (--clip-norm 1) and lower the learning rate; a plain RNN: use an LSTM or GRU.",
+    ),
+    "saturated": Rule(
+        f"a plain RNN whose nonlinearity is flat, its slope under {FLAT:.0%} of the largest, at more than "
+        f"{SATURATED:.0%} of all values",
+        "Where f is flat, D_t is near zero, and J_t = D_t W_hh with it.",
+        "Lower the learning rate, or start with smaller input weights; or use an LSTM.",
+    ),
+    "carries": Rule(
+        f"‖δ‖ never stays under {THRESHOLD:.0%} of its value at the loss, over all the steps read",
+        "Nothing hinders learning at these distances.",
+        "None needed; read further back with --steps to find where it ends.",
+    ),
+    "forget-gate-learned": Rule(
+        f"an LSTM of chainrule, whose forget gate began with a bias of 1, at {BEGUN_FORGET:g}, and is below "
+        f"{MOVED_FORGET:g} on average now",
+        "Training shut the gate: within a chunk, older memory did not help to predict.",
+        "None needed if the text asks for no more memory than this; else train on longer chunks (--chunk-length).",
+    ),
+    "forget-gate-low": Rule(
+        f"an LSTM whose forget gate is below {OPEN_FORGET:g} on average, and did not begin open",
+        "Each step keeps that part of the cell: 0.5 leaves a thousandth after ten steps.",
+        "Raise the forget gate's bias to 1 or more before training (Gers et al. 2000, Jozefowicz et al. 2015). If the "
+        "text asks for no more memory than this, there is nothing to mend.",
+    ),
+    "update-gate-low": Rule(
+        f"a GRU whose update gate is below {OPEN_UPDATE:g} on average",
+        "The update gate keeps the old state: low, it rewrites the state at every step.",
+        "Raise the update gate's bias to 1 or more before training. If the text asks for no more memory than this, "
+        "there is nothing to mend.",
+    ),
+    "contracts": Rule(
+        "a plain RNN in which the largest slope of f times the spectral norm of W_hh is below 1",
+        "Every step then shrinks every gradient: decay is certain, whatever the data.",
+        "Start W_hh orthogonal (as chainrule does) and lower the weight decay; or use an LSTM.",
+    ),
+    "vanishes": Rule(
+        "a plain RNN to which no rule above applies",
+        "The product of the Jacobians falls although no single one must.",
+        "If the data reaches back further, use an LSTM or GRU.",
+    ),
+    "fades": Rule(
+        "an LSTM or GRU to which no rule above applies: its gates are open, and the gradient fades nonetheless",
+        "Earlier inputs were not worth keeping, or were never within one chunk of training.",
+        "Train on longer chunks (--chunk-length) if the data reaches back further.",
+    ),
+}
+
+
+def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clipping | None = None) -> list[Content]:
+    """Sections of a page.
+
+    Args:
+        inspection: of a model's recurrence on the rows of `read`.
+        read: the text, row for row.
+        clipping: of the training; `None` where it is unknown.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    layers, several = inspection.layers, len(inspection.layers) > 1
+    given = dict.fromkeys(layer.verdict.rule for layer in layers)
+    table = layer_table(inspection)
+    parts: list[Content] = [
+        *map(Text, remarks(inspection, read)),
+        *(
+            Text(marked('<a href="#layer-{0}">Layer {0}</a>: {1}', number, _verdict(layer)), "verdict")
+            for number, layer in enumerate(layers, 1)
+        ),
+        Table(
+            ["", *(f"layer {number}" for number in range(1, len(layers) + 1))],
+            [[figure.name, *values] for figure, values in table],
+            "figures of the layers",
+            named=True,
+        ),
+        Text(marked('<a href="#figures">What these mean</a>')),
+    ]
+    for index, layer in enumerate(layers):
+        shown: list[Content] = [
+            *([Text(_verdict(layer), "verdict")] if several else []),
+            Group("plots", layer_plots(inspection, index)),
+            marked("<h3>{} over the text</h3>", "Gates and state" if layer.gate_means else "State"),
+            traces(inspection, index, read),
+        ]
+        name = f"layer-{index + 1}"
+        parts.append(Section(f"Layer {index + 1}: {layer.description}, {layer.hidden_size} units", shown, name))
+    clipped: list[Content] = ["No step of training is recorded."]
+    if clipping is not None:
+        clipped = [clipping.sentence(), clipping_plot(clipping)]
+    parts.append(Section("Clipping in training", clipped, "clipping"))
+    if inspection.surprise is not None:
+        parts.append(surprise_section(inspection.surprise, read, inspection.flow.lengths))
+    terms = FIGURES | {figure.name: figure.meaning for figure, _ in table}
+    norms = "Norms are Euclidean and spectral, on logarithmic axes"
+    words = f"{norms}; curves are means over rows, by the distance to the row's last step."
+    parts.append(Section("What the figures mean", [words, Terms(terms)], "figures"))
+    words = "The first that applies, in the order of the documentation; those of this model come first here."
+    rules = {name: RULES[name] for name in [*given, *(name for name in RULES if name not in given)]}
+    told = {name: f"Given to {rule.condition}. {rule.meaning} {rule.remedy}" for name, rule in rules.items()}
+    parts.append(Section("Rules of the verdicts", [words, Terms(told, linked=True)], "rules"))
+    return parts
+
+
+FIGURES = {
+    "‖δ‖": "the norm of δ_t = ∂L/∂h_t: everything of the loss that reaches the state h_t, through all later steps",
+    "‖g‖": "the part of it that arrives at step t itself: from the loss, below the top layer from the layer above",
+    "influence": "how far changing an input moves the state k steps later, mean, as a part of its largest; by change "
+    "it cannot be told from rounding below about 10⁻⁶",
+}
+
+
+def _verdict(layer: LayerInspection) -> Markup:
+    return marked('{0}. <a href="#rule-{1}">rule: {1}</a>', layer.verdict.sentence, layer.verdict.rule)
+
+
+def reading_line(read: ReadText, lengths: Tensor, bits: float) -> str:
+    """The text that was read, and how surprising it was.
+
+    Args:
+        read: the text.
+        lengths: (B,) elements of its rows.
+        bits: per element; NaN where they are unknown.
+    """
+    rows, count, longest = len(lengths), int(lengths.sum()), int(lengths.max())
+    each = f"{longest}" if rows * longest == count else f"up to {longest}"
+    elements = "pieces of words" if read.level == "bpe" else f"{read.element}s"
+    shape = f"{rows} row{'s' * (rows != 1)} of {each}, {count:,} {elements}"
+    return f"{read.name}: {shape}" + ("" if math.isnan(bits) else f", {bits:.3f} bits each")
+
+
+def mean_surprise(inspection: Inspection) -> float:
+    """Bits per element over the rows that are finite; NaN for a bare layer."""
+    if inspection.surprise is None:
+        return math.nan
+    total, count = 0.0, 0
+    for row, length in enumerate(inspection.flow.lengths.tolist()):
+        bits: Tensor = inspection.surprise[row, :length].double()
+        if bits.isfinite().all():
+            total, count = total + float(bits.sum()), count + length
+    return total / count if count else math.nan
+
+
+def remarks(inspection: Inspection, read: ReadText) -> list[str]:
+    """Remarks on the figures: unknown symbols, rows left out, the property."""
+    lines = []
+    if read.unknown:
+        lines.append(f"{read.unknown} of the {read.element}s were never seen in training and are read as unknown.")
+    for row, step in inspection.flow.nonfinite:
+        lines.append(f"Row {row + 1} is left out of all means: not finite from step {step + 1} on.")
+    if read.note:
+        lines.append(read.note)
+    return lines

@@ -1,0 +1,384 @@
+"""Results as data: named, typed columns with their unit and the way they were measured.
+
+A capability of a run returns a `Result`. The command line renders it as a table, JSON lines or CSV; a notebook shows it
+as HTML; a program takes its rows or converts it to a frame.
+"""
+
+import html
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from chainrule._printing import one_line
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.ledger import LedgerEntry
+
+_SHOWN_ROWS = 20  # of a result in a notebook or an interactive session
+_SHOWN_WIDTH = 60  # characters of a cell there, and of one that others are aligned with
+_ALIGNED_ROWS = 64  # by which the columns of a table are as wide as they are
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a result.
+
+    Args:
+        name: of the column, and its key in JSON.
+        digits: after the decimal point where people read the number; None shows it in full.
+        shown: whether a table has it, on the screen or as CSV; JSON and frames have all columns.
+        heading: above the column where people read it; the name where it is empty.
+        parse: makes the value of a cell, where rows hold cells of text as they are written to a file.
+    """
+
+    name: str
+    digits: int | None = None
+    shown: bool = True
+    heading: str = ""
+    parse: Callable[[str], Any] | None = None
+
+    def value(self, cell: Any) -> Any:
+        """The value of a cell."""
+        return cell if self.parse is None or cell is None else self.parse(cell)
+
+
+Form = Literal["table", "figures", "csv", "cells", "lines", "texts", "images", "sounds"]
+
+
+class Result:
+    """Rows with named columns, read once from their source and kept.
+
+    Args:
+        columns: of each row.
+        rows: one value a column; they may be computed while they are read.
+        about: facts that hold for all rows: the unit, the way of measurement, the seed.
+        summary: figures of all rows together; called after the last row.
+        notes: sentences for people about all rows; called after the last row.
+        rank: the column by which `top` sorts, greatest first; empty if rows have no rank.
+        main: the column that `values` returns; the first where it is empty.
+        form: the form in which people want the rows: an aligned table, a table where rows are sorted and otherwise the
+            figures of `per("file")` alone, CSV with or without (cells) a header, the main column a line each, whole
+            texts with a heading above each of several, or files of images or sounds.
+        framed: whether the rows are data like those of the fit, which come back as the same kind of frame.
+        hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
+            the column that is the index of a pandas frame.
+        likelihood: the likelihood of all rows together, with its unit; called after the last row.
+        plots: by the ending of a file's name, a function that makes a picture of the rows: a matplotlib figure or HTML.
+        views: by their name, functions that make the results of `per`: rows of other parts of the same data.
+
+    >>> scores = Result([Column("text"), Column("nats", 2)], [("a", 1.5), ("b", 2.5)], rank="nats")
+    >>> scores["nats"], scores[0], len(scores)
+    ([1.5, 2.5], {'text': 'a', 'nats': 1.5}, 2)
+    >>> print(scores.top(1))
+    text  nats
+    b     2.50
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Sequence[Any]],
+        *,
+        about: Mapping[str, Any] | None = None,
+        summary: Callable[[], Mapping[str, Any]] | None = None,
+        notes: Callable[[], Iterable[str]] = tuple,
+        rank: str = "",
+        main: str = "",
+        form: Form = "table",
+        framed: bool = False,
+        hints: Mapping[str, Any] | None = None,
+        likelihood: "Callable[[], LedgerEntry] | None" = None,
+        plots: Mapping[str, Callable[[], Any]] | None = None,
+        views: "Mapping[str, Callable[[], Result]] | None" = None,
+    ):
+        self.columns = tuple(columns)
+        self.about, self.hints = dict(about or {}), dict(hints or {})
+        self.rank, self.form = rank, form
+        self.main = main or (self.columns[0].name if self.columns else "")
+        self.likelihood, self.notes, self._plots = likelihood, notes, dict(plots or {})
+        self._source, self._kept = iter(rows), list[Sequence[Any]]()
+        self._summary, self.framed, self.views = summary, framed, dict(views or {})
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Figures of all rows together."""
+        self._read_all()
+        return dict(self._summary()) if self._summary is not None else {}
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """The rows one after the other; each is kept, so that a later call gives it again."""
+        place = 0
+        while place < len(self._kept) or self._read(1):
+            yield self._kept[place]
+            place += 1
+
+    def stream(self) -> Iterator[Sequence[Any]]:
+        """The rows as they are computed, none of them kept: for results larger than memory, once."""
+        yield from self._kept
+        yield from self._source
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The rows as mappings from the names of the columns."""
+        return map(self.record, self.rows())
+
+    def record(self, row: Sequence[Any]) -> dict[str, Any]:
+        """A row as a mapping from the names of the columns to values."""
+        return {column.name: column.value(cell) for column, cell in zip(self.columns, row, strict=True)}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.records()
+
+    def __len__(self) -> int:
+        self._read_all()
+        return len(self._kept)
+
+    def __getitem__(self, key: int | str) -> Any:
+        """The row at a place as a mapping, or the values of a column by its name."""
+        self._read_all()
+        if isinstance(key, str):
+            if key not in self.names:
+                raise KeyError(f"no column {key!r}: expected one of {', '.join(self.names)}")
+            place = self.names.index(key)
+            return [self.columns[place].value(row[place]) for row in self._kept]
+        return self.record(self._kept[key])
+
+    @property
+    def values(self) -> list[Any]:
+        """The values of the main column."""
+        found: list[Any] = self[self.main]
+        return found
+
+    def top(self, n: int | None = None) -> "Result":
+        """The rows with the greatest rank first, all or the first n of them.
+
+        Raises:
+            ValueError: the rows have no rank.
+        """
+        if not self.rank:
+            raise ValueError(f"these rows have no rank; their columns are {', '.join(self.names)}")
+        place, rows = self.names.index(self.rank), list(self.rows())
+        rows.sort(key=lambda row: -inf if row[place] is None else row[place], reverse=True)
+        return self.with_rows(rows[:n])
+
+    def per(self, part: str) -> "Result":
+        """The same data with a row for each of other parts: each line or element of a text, or none but the summary.
+
+        Raises:
+            ValueError: the data have no such parts.
+        """
+        if not self.views:
+            raise ValueError("per: these rows have no other parts")
+        if part not in self.views:
+            raise ValueError(f"per: expected one of {', '.join(self.views)}, got {part!r}")
+        return self.views[part]()
+
+    def with_rows(self, rows: Iterable[Sequence[Any]]) -> "Result":
+        """Other rows with the same columns and facts."""
+        other = copy(self)
+        other._source, other._kept, other._summary = iter(rows), [], lambda: self.summary
+        return other
+
+    def replaced(self, name: str, other: str, values: Sequence[Any]) -> "Result":
+        """The same rows with another column in place of one."""
+        place = self.names.index(name)
+        rows = ([*row[:place], value, *row[place + 1 :]] for row, value in zip(self.rows(), values, strict=True))
+        changed = self.with_rows(rows)
+        changed.columns = (*self.columns[:place], Column(other), *self.columns[place + 1 :])
+        return changed
+
+    def cells(self) -> dict[str, list[Any]]:
+        """The cells of each column, as they are written to a file."""
+        rows = list(self.rows())
+        return {name: [row[place] for row in rows] for place, name in enumerate(self.names)}
+
+    def plot(self, suffix: str = "") -> Any:
+        """A picture of the rows: a matplotlib figure, or a page of HTML.
+
+        Args:
+            suffix: the ending of the name of a file that it is for, such as ".png"; the first kind by default.
+
+        Raises:
+            ValueError: there is no picture of these rows, or none of this kind.
+        """
+        if not self._plots:
+            raise ValueError("plot: there is no picture of these rows")
+        if suffix and suffix not in self._plots:
+            raise ValueError(f"plot: expected a name that ends in {' or '.join(self._plots)}, got {suffix!r}")
+        self._read_all()
+        picture = self._plots[suffix or next(iter(self._plots))]()
+        if hasattr(picture, "savefig"):  # a notebook shows figures that were made without pyplot only by this method
+            picture._repr_png_ = partial(_png, picture)
+        return picture
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The values of each column."""
+        return {name: self[name] for name in self.names}
+
+    def to_numpy(self, column: str = "") -> Any:
+        """The values of one column, the main one if none is named, as an array."""
+        import numpy as np
+
+        return np.asarray(self[column or self.main])
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame; times are its index.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas
+
+        frame = pandas.DataFrame(self.to_dict(), columns=self.names)
+        return frame.set_index(self.hints["index"]) if "index" in self.hints else frame
+
+    def to_polars(self) -> Any:
+        """A polars DataFrame.
+
+        Raises:
+            ImportError: polars is not installed.
+        """
+        import polars
+
+        return polars.DataFrame(self.to_dict(), strict=False)
+
+    def __repr__(self) -> str:
+        rows, more = self._head()
+        lines = table_lines(self.columns, rows, _SHOWN_WIDTH) if self.columns else self._facts(more=False)
+        return "\n".join([*lines, *(["…"] if more else [])])
+
+    def _repr_html_(self) -> str:
+        if not self.columns:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        rows, more = self._head()
+        shown = [(place, column) for place, column in enumerate(self.columns) if column.shown]
+        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for _, column in shown)
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td>{html.escape(cell_text(row[place], column.digits))}</td>" for place, column in shown)
+            + "</tr>"
+            for row in rows
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if shown else ""
+        below = [*(["…"] if more else []), *self._facts(more=more)]
+        return table + "".join(f"<p>{html.escape(line)}</p>" for line in below)
+
+    def _facts(self, *, more: bool) -> list[str]:
+        """Figures of all rows, if all have been read, and facts, a line each."""
+        facts = ({} if more else self.summary) | self.about
+        return [f"{name.replace('_', ' ')}: {cell_text(value, 4)}" for name, value in facts.items()]
+
+    def _head(self) -> tuple[list[Sequence[Any]], bool]:
+        """The first rows, and whether there are more."""
+        rows = list(islice(self.rows(), _SHOWN_ROWS + 1))
+        return rows[:_SHOWN_ROWS], len(rows) > _SHOWN_ROWS
+
+    def _read(self, number: int) -> bool:
+        """Read and keep so many rows; returns whether there was any."""
+        before = len(self._kept)
+        self._kept += islice(self._source, number)
+        return len(self._kept) > before
+
+    def _read_all(self) -> None:
+        self._kept += self._source
+
+
+def _png(figure: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def table_lines(
+    columns: Sequence[Column], rows: Iterable[Sequence[Any]], width: int | None, *, line_width: int | None = None
+) -> Iterator[str]:
+    """A heading and rows as lines, aligned by the first rows and streamed.
+
+    Args:
+        columns: of the rows; those that are not shown are left out.
+        rows: may be computed while they are read.
+        width: characters of a cell at most; None does not cut it.
+        line_width: characters of a line at most; None does not cut it.
+
+    >>> print(*table_lines([Column("text"), Column("nats", 2)], [("a", 1.5), ("bcdef", 12.5)], None), sep="\\n")
+    text    nats
+    a       1.50
+    bcdef  12.50
+    """
+    shown = [place for place, column in enumerate(columns) if column.shown]
+
+    def cells(row: Sequence[Any]) -> list[str]:
+        return [cell_text(row[place], columns[place].digits, width) for place in shown]
+
+    rows = iter(rows)
+    first = list(islice(rows, _ALIGNED_ROWS))
+    heading = [columns[place].heading or columns[place].name for place in shown]
+    texts = list(map(cells, first))
+    sizes = [min(_SHOWN_WIDTH, max(map(len, column))) for column in zip(heading, *texts, strict=True)]
+    numbers = [bool(first) and all(is_number(row[place]) for row in first) for place in shown]
+    for row in chain([heading], texts, map(cells, rows)):
+        line = "  ".join(
+            cell.rjust(size) if number else cell.ljust(size)
+            for cell, size, number in zip(row, sizes, numbers, strict=True)
+        ).rstrip()
+        yield line if line_width is None or len(line) <= line_width else line[: line_width - 1] + "…"
+
+
+def cell_text(value: Any, digits: int | None = None, width: int | None = _SHOWN_WIDTH) -> str:
+    """A value as one line for people, in at most `width` characters.
+
+    >>> cell_text(2.34567, 2), cell_text(7), cell_text(None), cell_text("a\\nb")
+    ('2.35', '7', '', 'a\\\\nb')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.{digits}f}" if digits is not None else f"{value:.6g}"
+    shape = getattr(value, "shape", ())
+    text = f"array{tuple(shape)}" if len(shape) else str(value)
+    text = one_line(text)
+    return text if width is None or len(text) <= width else text[: width - 1] + "…"
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, or missing."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an inspection found: figures, sentences, and a page for people.
+
+    Args:
+        findings: all figures, ready for JSON.
+        lines: the findings in words.
+        page: HTML; empty where there is none.
+    """
+
+    findings: dict[str, Any]
+    lines: tuple[str, ...]
+    page: str = ""
+
+    def save(self, path: str | Path) -> None:
+        """Write the page, whole or not at all."""
+        from chainrule.data._atomic import write_text
+
+        write_text(Path(path), self.page)
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        if not self.page:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return f'<iframe srcdoc="{html.escape(self.page)}" style="width:100%;height:42em;border:0"></iframe>'

@@ -1,0 +1,394 @@
+"""`load` and `Run`: a trained model whose methods take data and return data. The command line calls the same methods.
+
+run = chainrule.load("runs/poems")
+run.sample(3, prompt="It was ")
+run.score(["first line", "second line"])
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cached_property, partial
+from os import PathLike
+from pathlib import Path
+from secrets import randbelow
+from typing import TYPE_CHECKING, Any, Self
+
+from chainrule._app import frames
+from chainrule._app.folders import TemporaryFolder, copy_run
+from chainrule._app.inputs import Inputs, texts_of
+from chainrule._app.keywords import check_known, config_of, flags_given, train_with
+from chainrule._app.module_run import history_of
+from chainrule._app.results import Report, Result
+from chainrule._app.tasks import abilities, open_run
+from chainrule._app.tasks.run_directory import FRAME
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from chainrule._app.tasks.task import Task
+
+_MOST = 1 << 20  # samples of one call
+_PREDICTIONS = ("tag", "classify", "translate", "caption", "forecast")
+_ABILITIES: dict[str, type] = {
+    "sample": abilities.Samples,
+    "stream": abilities.Samples,
+    "score": abilities.Scores,
+    "predict": abilities.Predicts,
+    **dict.fromkeys(_PREDICTIONS, abilities.Predicts),
+    "evaluate": abilities.Evaluates,
+    "embed": abilities.Embeds,
+    "reconstruct": abilities.Reconstructs,
+    "interpolate": abilities.Interpolates,
+    "compress": abilities.Compresses,
+    "decompress": abilities.Compresses,
+    "inspect": abilities.Inspects,
+    "check": abilities.Checks,
+}
+
+
+def load(path: str | Path) -> "Run":
+    """Open a run that `fit` or `chainrule train` wrote.
+
+    Args:
+        path: the run directory.
+
+    Raises:
+        FileNotFoundError: there is no such directory.
+        ValueError: it holds no run, one of another format, or one that was changed.
+    """
+    return Run(open_run(path))
+
+
+class Run:
+    """A trained model with its data's vocabulary or schema: methods take data and return data.
+
+    Which methods a run has depends on its task; `dir(run)` and its text list them. Each method takes the options of the
+    verb of the same name as keyword arguments: `run.sample(3, temperature=0.8)` is
+    `chainrule sample RUN -n 3 --temperature 0.8`.
+
+    Args:
+        task: the opened run of a task, as `chainrule.open_run` returns it.
+        folder: the temporary folder of the run, if it is in one.
+    """
+
+    def __init__(self, task: "Task[Any]", folder: TemporaryFolder | None = None):
+        self._task = task
+        self._folder = folder
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self._task.path
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        return self._task.name
+
+    @cached_property
+    def model(self) -> "nn.Module":
+        """The trained module, with the weights of the best validation, in evaluation mode on the CPU."""
+        found: nn.Module = self._task.model()
+        return found
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The content of config.json: data, model, options, training."""
+        return self._task.config.to_json(self.task)
+
+    @property
+    def history(self) -> Result:
+        """The records of training and validation: step, nats per element, learning rate, gradient norm and others."""
+        return history_of(self._task.metrics())
+
+    def sample(self, n: int | None = None, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Any:
+        """Draw from the model.
+
+        Args:
+            n: number of samples; the default depends on the task.
+            seed: the same seed gives the same samples; new ones each time by default.
+            device: auto, cpu or cuda.
+            **options: of `chainrule sample RUN --help`, such as `prompt`, `temperature` or `complete`.
+
+        Returns:
+            Strings for a text; an array for images, (n, H, W) or (n, H, W, 3); an array, or a list of arrays of unequal
+            length, for sounds; for a table a frame of the kind that the run was fitted on, else a `Result`.
+        """
+        run = self._able("sample")
+        number = run.USUAL_NUMBER if n is None else n
+        if not 1 <= number <= _MOST:
+            raise ValueError(f"n: expected a whole number from 1 to {_MOST}, got {number}")
+        seed = randbelow(1 << 31) if seed is None else seed
+        with self._inputs() as inputs:
+            drawn = run.sample(number, self._options(run.Sampling, options, inputs), seed=seed, device=device)
+            return self._native(drawn)
+
+    def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
+        """Draw one text, in pieces as they are drawn. Arguments are those of `sample`."""
+        run = self._able("stream")
+        with self._inputs() as inputs:
+            chosen = self._options(run.Sampling, options, inputs)
+        pieces = run.pieces(chosen, seed=randbelow(1 << 31) if seed is None else seed, device=device)
+        if pieces is None:
+            raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
+        return (piece for (piece,) in pieces.stream())
+
+    def score(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
+        """Score data: nats and bits, exact under the model, or a bound that says so.
+
+        Args:
+            data: a path, or data in memory of the kind that `fit` takes. Of strings each is scored on its own.
+            device: auto, cpu or cuda.
+            **options: of `chainrule score RUN --help`.
+
+        Returns:
+            A row for each line, string, row or file, with its nats; `Result.top` ranks them by surprise, and
+            `Result.per("element")` gives a row for each symbol of a text.
+        """
+        run = self._able("score")
+        return self._answer(run.Scoring, data, options, partial(run.score, device=device), texts=True)
+
+    def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
+        """Answer for data: tags, labels, translations, captions or forecasts, as the task of the run says.
+
+        Args:
+            data: a path, or data in memory of the kind that `fit` takes, without the answers.
+            device: auto, cpu or cuda.
+            **options: of the verb of the task, such as `chainrule translate RUN --help`.
+
+        Returns:
+            A row for each input; `Result.values` are the answers alone. `Result.to_pandas` of a forecast is a frame
+            indexed by time, and `Result.plot` its picture.
+        """
+        run = self._able("predict")
+        with self._inputs() as inputs:
+            files = inputs.paths(data)
+            found: Result = run.predict(files, self._options(run.Prediction, options, inputs), device=device)
+            return self._settled(found, inputs)
+
+    def tag(self, data: Any, **options: Any) -> Result:
+        """Tag sentences; see `predict`."""
+        return self._predict("tag", data, options)
+
+    def classify(self, data: Any, **options: Any) -> Result:
+        """Label texts or images; see `predict`."""
+        return self._predict("classify", data, options)
+
+    def translate(self, data: Any, **options: Any) -> Result:
+        """Translate sentences; see `predict`."""
+        return self._predict("translate", data, options)
+
+    def caption(self, data: Any, **options: Any) -> Result:
+        """Caption images; see `predict`."""
+        return self._predict("caption", data, options)
+
+    def forecast(self, data: Any, **options: Any) -> Result:
+        """Forecast what follows the last row of series; see `predict`."""
+        return self._predict("forecast", data, options)
+
+    def evaluate(self, data: Any = None, *, device: str = "auto", **options: Any) -> Result:
+        """Compare the run's predictions with the right ones; the figures are in `Result.summary`.
+
+        Args:
+            data: a path, or data in memory with the right answers.
+            device: auto, cpu or cuda.
+            **options: of `chainrule evaluate RUN --help`.
+        """
+        run = self._able("evaluate")
+        return self._answer(run.Evaluation, data, options, partial(run.evaluate, device=device))
+
+    def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
+        """Embed inputs as vectors, a row each; `Result.to_numpy` gives them as an array (N, D)."""
+        run = self._able("embed")
+        return self._answer(run.Embedding, data, options, partial(run.embed, device=device), texts=True)
+
+    def reconstruct(self, data: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
+        """Encode images and decode their codes: an array of the reconstructions, as many as there are images.
+
+        Args:
+            data: a path, or images in memory.
+            seed: of a decoder that draws.
+            device: auto, cpu or cuda.
+            **options: of `chainrule reconstruct RUN --help`; `count` of a path's images, 32 by default.
+        """
+        run = self._able("reconstruct")
+        counted = {} if isinstance(data, str | Path) or not hasattr(data, "__len__") else {"count": len(data)}
+        ask = partial(run.reconstruct, seed=seed, device=device)
+        pairs = self._answer(run.Reconstruction, data, counted | options, ask)
+        return self._native(pairs.with_rows(list(pairs.rows())[1::2]))
+
+    def interpolate(self, first: Any, last: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
+        """Decode the codes between those of two images: an array that begins and ends with the two themselves.
+
+        Args:
+            first, last: an image each: a path of an image file, or an array (H, W) or (H, W, 3) of 8 bits.
+            seed: of a decoder that draws.
+            device: auto, cpu or cuda.
+            **options: of `chainrule interpolate RUN --help`.
+        """
+        run = self._able("interpolate")
+        with self._inputs() as inputs:
+            ends = (inputs.file(first, "first"), inputs.file(last, "last"))
+            chosen = self._options(run.Interpolation, options, inputs)
+            return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
+
+    def compress(self, data: bytes, *, verify: bool = True, portable: bool = False) -> bytes:
+        """Write bytes in about −log₂ p bits under the model, as `chainrule compress --run` does: a .chain file.
+
+        Args:
+            data: of a file.
+            verify: read everything back, and compare.
+            portable: compute what any processor computes; slower.
+        """
+        from chainrule._app.tasks.compression import compress_data
+
+        self._able("compress")
+        described = {"files": [["data", len(data)]]}
+        return compress_data(data, described, self._task, verify=verify, portable=portable).data
+
+    def decompress(self, data: bytes) -> bytes:
+        """Read what `compress` or `chainrule compress --run` wrote; a folder's files one after the other.
+
+        Raises:
+            ValueError: the content is damaged, or another run wrote it.
+        """
+        from chainrule._app.tasks.compression import decompress_data
+        from chainrule.coding._container import read_container
+
+        self._able("decompress")
+        return decompress_data(read_container(data, "data"), "data", self._task).data
+
+    def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
+        """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
+
+        Args:
+            data: to read in place of held-out data.
+            seed: of random choices.
+            **options: of `chainrule inspect RUN --help`.
+
+        Returns:
+            A report that a notebook shows as a page; `Report.save` writes it.
+        """
+        run = self._able("inspect")
+        return self._answer(run.Inspection, data, options, partial(run.inspect, seed=seed))
+
+    def check(self, *, seed: int = 0) -> Any:
+        """Check that the model keeps the contract; see `chainrule.testing.check_model`."""
+        import torch
+
+        from chainrule.testing import check_model
+
+        rows = self._able("check").checked_rows()
+        with torch.random.fork_rng(devices=[]):
+            return check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
+
+    def resume(
+        self,
+        *,
+        budget: str | float | None = None,
+        steps: int | None = None,
+        epochs: float | None = None,
+        **options: Any,
+    ) -> Self:
+        """Continue training, with the run's own options.
+
+        Args:
+            budget, steps, epochs: the new total, where the run should become longer.
+            **options: the few that may change, such as `patience` or `device`.
+        """
+        task, length = type(self._task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
+        asked = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
+        self._task = train_with(task, asked, self.path, flags_given(options, **length), resume=True)
+        self.__dict__.pop("model", None)
+        return self
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Move the run into a directory, if it is in a temporary one; else copy it there.
+
+        Args:
+            path: the directory.
+            overwrite: whether to replace a run that is there.
+
+        Raises:
+            FileExistsError: there is something already.
+        """
+        target = Path(path)
+        copy_run(self.path, target, overwrite=overwrite)
+        self._task = open_run(target)
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
+
+    def __repr__(self) -> str:
+        best = self._task.held_out()
+        measured = "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}"
+        return f"<Run {self.task}: {self._task.config.model}, held out {measured}, in {self.path}; {self._can}>"
+
+    def __dir__(self) -> list[str]:
+        unable = _ABILITIES.keys() - self._abilities()
+        return [name for name in super().__dir__() if name not in unable]
+
+    def _abilities(self) -> list[str]:
+        """The methods that this run has, of those that depend on its task and model."""
+        lacking = self._task.lacking()
+        found = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
+        draws_text = getattr(type(self._task), "pieces", None) is not abilities.Samples.pieces
+        others = {*_PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
+        return [name for name in found if name not in others]
+
+    @property
+    def _can(self) -> str:
+        return f"it can {', '.join(sorted([*self._abilities(), 'resume', 'save']))}"
+
+    def _verb(self) -> str:
+        return (isinstance(self._task, abilities.Predicts) and self._task.verb) or self.task
+
+    def _predict(self, verb: str, data: Any, options: dict[str, Any]) -> Result:
+        if self._verb() != verb:
+            raise ValueError(f"{verb}: a run of the task {self.task} cannot do this; {self._can}")
+        return self.predict(data, **options)
+
+    def _able(self, name: str) -> Any:
+        if not isinstance(self._task, _ABILITIES[name]):
+            raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
+        return self._task
+
+    def _inputs(self) -> Inputs:
+        return Inputs(self.task, rate=getattr(self._task, "rate", None))
+
+    def _options(self, kind: type, options: Mapping[str, Any], inputs: Inputs) -> Any:
+        """An instance of a dataclass of options; data in memory for an option that names a file are written to one."""
+        check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
+        paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
+        given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
+        return kind(**{**options, **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
+
+    def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
+        with self._inputs() as inputs:
+            labels = {"labels": options["labels"]} if "labels" in options else {}
+            chosen = self._options(kind, {name: options[name] for name in options.keys() - labels.keys()}, inputs)
+            path: str | list[str] | None = None
+            if texts and self.task == "text" and not isinstance(data, str | PathLike):
+                path = texts_of(data)
+            elif data is not None:
+                path = inputs.path(data, **labels)
+            return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
+
+    def _settled(self, found: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
+        """A result, computed now if asked, or if the data or the run may be gone later."""
+        if isinstance(found, Result) and (at_once or inputs.written or self._folder is not None):
+            len(found)
+        return found
+
+    def _native(self, result: Result) -> Any:
+        """Samples in the kind of the data of the fit."""
+        if result.form in ("images", "sounds"):
+            import numpy as np
+
+            arrays = result.values
+            return np.stack(arrays) if len({array.shape for array in arrays}) == 1 else arrays
+        if result.form in ("lines", "texts"):
+            return result.values
+        description = frames.load_description(self.path / FRAME)
+        len(result)  # a temporary run may be gone later
+        return result if description is None else frames.restore(description, result.cells())

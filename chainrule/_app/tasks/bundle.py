@@ -1,0 +1,149 @@
+"""A file or a folder as one string of bytes, and back."""
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from chainrule.data._atomic import umask, write_bytes
+from chainrule.data._text import refuse_stdin
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The files of a path, one after the other.
+
+    Args:
+        data: their bytes.
+        described: their names and sizes, for the header of a `.chain` file; of a folder its name, and the names of
+            empty folders in it.
+    """
+
+    data: bytes
+    described: dict[str, Any]
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Read a file, or all files of a folder, in the order of their names.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is "-" for standard input; the folder holds no file, or something that is no regular file; or a
+            name cannot be written everywhere.
+    """
+    if not path.exists():
+        refuse_stdin(path)
+        raise FileNotFoundError(f"{path}: no such file or folder")
+    if path.is_file():
+        data = path.read_bytes()
+        _refuse_name(path, path.name)
+        return Bundle(data, {"files": [[path.name, len(data)]]})
+    if not path.is_dir():
+        raise ValueError(
+            f"{path}: expected a file or a folder, got a device or pipe: write its content to a file first"
+        )
+    inside = sorted(path.rglob("*"))
+    files = [found for found in inside if not found.is_dir() or found.is_symlink()]
+    if wrong := [found for found in files if found.is_symlink() or not found.is_file()]:
+        raise ValueError(f"{wrong[0]}: expected regular files in the folder, got a link, device or pipe: leave it out")
+    if not files:
+        raise ValueError(f"{path}: expected a folder with files, got an empty one")
+    own = named(path).name
+    _refuse_name(path, own)
+    empty = [found for found in inside if found.is_dir() and not any(found.iterdir())]
+    for found in (*files, *empty):
+        _refuse_name(found, found.relative_to(path).as_posix())
+    parts = [found.read_bytes() for found in files]
+    names = [[found.relative_to(path).as_posix(), len(part)] for found, part in zip(files, parts, strict=True)]
+    folders = {"folders": [found.relative_to(path).as_posix() for found in empty]} if empty else {}
+    return Bundle(b"".join(parts), {"folder": own, "files": names, **folders})
+
+
+def named(path: Path) -> Path:
+    """The path itself, or the one that `.` or `..` stands for.
+
+    Raises:
+        ValueError: it is the root, which has no name.
+    """
+    whole = path if path.name not in ("", "..") else path.resolve()
+    if not whole.name:
+        raise ValueError(f"{path}: expected a file or a folder with a name, got the root: name one below it")
+    return whole
+
+
+def _refuse_name(path: Path, name: str) -> None:
+    """Raise ValueError for a name that `bundle_name` will not read."""
+    if not _leads_below(name):
+        raise ValueError(
+            f"{path}: expected a name without a backslash, which another system reads as a path: rename it"
+        )
+
+
+def cut(data: bytes, files: list[tuple[str, int]]) -> list[bytes]:
+    """The bytes of each file, by their names and sizes.
+
+    >>> cut(b"abc", [("one", 1), ("two", 2)])
+    [b'a', b'bc']
+    """
+    ends = [0, *accumulate(size for _, size in files)]
+    return [data[start:end] for start, end in pairwise(ends)]
+
+
+def bundle_name(described: dict[str, Any]) -> str:
+    """The name of the file, or of the folder; it and all names in the folder are safe to write.
+
+    Raises:
+        ValueError: a name would lead out of the folder that is written to.
+    """
+    names = [name for name, _ in described["files"]]
+    own = str(described.get("folder", names[0]))
+    for name in [own, *names, *described.get("folders", [])]:
+        if not _leads_below(name):
+            raise ValueError(f"expected names below one folder, got {name!r}: the file was not made by chainrule")
+    if "/" in own:
+        raise ValueError("expected the name of a file or a folder, got a path: the file was not made by chainrule")
+    return own
+
+
+def _leads_below(name: str) -> bool:
+    """Whether a name leads to a place below the folder that it is joined to, on every system."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and ".." not in parts and "\\" not in name and "\0" not in name
+
+
+def refuse_taken(path: Path) -> None:
+    """Raise FileExistsError where something is at `path`, FileNotFoundError where no folder is to hold it."""
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"{path}: exists already: remove it, or name another file with --out")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path.parent}: no such folder")
+
+
+def write_bundle(path: Path, bundle: Bundle) -> None:
+    """Write the file or the folder, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: a name would lead out of the folder.
+    """
+    bundle_name(bundle.described)
+    if "folder" not in bundle.described:
+        write_bytes(path, bundle.data)
+        return
+    partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        for (name, _), content in zip(
+            bundle.described["files"], cut(bundle.data, bundle.described["files"]), strict=True
+        ):
+            place = partial / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        for name in bundle.described.get("folders", []):
+            (partial / name).mkdir(parents=True, exist_ok=True)
+        partial.chmod(0o777 & ~umask())
+        partial.rename(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise

@@ -1,0 +1,276 @@
+"""Captioned images: pixels, words and captions in `data/`; a captioner looks at an image and writes a sentence."""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule._app.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.caption.inspection import CaptionerInspection, inspect_captioner
+from chainrule._app.tasks.caption.prediction import CaptionEvaluation, CaptionOptions, caption, evaluate_captioner
+from chainrule._app.tasks.config import (
+    Counts,
+    Facts,
+    Fingerprint,
+    OptimisationOptions,
+    RunConfig,
+    SplitOptions,
+    within,
+)
+from chainrule._app.tasks.display import counted, measured_part, quoted, size_of
+from chainrule._app.tasks.ladder import Ladder
+from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from chainrule.data._captions import PreparedCaptions
+    from chainrule.models import Captioner
+    from chainrule.training import Evaluation as Measurement
+    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
+
+BACKBONE = f"{DATA}/backbone.safetensors"
+_LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "image_features": 64},), passes=5)
+_CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
+
+
+@dataclass(frozen=True)
+class CaptionData(SplitOptions):
+    """How images and captions are read, and which are held out."""
+
+    image_size: int = within(64, 8, 1024)
+    """Height and width in pixels to which every image is scaled."""
+    fit: Literal["crop", "pad", "stretch"] = "crop"
+    """How an image that is no square becomes one: cut off two sides, add black bars, or change its proportions."""
+    min_count: int = within(3, 1, 1 << 40)
+    """Rarer words become unknown."""
+    lower_case: bool = True
+    """Read captions in lower case."""
+    max_length: int = within(100, 1, 1 << 16)
+    """Most words of a caption."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the images that is held out where there is no --validation-captions."""
+
+
+@dataclass(frozen=True)
+class CaptionTraining(OptimisationOptions):
+    """How a captioner is trained."""
+
+    batch_size: int = within(64, 1, 1 << 24)
+    optimiser: Literal["adamw", "muon"] = "muon"
+    learning_rate: float = within(4e-3, 0.0, 1e3)
+    """Peak learning rate; with AdamW 0.002, where not given."""
+
+
+@dataclass(frozen=True)
+class CaptionCounts(Counts):
+    """Counts of a part of the images."""
+
+    images: int
+    captions: int
+    words: int
+    unknown: int
+
+
+@dataclass(frozen=True)
+class CaptionFacts(Facts):
+    """Results of preparing images with captions."""
+
+    captions: Fingerprint
+    validation: Fingerprint | None
+    validation_captions: Fingerprint | None
+    backbone_weights: Fingerprint | None
+    train: CaptionCounts
+    valid: CaptionCounts
+    words: int  # of the vocabulary
+    size: int  # pixels a side
+
+    def __post_init__(self) -> None:
+        for name, value in (("words", self.words), ("size", self.size)):
+            if not 2 <= value <= 1 << 24:
+                raise ValueError(f"{name}: expected a whole number from 2 to {1 << 24}, got {value}")
+
+
+class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
+    """A run on captioned images."""
+
+    name = "caption"
+    help = "Train a captioner: a convolutional network, and a recurrent one that looks at it word by word."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source("The images: an archive (zip, tar) or a folder.", needed="images"),
+        "captions": Source(
+            "Their captions, a line each: NAME, a tab, and the caption; NAME#0, NAME#1 where there are several.",
+            "--captions",
+            needed="captions",
+        ),
+        "validation": Source("Images to hold out, if they are not among DATA.", "--validation"),
+        "validation_captions": Source(
+            "Captions of the images to hold out; some images are drawn if not given.", "--validation-captions"
+        ),
+        "backbone_weights": Source(
+            "A safetensors file with the weights of --backbone; they stay as they are.", "--backbone-weights"
+        ),
+    }
+    Data = CaptionData
+    Facts = CaptionFacts
+    Training = CaptionTraining
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"captioner": {"learning_rate": {"adamw": 2e-3}}}
+    MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("Captioner")}
+    BUDGET = "10m"
+    LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(MODELS, _LADDER)
+    NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
+    PREPARED = f"{DATA}/captions.json"
+    metric_name = "bleu"
+    Prediction, predict = CaptionOptions, caption
+    PLOTS = (".png",)
+    several = True
+    Evaluation, evaluate = CaptionEvaluation, evaluate_captioner
+    Inspection, inspect = CaptionerInspection, inspect_captioner
+
+    @property
+    def facts(self) -> CaptionFacts:
+        return cast(CaptionFacts, self.config.facts)
+
+    @cached_property
+    def prepared(self) -> "PreparedCaptions":
+        """Pixels, words and captions, opened once."""
+        from chainrule.data._captions import open_captions
+
+        return open_captions(self.path / DATA)
+
+    def held_out_captions(self, image: int) -> list[str]:
+        """Reference captions of a held-out image, as the vocabulary knows them."""
+        import numpy as np
+
+        valid, decode = self.prepared.valid, self.prepared.vocabulary.decode
+        padded, lengths = valid.captions.padded(np.array(valid.captions_of(image)))
+        rows = zip(padded.tolist(), lengths.tolist(), strict=True)
+        return [decode(row[:length]).strip() for row, length in rows]
+
+    @classmethod
+    def run_name(cls, asked: RunConfig) -> str:
+        source = asked.sources["source"]
+        return f"{'images' if source is None else Path(source).stem}-caption"
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        from chainrule.data._text import check_file
+
+        sources = asked.sources
+        if sources["source"] is None or sources["captions"] is None:
+            raise ValueError("DATA and --captions: expected images and their captions: give both")
+        if sources["validation"] is not None and sources["validation_captions"] is None:
+            raise ValueError("--validation: expected --validation-captions too: give both")
+        weights = sources["backbone_weights"]
+        if (weights is None) != (asked.options.backbone is None):
+            raise ValueError(
+                "--backbone and --backbone-weights: expected a network and a file with its weights: give both"
+            )
+        if weights is not None:
+            check_file(weights)
+
+    @classmethod
+    def fingerprint(cls, path: str | None) -> dict[str, Any]:
+        from chainrule.data._captions import store_fingerprint
+
+        assert path is not None
+        return store_fingerprint(path)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data._captions import prepare_captions
+
+        sources, options = self.config.sources, asdict(self.data)
+        assert sources["source"] is not None
+        assert sources["captions"] is not None
+        found = prepare_captions(
+            self.path / DATA,
+            sources["source"],
+            sources["captions"],
+            dev_images=sources["validation"],
+            validation_captions=sources["validation_captions"],
+            size=options.pop("image_size"),
+            seed=self.training.seed,
+            **options,
+        ).manifest
+        weights = sources["backbone_weights"]
+        if weights is not None:  # kept in the run, so that nothing else is needed to go on with it
+            shutil.copyfile(weights, self.path / BACKBONE)
+        return found | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
+
+    def build(self) -> "Captioner":
+        from chainrule.layers._backbone import Backbone
+
+        model = self._network()
+        if isinstance(model.encoder, Backbone):
+            model.encoder.load(self.path / BACKBONE)
+        return model
+
+    def _network(self) -> "Captioner":
+        model: Captioner = self.built(vocab_size=self.facts.words)
+        return model
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data._captions import caption_batches, caption_evaluation
+
+        prepared, training = self.prepared, self.training
+        batches = caption_batches(prepared.train, training.batch_size, training.seed, shard)
+        return batches, lambda: caption_evaluation(prepared.valid)
+
+    def introduce(self) -> Iterable[str]:
+        facts = self.facts
+        yield f"{facts.source.name}: {_split(facts)}, {counted(facts.words, 'word')}"
+        how = {"crop": "cropped", "pad": "padded", "stretch": "stretched"}
+        others = " or ".join(f"--fit {name}" for name in how if name != self.data.fit)
+        yield f"images are {how[self.data.fit]} to {facts.size}×{facts.size} pixels ({others} for another way)"
+
+    def validation_metric(self) -> "ValidationMetric":
+        from chainrule._app.tasks.caption.searching import caption_metric
+
+        return caption_metric(self)
+
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        part, perplexity = measured_part(rows, self.facts.valid.images), found.perplexity
+        return (
+            {"bleu": value, "perplexity": perplexity},
+            f"BLEU-4 {value:.2f} on {part}held-out images (greedy), perplexity of their captions {perplexity:.4g}",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [
+            f"chainrule caption {path} image.jpg --beam 5 --plot look.png",
+            f"chainrule evaluate {path} IMAGES --captions CAPTIONS --beam 5",
+        ]
+
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        facts = self.facts
+        return {
+            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {facts.captions.name}",
+            "split": _split(facts),
+            "vocabulary": f"{counted(facts.words, 'word')}",
+        }
+
+    @property
+    def basis(self) -> Basis:
+        return Basis("symbol", tokens=f"word level, {counted(self.facts.words, 'symbol')}", given="the image")
+
+    def checked_rows(self) -> CheckedRows:
+        import numpy as np
+
+        valid = self.prepared.valid
+        images = range(min(_CHECKED_ROWS, len(valid)))
+        captions = [valid.captions_of(image)[0] for image in images]
+        batch = valid.batch(np.array(images), np.array(captions))
+        assert batch.lengths is not None
+        x, lengths = batch.x[:, :_CHECKED_ELEMENTS], batch.lengths.clamp(max=_CHECKED_ELEMENTS)
+        return CheckedRows(self.model(), x, batch.context, lengths)
+
+
+def _split(facts: CaptionFacts) -> str:
+    return (
+        f"{counted(facts.train.images, 'image')} with {counted(facts.train.captions, 'caption')} to train on, "
+        f"{facts.valid.images:,} with {facts.valid.captions:,} held out"
+    )

@@ -1,0 +1,364 @@
+"""Labels: texts with a label each, and a classifier that learns p(label | text).
+
+Everything about texts is in this file and `labelling`; `validation_metric` and `evaluation` know labels
+alone, and serve images too.
+
+data/symbols.json                     words and their n-grams, or characters
+data/labels.json                      the labels, and how often each was seen
+data/train.*, data/valid.*            the texts as numbers
+data/counts                           in how many texts of each label each symbol was seen
+data/ngrams                           scores of n-grams that a classifier of them begins with
+data/valid.json                       the held-out texts, to show
+data/labelled.json                    counts and fingerprints
+"""
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule._app.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.classify.evaluation import LabelEvaluation, evaluate_labels
+from chainrule._app.tasks.classify.inspection import ClassifierInspection, inspect_classifier
+from chainrule._app.tasks.classify.labelling import LabelledEmbedding, Labelling, TextColumn, embed_texts, label_texts
+from chainrule._app.tasks.config import (
+    Counts,
+    Facts,
+    Fingerprint,
+    OptimisationOptions,
+    RunConfig,
+    SplitOptions,
+    within,
+)
+from chainrule._app.tasks.display import counted, measured_part, quoted
+from chainrule._app.tasks.ladder import limit_passes, tell_passes
+from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.run_directory import DATA, WEIGHTS
+from chainrule._app.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from chainrule.data import TextSymbols
+    from chainrule.data._labelled import LabelledFile, LabelledTexts, Labels
+    from chainrule.models import SequenceClassifier
+    from chainrule.training import Evaluation as Measurement
+    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
+
+_ELEMENT = {"word": "words", "char": "characters", "byte": "bytes"}
+_CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
+_NGRAM_ORDER = {"word": 2, "char": 6, "byte": 6}
+_MOST_PASSES, _FEWEST_STEPS = 5, 1000  # of use, over texts read as words
+_PLANNED = ("ngram_order",)
+_FROM_DATA = ("vocab_size", "feature_size", "ngram_symbols")  # arguments of the model
+_MODEL = "SequenceClassifier"
+
+
+@dataclass(frozen=True)
+class LabelledData(TextColumn, SplitOptions):
+    """How a file of labelled texts is read."""
+
+    label_column: str | None = None
+    """The same of the labels."""
+    level: Literal["word", "char", "byte"] = "word"
+    """Unit of one element."""
+    lower: bool = True
+    """Read upper case as lower case; not of bytes."""
+    ngrams: bool = True
+    """Read a word also by its runs of 3 to 6 characters, so that one never seen says something too."""
+    min_count: int = within(2, 1, 1 << 40)
+    """Rarer words or characters are unknown."""
+    max_length: int = within(1024, 1, 1 << 24)
+    """Elements after which a text is cut."""
+
+
+@dataclass(frozen=True)
+class ClassifierTraining(OptimisationOptions):
+    """How a classifier is trained."""
+
+    learning_rate: float = within(1e-3, 0.0, 1e3)
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    """Precision of matrix products; those of a classifier are too small to gain by bfloat16 on a processor."""
+    naive_bayes: bool = True
+    """Begin with how often each symbol, and each n-gram, was seen with each label."""
+
+
+@dataclass(frozen=True)
+class LabelledCounts(Counts):
+    """Counts of a part of the texts."""
+
+    rows: int
+    elements: int
+    longest: int
+    empty: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class FoundColumns:
+    """`chainrule.data._labelled.Columns` of the file."""
+
+    text: int
+    label: int
+    header: bool
+    text_name: str | None
+    label_name: str | None
+
+
+@dataclass(frozen=True)
+class LabelledFacts(Facts):
+    """Results of preparing texts with labels."""
+
+    validation: Fingerprint | None
+    columns: FoundColumns
+    train: LabelledCounts
+    valid: LabelledCounts
+    labels: dict[str, int]  # texts of each
+    symbols: int
+
+
+class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
+    """A run on labelled texts."""
+
+    name = "classify"
+    help = "Train a classifier on texts with labels; the accuracy on held-out texts decides which weights are kept."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "Texts and labels: a line each with a tab between them, or .csv.",
+            needed="a file of texts and labels",
+        ),
+        "validation": Source("Texts to hold out, in place of some of DATA.", "--validation"),
+    }
+    Data = LabelledData
+    Facts = LabelledFacts
+    Training = ClassifierTraining
+    MODELS: ClassVar[dict[str, Model]] = {
+        "classifier": Model(_MODEL, planned=_PLANNED, hidden=(*_FROM_DATA, "num_heads")),
+        "transformer": Model(
+            _MODEL,
+            fixed={"cell": "transformer"},
+            planned=_PLANNED,
+            hidden=(*_FROM_DATA, "bidirectional"),
+            num_layers=2,
+        ),
+    }
+    BUDGET = "1m"
+    PREPARED = f"{DATA}/labelled.json"
+    metric_name = "accuracy"
+    Prediction, predict = Labelling, label_texts
+    PLOTS = (".html", ".png")
+    Evaluation, evaluate = LabelEvaluation, evaluate_labels
+    Inspection, inspect = ClassifierInspection, inspect_classifier
+    Embedding, embed = LabelledEmbedding, embed_texts
+
+    @property
+    def facts(self) -> LabelledFacts:
+        return cast(LabelledFacts, self.config.facts)
+
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        if config.facts is not None and config.options.ngram_order is None:  # prepared: nothing is left open
+            raise ValueError("ngram_order: expected a value, got none")
+
+    @classmethod
+    def settle(cls, asked: RunConfig) -> RunConfig:
+        """Count pairs of words, and up to six characters or bytes."""
+        if asked.options.ngram_order is not None:
+            return asked
+        return replace(asked, options=replace(asked.options, ngram_order=_NGRAM_ORDER[asked.data.level]))
+
+    @cached_property
+    def symbols(self) -> "TextSymbols":
+        """The elements of texts, read once."""
+        from chainrule.data import TextSymbols
+
+        return TextSymbols.load(self.path / DATA / "symbols.json")
+
+    @cached_property
+    def labels(self) -> "Labels":
+        """The labels, read once."""
+        from chainrule.data._labelled import Labels
+
+        return Labels.load(self.path / DATA / "labels.json")
+
+    def file(
+        self,
+        path: str | Path,
+        *,
+        text_column: str | None = None,
+        label_column: str | None = None,
+        labelled: bool = True,
+    ) -> "LabelledFile":
+        """Another file, read as that of training was where nothing else is said and it has as many columns.
+
+        Raises:
+            FileNotFoundError, ValueError: as `chainrule.data._labelled.LabelledFile`.
+        """
+        from chainrule.data._labelled import Columns, LabelledFile
+
+        like = Columns(**asdict(self.facts.columns))
+        return LabelledFile(path, text_column=text_column, label_column=label_column, labelled=labelled, like=like)
+
+    def texts(self) -> "LabelledTexts":
+        """The prepared texts."""
+        from chainrule.data._labelled import open_labelled
+
+        return open_labelled(self.path / DATA)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data._labelled import prepare_labelled
+
+        sources, options = self.config.sources, asdict(self.data)
+        assert sources["source"] is not None
+        return prepare_labelled(
+            sources["source"],
+            self.path / DATA,
+            limit=options.pop("max_length"),
+            validation=sources["validation"],
+            ngram_order=self.config.options.ngram_order if self.training.naive_bayes else 0,
+            seed=self.training.seed,
+            **options,
+        ).manifest
+
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        """Five passes over texts of words are enough, and at least 1,000 steps: more learn them by heart."""
+        config = self.config
+        if config.duration.budget is None or self.data.level != "word":
+            return config
+        batches, _ = self.batches((0, 1))
+        most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
+        return limit_passes(config, self.new_model(self.training.seed), batches, most, elements=len(batches.at(0).x))
+
+    def choice(self) -> str:
+        return tell_passes(self.config, "texts", "texts")
+
+    def build(self) -> "SequenceClassifier":
+        import torch
+
+        from chainrule.data._labelled import load_counts, load_ngrams
+
+        options, labels, symbols = self.config.options, len(self.labels), len(self.symbols)
+        model = self._network()
+        if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():
+            if 2 * labels <= options.embedding_size:
+                model.start_from_counts(torch.from_numpy(load_counts(self.path / DATA, (symbols, labels))))
+            if model.ngrams is not None:
+                table = model.ngrams.table.weight.data
+                table.copy_(torch.from_numpy(load_ngrams(self.path / DATA, (len(table), labels))))
+        return model
+
+    def _network(self) -> "SequenceClassifier":
+        model: SequenceClassifier = self.built(
+            num_classes=len(self.labels),
+            vocab_size=len(self.symbols),
+            ngram_symbols=self.symbols.elements,
+            prior=self.labels.prior,
+        )
+        return model
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule._app.tasks.classify.validation_metric import ROWS
+        from chainrule.data._labelled import labelled_batches, labelled_evaluation
+
+        texts, training, limit = self.texts(), self.training, self.data.max_length
+        batches = labelled_batches(
+            texts.train.texts, texts.train.labels, training.batch_size, limit, training.seed, shard
+        )
+        return batches, lambda: labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)
+
+    def introduce(self) -> Iterable[str]:
+        facts, element = self.facts, _ELEMENT[self.data.level]
+        train, valid, columns = facts.train, facts.valid, facts.columns
+        held_out = "held out" if facts.validation is None else f"held out ({facts.validation.name})"
+        header = "with a header" if columns.header else "without a header"
+        yield (
+            f"{facts.source.name}, {header}, texts in column {columns.text + 1}, labels in "
+            f"column {columns.label + 1}: {counted(train.rows, 'text')} ({train.elements:,} {element}) to train on, "
+            f"{valid.rows:,} {held_out}"
+        )
+        yield f"{counted(len(self.labels), 'label')}: {labels_with_shares(facts.labels)}"
+        yield from self._unnamed_header()
+        for part, what in ((train, "to train on"), (valid, "held out")):
+            if part.empty:
+                yield f"{part.empty:,} of the texts {what} are empty: they are answered with these shares"
+            if part.cut:
+                limit = self.data.max_length
+                yield f"{part.cut:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
+
+    def _unnamed_header(self) -> Iterator[str]:
+        """A remark where the first row of the file has a label of its own, as an unusual header has."""
+        texts = self.texts()
+        name, line = texts.labels.names[int(texts.train.labels[0])], int(texts.train.lines[0])
+        first = self.facts.validation is not None or line < min(texts.valid.lines)
+        if first and not (self.facts.columns.header or name.isdigit()) and texts.labels.counts[name] == 1:
+            yield (
+                f"the label {name!r:.60} occurs once, in line {line}: if that is a header, say "
+                f"--label-column {shlex.quote(name)}"
+            )
+
+    def validation_metric(self) -> "ValidationMetric":
+        import torch
+
+        from chainrule._app.tasks.classify.validation_metric import ROWS, label_metric
+        from chainrule.data._labelled import labelled_evaluation
+
+        texts, limit = self.texts(), self.data.max_length
+        part = texts.valid
+        return label_metric(
+            texts.labels.names,
+            torch.from_numpy(part.labels.copy()),
+            lambda rows: labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
+            lambda row: (f"line {part.lines[row]}", texts.valid_texts[row]),
+        )
+
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        counts, nats = self.facts.labels, found.nats_per_element
+        usual = max(counts.values()) / sum(counts.values())
+        part = measured_part(rows, self.facts.valid.rows)
+        return (
+            {"accuracy": value, "nats_per_text": nats},
+            f"accuracy {value:.2%} on {part}held-out texts, where the most frequent label alone has about {usual:.0%} "
+            f"({nats:.4f} nats per text)",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [f"echo 'a text' | chainrule classify {path} -", f"chainrule evaluate {path} TEST"]
+
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        facts = self.facts
+        held_out = facts.validation.name if facts.validation else "rows of the same file"
+        return {
+            "data": f"{facts.source.name}: {counted(facts.train.rows, 'text')} to train on, "
+            f"longest {facts.train.longest:,}",
+            "held out": f"{counted(facts.valid.rows, 'text')}, {held_out}",
+            "labels": labels_with_shares(facts.labels),
+            "symbols": f"{facts.symbols:,}, level {self.data.level}",
+        }
+
+    @property
+    def basis(self) -> Basis:
+        return Basis("label", f"{counted(len(self.labels), 'label')}", given="the text")
+
+    def checked_rows(self) -> CheckedRows:
+        import numpy as np
+        import torch
+
+        part = self.texts().valid
+        rows = np.argsort(-np.minimum(part.texts.lengths, _CHECKED_ELEMENTS), kind="stable")[:_CHECKED_ROWS]
+        context = part.texts.context(rows, _CHECKED_ELEMENTS)
+        told = f"{len(rows)} held-out texts, the first {_CHECKED_ELEMENTS} {_ELEMENT[self.data.level]} of each"
+        return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, note=told)
+
+
+def labels_with_shares(counts: dict[str, int], most: int = 12) -> str:
+    """Labels with their share, the first few of many.
+
+    >>> labels_with_shares({"bad": 1, "good": 3})
+    'bad 25%, good 75%'
+    """
+    total = sum(counts.values())
+    shown = [f"{name} {count / total:.0%}" for name, count in list(counts.items())[:most]]
+    return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")

@@ -1,0 +1,132 @@
+"""Inside a trained classifier of images: where it looked, and how far attention reaches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chainrule._app.results import Report
+from chainrule._app.tasks.config import CheckedOptions, within
+from chainrule._app.tasks.display import counted
+from chainrule._app.tasks.page import inspect_again, page_report
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule._app.pages.classifier_page import LabelledImage
+    from chainrule._app.tasks.classify_images.task import ClassifyImagesTask
+    from chainrule.models import ImageClassifier
+
+_DISTANCE_ROWS = 64  # whose attention is averaged
+
+
+@dataclass(frozen=True)
+class ImageClassifierInspection(CheckedOptions):
+    """Look inside a trained classifier of images: where it looked, right and wrong, and how far attention reaches.
+
+    Maps are by attention rollout for vit and cct, by Grad-CAM for cnn and swin. The distance of attention is that of
+    the places that are read, in pixels, averaged by their weights. Writes a page (HTML, one file, needs no network).
+    """
+
+    rows: int = within(1000, 1, 4096)
+    """Held-out images that are labelled."""
+    examples: int = within(12, 0, 4096)
+    """Number of wrong answers to show on the page, and of right ones."""
+
+
+def inspect_classifier(
+    run: "ClassifyImagesTask", data: str | None, options: ImageClassifierInspection, *, seed: int
+) -> Report:
+    """Inspect a run on its held-out images."""
+    if data is not None:
+        raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
+    import numpy as np
+    import torch
+
+    from chainrule._app.pages.classifier_page import classifier_sections
+    from chainrule._app.pages.page import Page, parts_section
+    from chainrule._app.tasks.classify.validation_metric import surest_mistakes
+    from chainrule.diagnostics._attention_distance import attention_distance
+    from chainrule.diagnostics._parts import parts_of, parts_table
+    from chainrule.diagnostics._saliency import saliency_method
+
+    images, model = run.images(), run.model()
+    assert images.valid_labels is not None
+    pixels = torch.from_numpy(np.array(images.valid[: options.rows]))
+    true = torch.from_numpy(np.array(images.valid_labels[: options.rows], np.int64))
+    log_probs = run.label_log_probs(model, pixels)
+    is_right = log_probs.argmax(1) == true
+    wrong = [row for row, _, _ in surest_mistakes(log_probs, true, options.examples)]
+    right = is_right.nonzero()[: options.examples, 0].tolist()
+    mistakes, answers = (_images(run, model, pixels, log_probs, true, rows) for rows in (wrong, right))
+    with torch.no_grad():
+        distances = attention_distance(model, pixels[:_DISTANCE_ROWS])
+    parts, count = parts_of(model), int(is_right.sum())
+    described = f"{run.config.model} with {counted(sum(parts.values()), 'parameter')}"
+    accuracy = f"{count:,} of the first {len(true):,} held-out images have the right label, {count / len(true):.1%}."
+    method = saliency_method(model)
+    found = [_sharpness(kind, shown) for kind, shown in (("wrong", mistakes), ("right", answers)) if shown]
+    sections = classifier_sections([accuracy, *found], method, distances, mistakes, answers)
+    command = inspect_again(run, rows=options.rows, examples=options.examples)
+    lead = f"{described}; {run.facts.name}"
+    content = Page(f"Inside {run.path}", lead, [*sections, parts_section(parts)], command)
+    figures = {
+        "parameters": parts, "accuracy": count / len(true), "images": len(true), "method": method,
+        "attention": distances, "wrong": [_values(image) for image in mistakes],
+        "right": [_values(image) for image in answers],
+    }  # fmt: skip
+    lines = [*parts_table(parts), accuracy, f"maps: {method}", *found, *_attention_lines(distances)]
+    return page_report(run, content, figures, lines, about=described)
+
+
+def _images(
+    run: "ClassifyImagesTask",
+    model: "ImageClassifier",
+    pixels: "Tensor",
+    log_probs: "Tensor",
+    true: "Tensor",
+    rows: list[int],
+) -> "list[LabelledImage]":
+    """Some of the held-out images for the page, their values brought to 8 bits, each with where the model looked."""
+    from chainrule._app.pages.classifier_page import LabelledImage
+    from chainrule.diagnostics import saliency_maps
+
+    if not rows:
+        return []
+    given = log_probs.argmax(1)
+    levels = (pixels[rows].double() * (255 / (run.facts.found_levels - 1))).round().byte().numpy()
+    return [
+        LabelledImage(
+            name=f"held-out image {row}",
+            image=image,
+            looked=looked,
+            given=run.classes[int(given[row])],
+            probability=float(log_probs[row, given[row]].exp()),
+            right=run.classes[int(true[row])],
+        )
+        for row, image, looked in zip(rows, levels, saliency_maps(model, pixels[rows], given[rows]), strict=True)
+    ]
+
+
+def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
+    """How small a part of the places has half of a map, in words."""
+    import torch
+
+    from chainrule.diagnostics._saliency import half_share
+
+    share = half_share(torch.stack([image.looked for image in images])).mean()
+    return f"Half of a map lies on {share:.0%} of its places, the mean over the {kind} answers below."
+
+
+def _attention_lines(distances: Sequence[Sequence[float]]) -> Iterator[str]:
+    if not distances:
+        yield "attention: none; every place reads its neighbours, wider with each stage"
+    for number, heads in enumerate(distances, 1):
+        each = ", ".join(f"{distance:.1f}" for distance in heads)
+        yield f"attention of block {number}: {each} pixels away on average, a number for each head"
+
+
+def _values(image: "LabelledImage") -> dict[str, object]:
+    return {
+        "image": image.name, "given": image.given, "probability": image.probability, "true": image.right,
+        "saliency": image.looked.tolist(),
+    }  # fmt: skip

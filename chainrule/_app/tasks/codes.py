@@ -1,0 +1,255 @@
+"""Models with a code, in any task: bounds of their likelihood, how much of the code is in use, a page about it."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from math import sqrt
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from chainrule._app.results import Column, Report
+from chainrule._app.tasks.abilities import Embeds, Interpolates, Reconstructs
+from chainrule._app.tasks.display import counted
+from chainrule._app.tasks.ledger import Basis, Tally
+from chainrule._app.tasks.page import page_report
+from chainrule._app.tasks.task import M, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule._app.pages.page import Content, Table
+    from chainrule._latent import CodeModel, LatentModel
+    from chainrule.diagnostics import LatentUse
+    from chainrule.training import Findings
+    from chainrule.training._validation import Observe
+
+USUAL_SAMPLES = 100  # K, where nothing is said
+MOST_SAMPLES = 1 << 20
+_SEED = 4  # of the draws: the same data have the same bound
+
+
+def refuse_samples(samples: int | None, model: str) -> None:
+    """Raise ValueError for draws that a model whose likelihood is exact does not need."""
+    if samples is not None:
+        raise ValueError(f"--samples: the likelihood of a {model} is exact, nothing is drawn: leave it out")
+
+
+class CodedTask(Task[M]):
+    """A run of a task of which some models have a code.
+
+    Attributes:
+        CODED: their names; they are `chainrule._latent.CodeModel`s.
+    """
+
+    CODED: ClassVar[tuple[str, ...]]
+
+    @property
+    def has_code(self) -> bool:
+        """Whether the model of the run has a code."""
+        return self.config.model in self.CODED
+
+    def code_model(self, device: str, verb: str) -> Any:
+        """The trained model of a run that has a code.
+
+        Raises:
+            ValueError: the model has none.
+        """
+        if not self.has_code:
+            coded = ", ".join(self.CODED)
+            raise ValueError(f"{verb}: a run of {self.config.model} has no code: expected one of {coded}")
+        return self.model(device)
+
+    def lacking(self) -> tuple[type, ...]:
+        return () if self.has_code else (Embeds, Reconstructs, Interpolates)
+
+    @abstractmethod
+    def coded_rows(self) -> "tuple[Tensor, Tensor | None]":
+        """Held-out rows whose codes are looked at during training, and their lengths."""
+
+    def observe(self) -> "Observe | None":
+        if not self.has_code:
+            return None
+        return lambda model: code_findings(cast("CodeModel", model), *self.coded_rows())
+
+
+class BoundMeter(Tally):
+    """Bounds of the negative log-likelihood of rows, and their sums: each lies above it in expectation.
+
+    `nats` are minus the importance-weighted bounds, each the mean of two estimates of K draws; their standard error is
+    that over the draws of codes, as rows are drawn independently.
+
+    Args:
+        model: in evaluation mode.
+        samples: K of the importance-weighted bound; a usual number if None.
+
+    Attributes:
+        elbo: minus the evidence lower bounds, each by one draw.
+        kl: of the posteriors to the prior.
+    """
+
+    COLUMNS = (
+        Column("nats_at_most", 3, heading="nats ≤"),
+        Column("negative_elbo", 3, heading="-ELBO"),
+        Column("kl", 3, heading="KL"),
+    )
+
+    def __init__(self, model: "LatentModel", samples: int | None):
+        import torch
+
+        from chainrule._modes import device_of
+
+        super().__init__(standard_error=0.0)
+        self._model, self.samples = model, samples or USUAL_SAMPLES
+        self._device = device_of(model)
+        self._generator = torch.Generator(self._device).manual_seed(_SEED)
+        self.elbo, self.kl, self._squares = 0.0, 0.0, 0.0
+
+    def measure(self, x: "Tensor", lengths: "Tensor | None" = None) -> Iterator[tuple[float, float, float]]:
+        """Nats, ELBO and KL divergence of each row, computed from 2 K + 1 draws, and added to the sums.
+
+        Args:
+            x: (B, ...).
+            lengths: (B,) real elements of each row, where rows may be shorter.
+        """
+        import torch
+
+        model, samples, generator = self._model, self.samples, self._generator
+        x, lengths = x.to(self._device), None if lengths is None else lengths.to(self._device)
+        with torch.no_grad():
+            first = -model.importance_bound(x, samples, generator, lengths=lengths).double()
+            second = -model.importance_bound(x, samples, generator, lengths=lengths).double()
+            elbo = -model.elbo(x, 1, generator, lengths=lengths).double()
+            kl = model.kl(x, generator, lengths=lengths).double()
+        nats, sizes = (first + second) / 2, [x[0].numel()] * len(x) if lengths is None else lengths.tolist()
+        for row, size in zip(nats.tolist(), sizes, strict=True):
+            self.add(row, size)
+        self.elbo += float(elbo.sum())
+        self.kl += float(kl.sum())
+        # Half the difference of two estimates, squared, is an unbiased estimate of the variance of their mean.
+        self._squares += float((((first - second) / 2) ** 2).sum())
+        self.standard_error = sqrt(self._squares)
+        return zip(nats.tolist(), elbo.tolist(), kl.tolist(), strict=True)
+
+    def figures(self, unit: str, basis: Basis) -> dict[str, Any]:
+        bounds = {
+            f"{name}_at_most" if "_per_" in name else name: value
+            for name, value in super().figures(unit, basis).items()
+        }
+        return bounds | {"negative_elbo": self.elbo / self.rows, "kl": self.kl / self.rows}
+
+
+def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":
+    """Active units, and the KL divergence in nats a row, of held-out rows (N, ...); nothing of fewer than two.
+
+    Args:
+        model: to look at.
+        x: the rows.
+        lengths: (N,) real elements of each row.
+    """
+    from chainrule.diagnostics import active_units
+    from chainrule.training import Findings
+
+    if len(x) < 2:
+        return Findings({})
+    use = active_units(model, x, lengths=lengths)
+    figures: dict[str, float] = {"active_units": use.count}
+    if use.kl is not None:
+        figures["kl"] = float(use.kl.sum())
+    return Findings(figures, str(use), f"the posterior collapsed: {use.remedies[0]}" if use.collapsed else "")
+
+
+DIMENSIONS, STEPS = 12, 7  # of the traversals
+REACH = 2.5  # standard deviations of the prior
+
+
+def code_report(
+    run: Task[Any],
+    use: "LatentUse",
+    sections: "list[Content]",
+    facts: dict[str, Any],
+    lines: Iterable[str] = (),
+    *,
+    about: str,
+    command: str,
+) -> Report:
+    """A report with the figures and lines that every model with a code has.
+
+    Args:
+        run: the run.
+        use: that the model makes of its code.
+        sections: of the page.
+        facts: further figures, which come first.
+        lines: further lines.
+        about: a line about the model.
+        command: makes the page again.
+    """
+    from chainrule._app.pages import Page
+
+    figures: dict[str, Any] = {
+        **facts,
+        "collapsed": use.collapsed,
+        "remedies": list(use.remedies),
+        "active": use.ranked,
+        "kl": None if use.kl is None else use.kl.tolist(),
+        "variance": use.variances.tolist(),
+    }
+    told = [str(use), *use.remedies]
+    for place in use.ranked[:DIMENSIONS]:
+        nats = "" if use.kl is None else f"{float(use.kl[place]):.3f} nats, "
+        told.append(f"dimension {place}: {nats}variance of its mean {float(use.variances[place]):.4f}")
+    return page_report(run, Page(f"The code of {run.path}", about, sections, command), figures, [*told, *lines])
+
+
+def about_code(run: Task[Any], model: "CodeModel", read: str) -> str:
+    """The model in words, and the rows that were read."""
+    parameters = sum(weight.numel() for weight in model.parameters())
+    return f"{run.config.model} with {counted(parameters, 'parameter')}, {model.latent_size} dimensions; {read}"
+
+
+def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
+    """Each active dimension, the STEPS values that it takes, and codes with them, (STEPS, L), the rest at means."""
+    import torch
+
+    centre = use.codes.mean(0)
+    for place in use.ranked[:DIMENSIONS]:
+        if use.kl is None:
+            values = use.codes[:, place].quantile(torch.linspace(0.02, 0.98, STEPS, dtype=use.codes.dtype))
+        else:
+            values = torch.linspace(-REACH, REACH, STEPS, dtype=use.codes.dtype)
+        codes = centre.repeat(STEPS, 1)
+        codes[:, place] = values
+        yield place, [f"{round(value, 2) + 0.0:+.2f}" for value in values.tolist()], codes  # no -0.00
+
+
+def traversal_words(use: "LatentUse", noun: str, how: str = "") -> str:
+    """Sentences about traversals; `how` says in which way an input is made of a code."""
+    if not use.ranked:
+        return "No dimension is active: there is nothing to see along any of them."
+    few = len(use.ranked) > DIMENSIONS
+    which = f"The {DIMENSIONS} with most of {len(use.ranked)} active dimensions" if few else "All active dimensions"
+    ends = (
+        f"from its 2% to its 98% quantile over the {noun}s"
+        if use.kl is None
+        else f"from −{REACH} to {REACH} standard deviations of the prior"
+    )
+    return f"{which}: each strip changes one of them, {ends}, and leaves the others at their means.{how}"
+
+
+def error_words(parts: str, noun: str) -> str:
+    """Sentences about the figures of `errors`."""
+    return (
+        f"Mean nats, −ln p(x | z), of {parts} at the mean code z of its own {noun}, and at that of another {noun}: the "
+        "difference is what the code tells of it."
+    )
+
+
+def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -> "Table":
+    """Nats of parts of x, (P,), decoded from their own code and from another's, as a table."""
+    from chainrule._app.pages.page import Table
+
+    told = (other - own).tolist()
+    most = max(*told, 1e-12)
+    rows = [
+        [name, f"{nats:.3f}", f"{others:.3f}", f"{round(difference, 3) + 0.0:.3f}"]
+        for name, nats, others, difference in zip(names, own.tolist(), other.tolist(), told, strict=True)
+    ]
+    headings = [heading, "nats", "other code", "told"]
+    return Table(headings, rows, shares=[max(difference / most, 0.0) for difference in told], kind="barred")

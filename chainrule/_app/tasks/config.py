@@ -1,0 +1,365 @@
+"""Content of `config.json` of any run, checked when it is read: every key known, every value of its type and range.
+
+The dataclasses of options are the option groups of `chainrule train`: a default is written once, and checked once.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
+
+from chainrule._app.tasks.display import flags_of
+from chainrule._typed_json import check_keys, described, field_types, read_fields, read_value
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.task import Task
+
+FORMAT = 18
+
+Options = TypeVar("Options")
+
+
+MOST_SEED = (1 << 63) - 1
+_SECTIONS = ("data", "model", "training", "computation", "facts", "settled")
+
+
+def within(default: Any, low: float, high: float = math.inf) -> Any:
+    return field(default=default, metadata={"range": (low, high)})
+
+
+def options_class(name: str, options: Iterable[tuple[str, Any, Any]], base: type = object) -> type:
+    """A frozen dataclass made from (name, type, `dataclasses.field`) of each option."""
+    made = make_dataclass(name, list(options), bases=() if base is object else (base,), frozen=True)
+    made.__module__ = __name__  # dataclasses says "types", which the parser takes for the standard library
+    return made
+
+
+def with_defaults(options: type[Options], **defaults: Any) -> type[Options]:
+    """A dataclass of the same options, some of them with other defaults.
+
+    >>> with_defaults(OptimisationOptions, batch_size=7)().batch_size
+    7
+    """
+    found = {item.name: item for item in fields(cast(Any, options))}
+    made = [
+        (name, found[name].type, field(default=value, metadata=found[name].metadata))
+        for name, value in defaults.items()
+    ]
+    return options_class(options.__name__, made, options)
+
+
+class CheckedOptions:
+    """A dataclass of options that checks itself when it is made; its fields have their ranges from `within`."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(frozen=True)
+class SplitOptions(CheckedOptions):
+    """Options of reading data of which a part is held out."""
+
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the data that is held out where there is no --validation."""
+
+
+@dataclass(frozen=True)
+class Duration(CheckedOptions):
+    """How long training lasts: one of the three, or none for the default of `chainrule.training.TrainingOptions`."""
+
+    steps: int | None = within(None, 1, 1 << 53)
+    epochs: float | None = within(None, 1e-9, 1e9)
+    budget: float | None = within(None, 1e-3, 1e9)
+    most_seconds: float | None = within(None, 1e-3, 1e9)  # the budget that steps or epochs were chosen for
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
+        if len(given) > 1:
+            raise ValueError(f"{given[1]}: expected one of --budget, --steps and --epochs, got {' and '.join(given)}")
+
+
+@dataclass(frozen=True)
+class OptimisationOptions(CheckedOptions):
+    """The options of `chainrule.training.TrainingOptions` that every task has, except how long it lasts.
+
+    A task with other defaults has `with_defaults` of them, one with more options a subclass.
+    """
+
+    batch_size: int = within(32, 1, 1 << 24)
+    """Rows of a batch."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """adamw, or muon: orthogonal steps for the matrices of layers, AdamW for the rest."""
+    learning_rate: float = within(6e-3, 0.0, 1e3)
+    """Peak learning rate."""
+    weight_decay: float | None = within(None, 0.0, 1e3)  # a float in every run that trains
+    """Decoupled weight decay of matrices; where not given 0.01, or what a rule of the task finds for the data."""
+    warmup: float = within(0.03, 0.0, 1.0)
+    """Share of the run in which the learning rate rises."""
+    clip_norm: float | None = within(1.0, 0.0, 1e9)
+    """Largest global norm of the gradient."""
+    validate_every: int | None = within(None, 1, 1 << 53)
+    """Steps between validations; about ten over the run where not given."""
+    patience: int | None = within(None, 1, 1 << 53)
+    """Stop after so many validations without improvement; never where not given."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of matrix products; auto follows a rule of processor and model."""
+    threads: int | None = within(None, 1, 1 << 12)
+    """Threads of the processor; by default more of them the larger the model and the batch."""
+    backend: Literal["auto", "vendor", "bptt"] = "auto"
+    """Kernel of recurrent layers: vendor (oneDNN, cuDNN) or bptt (steps written out); auto follows a rule."""
+    seed: int = within(0, 0, MOST_SEED)
+    """The same seed gives the same run on the same machine."""
+    device: str = "auto"
+    """Where to compute: auto, cpu or cuda."""
+    tensorboard: bool = False
+    """Write TensorBoard events too."""
+
+
+@dataclass(frozen=True)
+class SearchOptions(CheckedOptions):
+    """Options of a beam search."""
+
+    beam: int = within(5, 1, 1 << 12)
+    """Prefixes kept alive by the search; 1 is greedy."""
+    length_penalty: float = within(1.0, 0.0, 1e9)
+    """α of the score log p / length^α by which answers are ranked."""
+
+
+@dataclass(frozen=True)
+class NBestOptions(SearchOptions):
+    """Options of a beam search for several answers."""
+
+    n_best: int = within(1, 1, 1 << 12)
+    """Answers to each input, the best first; at most as many as --beam."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_best > self.beam:
+            raise ValueError(f"n_best: expected 1 to --beam, {self.beam}, got {self.n_best}")
+
+
+@dataclass(frozen=True)
+class ChosenComputation(CheckedOptions):
+    """How training steps are computed, chosen when the run began; a resumed run computes them the same way."""
+
+    threads: int = within(1, 1, 1 << 12)
+    precision: Literal["float32", "bfloat16"] = "float32"
+    backend: Literal["auto", "vendor", "bptt"] = "auto"  # auto: each layer takes the kernel that suits its input
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Identification of a file of data: its name without folders, its size and the SHA-256 of its content."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bytes < 1 << 63:
+            raise ValueError(f"bytes: expected a size from 0 to {(1 << 63) - 1}, got {self.bytes!r:.80}")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Base of the counts of a run's data, all whole numbers >= 0."""
+
+    def __post_init__(self) -> None:
+        for name, count in asdict(self).items():
+            if count < 0:
+                raise ValueError(f"{name}: expected a whole number >= 0, got {count}")
+
+
+@dataclass(frozen=True)
+class Parts(Counts):
+    """A count of each part of the data."""
+
+    train: int
+    valid: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Base of the results of preparing a run's data that its config keeps."""
+
+    source: Fingerprint
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Options that were settled for the user when the run began, and the speed from which they follow."""
+
+    options: list[str]
+    passes: float | None = None  # over the data that the run has time for
+    elements_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All of `config.json`.
+
+    Args:
+        sources: the files of the data as the user named them, by the names in `Task.SOURCES`; None where absent.
+        data: how they are read.
+        model: its name, one of `Task.MODELS`.
+        options: the options of the model.
+        duration: how long training lasts.
+        training: how it goes.
+        computation: how its steps are computed; None before the run begins.
+        facts: results of preparing the data, `Task.Facts`: the `Fingerprint` of each source by its name, used to
+            identify the data on resume; counts; other facts that the task needs. None before.
+        settled: None where nothing was settled for the user.
+    """
+
+    sources: dict[str, str | None]
+    data: Any
+    model: str
+    options: Any
+    duration: Duration
+    training: Any
+    computation: ChosenComputation | None = None
+    facts: Any = None
+    settled: Settled | None = None
+
+    def chosen_flags(self) -> str:
+        """The flags that name every option that was settled for the user, with its value; empty where none was.
+
+        With the flags that the user wrote, they repeat a run of steps or epochs bit for bit on the same machine. Epochs
+        are left out of a run that was given another duration since.
+        """
+        values = asdict(self.options) | asdict(self.training) | asdict(self.duration)
+        settled = {name: values[name] for name in (() if self.settled is None else self.settled.options)}
+        settled = {name: value for name, value in settled.items() if value is not None or name != "epochs"}
+        if self.computation is not None:
+            ways = {name: getattr(self.computation, name) for name in ("threads", "precision", "backend")}
+            open_ways = {name: way for name, way in ways.items() if values[name] in (None, "auto") and way != "auto"}
+            settled |= open_ways
+        return flags_of(settled)
+
+    def to_json(self, task: str) -> dict[str, Any]:
+        """The mapping that is written to disk."""
+        from chainrule import __version__
+
+        return {
+            "format": FORMAT,
+            "chainrule": __version__,
+            "task": task,
+            "data": {"sources": self.sources, **asdict(self.data)},
+            "facts": None if self.facts is None else asdict(self.facts),
+            "model": {"name": self.model, "options": asdict(self.options)},
+            "training": {**asdict(self.duration), **asdict(self.training)},
+            "computation": None if self.computation is None else asdict(self.computation),
+            "settled": None if self.settled is None else asdict(self.settled),
+        }
+
+    @classmethod
+    def from_json(cls, content: Any, task: "type[Task[Any]]") -> "RunConfig":
+        """Check and read what `to_json` made, for a task.
+
+        Raises:
+            ValueError: the content is of another format or task, or has an unknown key or a value that cannot be.
+        """
+        name = task_in(content)
+        if name != task.name:
+            raise ValueError(f"task: expected {task.name!r}, got {name!r}")
+        check_keys("config", content, {*_SECTIONS, "format", "chainrule", "task"})
+        model = read_fields({"name": Literal[tuple(task.MODELS)], "options": dict}, content["model"], "model")
+        data, training = (dict(read_value(dict, content[name], name)) for name in ("data", "training"))
+        sources = read_fields(dict.fromkeys(task.SOURCES, str | None), data.pop("sources", None), "data.sources")
+        for source in task.SOURCES:
+            if task.SOURCES[source].needed and sources[source] is None:
+                raise ValueError(f"data.sources.{source}: expected {task.SOURCES[source].needed}, got null")
+        duration = {item.name: training.pop(item.name) for item in fields(Duration) if item.name in training}
+        config = cls(
+            sources=sources,
+            data=read_value(task.Data, data, "data"),
+            model=model["name"],
+            options=read_value(task.MODELS[model["name"]].options, model["options"], "model.options"),
+            duration=read_value(Duration, duration, "training"),
+            training=read_value(task.Training, training, "training"),
+            computation=read_value(ChosenComputation | None, content["computation"], "computation"),
+            facts=read_value(task.Facts, content["facts"], "facts"),
+            settled=read_value(Settled | None, content["settled"], "settled"),
+        )
+        _check_settled(config, timed=not task.MODELS[config.model].planned)
+        task.check_config(config)
+        return config
+
+
+def _check_settled(config: RunConfig, *, timed: bool) -> None:
+    """Check the record of what was settled; it has the speed where that was `timed`, not found by a rule alone."""
+    settled = config.settled
+    if settled is None:
+        return
+    known = [item.name for section in (config.options, config.training, config.duration) for item in fields(section)]
+    if unknown := [name for name in settled.options if name not in known]:
+        raise ValueError(f"settled.options: expected names of options, got {unknown[0]!r:.80}")
+    if timed and None in (settled.passes, settled.elements_per_second):
+        raise ValueError("settled: expected the passes and elements a second that were timed, got null")
+
+
+def format_in(content: Any) -> int:
+    """The format of a run.
+
+    Raises:
+        ValueError: it is no run.
+    """
+    if not isinstance(content, dict) or "format" not in content or "chainrule" not in content:
+        raise ValueError("expected an object with the keys format and chainrule: this is no chainrule run")
+    if type(content["format"]) is not int or content["format"] < 1:
+        raise ValueError(f"format: expected {FORMAT}, got {content['format']!r}")
+    return content["format"]
+
+
+def task_in(content: Any) -> str:
+    """The task that a run names, in a format that this version reads.
+
+    Raises:
+        ValueError: it is no run, or of another format.
+    """
+    if format_in(content) != FORMAT:
+        other = "a newer" if content["format"] > FORMAT else "the older"
+        raise ValueError(
+            f"format: this version reads {FORMAT}, the run has {content['format']} "
+            f"(written by chainrule {content['chainrule']}): install {other} chainrule, or train again"
+        )
+    if not isinstance(content.get("task"), str):
+        raise ValueError(f"task: expected the name of a task, got {content.get('task')!r:.80}")
+    return content["task"]
+
+
+def facts_of(kind: type[Options], found: Mapping[str, Any]) -> Options:
+    """The facts, a dataclass, among all results of preparing data."""
+    return cast(Options, read_value(kind, {name: found[name] for name in field_types(kind)}, "facts"))
+
+
+def check_options(options: Any) -> None:
+    """Check every field of a dataclass against its annotation and the range in its metadata.
+
+    >>> OptimisationOptions(batch_size=0)
+    Traceback (most recent call last):
+    ValueError: batch_size: expected a whole number from 1 to 16777216, got 0
+    """
+    hints = field_types(type(options))
+    for item in fields(options):
+        value, hint, bounds = getattr(options, item.name), hints[item.name], item.metadata.get("range")
+        if value is None and NoneType in get_args(hint):
+            continue
+        try:
+            read_value(hint, value, item.name)
+            fits = bounds is None or all(
+                bounds[0] <= number <= bounds[1] for number in (value.values() if type(value) is dict else [value])
+            )
+        except ValueError:
+            fits = isinstance(value, Path)  # which JSON has not
+        if not fits:
+            raise ValueError(f"{item.name}: expected {described(hint)}{_describe_range(bounds)}, got {value!r:.80}")
+
+
+def _describe_range(bounds: tuple[float, float] | None) -> str:
+    if bounds is None:
+        return ""
+    return f" >= {bounds[0]}" if bounds[1] == math.inf else f" from {bounds[0]} to {bounds[1]}"

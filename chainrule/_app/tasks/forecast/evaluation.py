@@ -1,0 +1,257 @@
+"""Evaluate a trained forecaster at rolling origins, and measure the gain from its past and its covariates."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chainrule._app.results import Report, Result
+from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, within
+from chainrule._app.tasks.display import counted
+from chainrule._app.tasks.forecast.prediction import draw_paths
+from chainrule._printing import one_line
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from chainrule._app.tasks.forecast.task import ForecastTask
+    from chainrule.data._series import SeriesFile
+
+    Floats = npt.NDArray[np.float64]
+
+
+_SHARES = (0.0, 0.25, 0.5, 1.0)  # of the rows before those that lags reach
+
+
+@dataclass(frozen=True)
+class ForecastEvaluation(CheckedOptions):
+    """Forecast a file from rolling origins, a horizon apart, and score the forecasts against the observed values.
+
+    Rows that the run was trained on are left out: those up to its last training date; without dates, the first ones
+    where they are those of training. In a file without such rows, the first origin is the first row with the run's
+    history before it.
+
+    The model is compared with persistence, which repeats the last value, and seasonal-naive, which repeats the last
+    season, each with and without errors drawn from those that it made before the first origin. CRPS and RMSE are in the
+    unit of the series; lower is better. Intervals of 80% probability should contain 80% of the values.
+
+    Args:
+        data: A file with the columns that the run was trained on.
+    """
+
+    start: str | None = None
+    """The first origin: a date, or the number of a row from 1, not one that was trained on."""
+    paths: int = within(100, 2, 1 << 20)
+    """How many draws each forecast has."""
+    seed: int = within(0, 0, MOST_SEED)
+    """Seed of the draws."""
+
+
+@dataclass(frozen=True)
+class TrainedRows:
+    """Rows of a file that a run was trained on: those up to its last training date.
+
+    Where rows are counted, these are the first ones, if they have the values of training.
+
+    Args:
+        count: how many rows, the first ones.
+        until: the last date of training as the file writes it; None where rows are counted.
+    """
+
+    count: int
+    until: str | None
+
+    @classmethod
+    def find(cls, run: "ForecastTask", file: "SeriesFile") -> "TrainedRows":
+        """Look for them in a file."""
+        import numpy as np
+
+        last = run.schema.last_trained
+        if last is not None:
+            return cls(bisect_right(file.dates, last, hi=len(file.values)), file.date_text(last))
+        series = run.series()
+        count = min(series.train_rows, len(file.values))
+        return cls(count if np.array_equal(series.values[:count], file.values[:count]) else 0, None)
+
+    def __str__(self) -> str:
+        what = "them" if self.until is None else f"dates up to {self.until}"
+        return f"rows 1 to {self.count:,} are left out, as the run was trained on {what}"
+
+
+def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Result:
+    """Evaluate a run on a file."""
+    from chainrule.data._series import rolling_origins
+
+    if data is None:
+        raise ValueError("DATA: expected a file of series to forecast, got none")
+    file, horizon = run.schema.open(data), run.data.horizon
+    trained = TrainedRows.find(run, file)
+    first = _first_origin(run, file, data, options.start, trained)
+    origins = rolling_origins(first, len(file.values), horizon)
+    if not origins:
+        remedy = "choose an earlier --start" if first > trained.count else f"give it more rows; {trained}"
+        raise ValueError(
+            f"{data}: expected {horizon} rows, the horizon, from row {first + 1} on, got {len(file.values) - first}: "
+            f"{remedy}"
+        )
+    figures = _scores(run, file, origins, options, device) | {"trained_rows": trained.count}
+    notes = [str(trained)] if trained.count else []
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: notes)
+
+
+def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None, trained: TrainedRows) -> int:
+    from chainrule.data._series.clock import as_shown
+    from chainrule.data._tables.dates import as_date
+
+    if start is None:
+        complete = trained.count >= run.facts.rows.train  # these are as many as there were in training
+        return trained.count if complete else max(trained.count, min(run.history, len(file.values)))
+    if start.isdecimal():
+        place = int(start) - 1
+    else:
+        date = as_date(start)
+        date = None if date is None else as_shown(date, file.utc_offset)
+        if date is None or date not in file.dates:
+            raise ValueError(f"--start: expected a date of {data}, or the number of a row, got {start!r}")
+        place = file.dates.index(date)
+    if not max(run.schema.season, 1) <= place < len(file.values):
+        raise ValueError(
+            f"--start: expected a row from {run.schema.season + 1} on, with a season before it, "
+            f"to {len(file.values)}, got {place + 1}"
+        )
+    if place < trained.count:
+        raise ValueError(
+            f"--start: expected a row of {data} from {trained.count + 1} on, got row {place + 1}: {trained}"
+        )
+    return place
+
+
+def _scores(
+    run: "ForecastTask", file: "SeriesFile", origins: list[int], options: ForecastEvaluation, device: str
+) -> dict[str, Any]:
+    import numpy as np
+
+    from chainrule.data._series import window_evaluation
+    from chainrule.metrics import seasonal_naive
+    from chainrule.metrics._forecast_scores import ForecastScores, naive_paths
+    from chainrule.training import evaluate as likelihood
+
+    values, horizon, unit = file.values, run.data.horizon, np.ones(1)
+    paths, seed = options.paths, options.seed
+    features = run.schema.features(file)
+    model = run.model(device)
+    nats = likelihood(model, window_evaluation(values, features, origins, run.history, horizon, 256))
+    drawn = draw_paths(model, values, features, origins, run.history, horizon, paths, seed)
+    came = np.stack([values[origin : origin + horizon].T for origin in origins])  # (O, S, H)
+    random = np.random.default_rng(seed)
+    naive = {"persistence": 1} | ({"seasonal-naive": run.schema.season} if run.schema.season > 1 else {})
+    repeated = {
+        name: np.stack([seasonal_naive(values[:origin].T, horizon, season) for origin in origins])
+        for name, season in naive.items()
+    }
+    reach = {name: season * ((horizon - 1) // season + 1) for name, season in naive.items()}
+    spread = {
+        name: naive_paths(values, origins[0], origins, horizon, season, paths, random)
+        for name, season in naive.items()
+        if origins[0] > reach[name] + horizon
+    }
+    rows = []
+    for number, series in enumerate(file.targets):
+        part = slice(number, number + 1)
+        observed = came[:, part]
+        scores = {"model": ForecastScores.of_paths(drawn[:, :, part], observed, unit)}
+        for name, again in repeated.items():
+            scores[name] = ForecastScores.of_values(again[:, part], observed, unit)
+            if name in spread:
+                scores[f"{name} with its errors"] = ForecastScores.of_paths(spread[name][:, :, part], observed, unit)
+        rows += [{"series": series, "forecast": name, **vars(score)} for name, score in scores.items()]
+    return {
+        "origins": len(origins),
+        "first_row": origins[0] + 1,
+        "horizon": horizon,
+        "paths": paths,
+        "seed": seed,
+        "nats_per_value": nats.nats_per_element,
+        "scores": rows,
+    }
+
+
+@dataclass(frozen=True)
+class ForecastInspection(CheckedOptions):
+    """Show what a trained forecaster gains from the past, and from each column that is known in advance.
+
+    The likelihood of the last horizons of the held-out rows, or of DATA, is computed again with fewer rows of the past,
+    and with one column at a time shuffled in time (permutation importance).
+
+    Args:
+        data: A file with the columns that the run was trained on, to read in place of the held-out rows.
+        seed: Seed of the shuffling.
+    """
+
+    origins: int = within(32, 1, 1 << 20)
+    """Forecasts to look at, a horizon apart."""
+
+
+def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspection, *, seed: int) -> Report:
+    """Inspect a run on its held-out rows, or on a file."""
+    import numpy as np
+
+    from chainrule.data._series import rolling_origins, window_evaluation
+    from chainrule.training import evaluate
+
+    values, features, first = _rows_of(run, data)
+    horizon, history, schema, model = run.data.horizon, run.history, run.schema, run.model()
+    origins = rolling_origins(first, len(values), horizon)[-options.origins :]
+    if not origins:
+        raise ValueError(f"{data}: expected at least {first + horizon} rows, got {len(values)}: give it more")
+    history = min(history, origins[0])
+
+    def nats(features: "Floats", past: int) -> float:
+        return evaluate(model, window_evaluation(values, features, origins, past, horizon, 256)).nats_per_element
+
+    lag = min(run.longest_lag, history)
+    pasts = sorted({lag + round(share * (history - lag)) for share in _SHARES})
+    told = [{"rows": past, "nats_per_value": nats(features, past)} for past in pasts]
+    usual, random, columns = told[-1]["nats_per_value"], np.random.default_rng(seed), len(schema.covariates)
+    # Two features for each cycle of the calendar, its sine and cosine.
+    places = [[place] for place in range(columns)]
+    places += [[columns + 2 * cycle, columns + 2 * cycle + 1] for cycle in range(len(schema.calendar))]
+    known = {}
+    for name, place in zip([*schema.covariates, *schema.calendar], places, strict=True):
+        shuffled = features.copy()
+        shuffled[:, place] = features[random.permutation(len(features))][:, place]
+        known[name] = nats(shuffled, history) - usual
+    figures = {"run": str(run.path), "origins": len(origins), "nats_per_value": usual, "past": told, "known": known}
+    return Report(figures, tuple(_inspection_lines(run, figures)))
+
+
+def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, int]":
+    """Values, features, and the first row to forecast."""
+    if data is None:
+        series = run.series()
+        return series.values, series.features, series.train_rows
+    file = run.schema.open(data)
+    return file.values, run.schema.features(file), run.longest_lag
+
+
+def _near(run: "ForecastTask") -> str:
+    """What the linear autoregression reads besides."""
+    if not run.training.linear:
+        return ""
+    from chainrule._app.tasks.forecast.linear import lags_of
+
+    lags = lags_of(run.schema, run.facts.rows.train)
+    near = sum(lag == place for place, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap
+    return f"; the linear autoregression also the last {near}"
+
+
+def _inspection_lines(run: "ForecastTask", figures: dict[str, Any]) -> Iterable[str]:
+    lags = ", ".join(map(str, run.schema.lags))
+    read = f"{counted(figures['origins'], 'forecast')} of {counted(run.data.horizon, 'row')}"
+    yield f"{read}, {figures['nats_per_value']:.4f} nats per value"
+    yield f"reads the values {lags} rows back at each step{_near(run)}"
+    for past in figures["past"]:
+        yield f"from {past['rows']:>6,} rows of the past   {past['nats_per_value']:>9.4f} nats per value"
+    for name, nats in figures["known"].items():
+        yield f"without {one_line(name):<24} {nats:>+9.4f} nats per value"

@@ -1,0 +1,345 @@
+"""Series: columns of numbers, and a recurrence that forecasts them.
+
+data/schema.json                 columns, step between rows, units
+data/values, features            the series and what is known in advance, all rows
+data/series.json                 counts and fingerprints
+"""
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule._app.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.config import (
+    Facts,
+    OptimisationOptions,
+    Parts,
+    RunConfig,
+    SplitOptions,
+    within,
+)
+from chainrule._app.tasks.display import counted, quoted, size_of, sparkline
+from chainrule._app.tasks.forecast.evaluation import (
+    ForecastEvaluation,
+    ForecastInspection,
+    evaluate_series,
+    inspect_series,
+)
+from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, predict_series
+from chainrule._app.tasks.ladder import limit_passes, record_settled, settle_decay, tell_passes
+from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.shares import averaged_with, share_of
+from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule._printing import one_line
+
+if TYPE_CHECKING:
+    from chainrule._base import AutoregressiveModel
+    from chainrule.data._series import PreparedSeries, SeriesSchema
+    from chainrule.training import Evaluation as Measurement
+    from chainrule.training import TrainingBatches, ValidationBatches
+    from chainrule.training._validation import Observe, OnValidation
+
+_WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
+_ROWS = 256  # of a validation batch
+_SHOWN, _PATHS, _PAST = 3, 50, 24
+_MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows; a value is in as many of them as a window is long
+_MOST_MEMBERS = 4
+_PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
+_CHECKED_ROWS, _CHECKED_STEPS = 4, 8
+_FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
+_forecaster = partial(Model, "Forecaster", planned=("num_members",), hidden=_FROM_DATA, members=True)
+
+
+@dataclass(frozen=True)
+class ForecastData(SplitOptions):
+    """How series are read, and what is forecast."""
+
+    target: str | None = None
+    """The columns to forecast, separated by commas, or all; needed where there are several."""
+    horizon: int = within(24, 1, 1 << 20)
+    """Rows that a forecast is for."""
+    covariates: str = ""
+    """Columns that are known in advance, separated by commas."""
+    date: str = "auto"
+    """The column of dates: its name, auto to find it, none to count rows."""
+    fill: bool = False
+    """Fill in missing rows and empty cells by straight lines between their neighbours."""
+    season: int | None = within(None, 1, 1 << 20)
+    """Rows of a season; where not given 24 of hours, 7 of days, 12 of months."""
+    anchor: Literal["last", "season", "centre"] = "last"
+    """Reference of a step: the last value, that of a season ago, or the centre of the series."""
+    history: int | None = within(None, 1, 1 << 20)
+    """Rows that a forecast is made from; as far as lags reach and a little more where not given."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the rows that is held out, the last ones."""
+
+
+@dataclass(frozen=True)
+class ForecastTraining(OptimisationOptions):
+    """How a forecaster is trained."""
+
+    optimiser: Literal["adamw", "muon"] = "muon"
+    learning_rate: float = within(3e-3, 0.0, 1e3)
+    """Peak learning rate; with AdamW 0.002, where not given."""
+    linear: bool = True
+    """Average the network with a linear autoregression; its share follows from the held-out rows."""
+
+
+@dataclass(frozen=True)
+class SeriesFacts(Facts):
+    """Results of preparing series."""
+
+    rows: Parts
+    future: int  # rows after these, whose covariates are known
+    step: str | None  # between rows that have dates
+    season: int
+    filled: Parts  # missing values
+
+
+class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, Checks):
+    """A run on series."""
+
+    name = "forecast"
+    help = "Train a forecaster on the series of a file: a row for each moment, a column for each series."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "A file of comma-separated values, with a header or without, compressed by gzip or not.",
+            needed="a file of series",
+        )
+    }
+    Data = ForecastData
+    Facts = SeriesFacts
+    Training = ForecastTraining
+    MODELS: ClassVar[dict[str, Model]] = {
+        "lstm": _forecaster(fixed={"cell": "lstm"}),
+        "gru": _forecaster(fixed={"cell": "gru"}),
+        "rnn": _forecaster(fixed={"cell": "rnn"}),
+    }
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {name: {"learning_rate": {"adamw": 2e-3}} for name in MODELS}
+    BUDGET = "1m"
+    PREPARED = f"{DATA}/series.json"
+    Prediction, predict = ForecastPrediction, predict_series
+    PLOTS = PLOTS
+    Evaluation, evaluate = ForecastEvaluation, evaluate_series
+    Inspection, inspect = ForecastInspection, inspect_series
+    writes_page = False
+
+    @property
+    def facts(self) -> SeriesFacts:
+        return cast(SeriesFacts, self.config.facts)
+
+    @classmethod
+    def run_name(cls, asked: RunConfig) -> str:
+        return f"{Path(asked.sources['source'] or 'series').name.partition('.')[0]}-forecast"
+
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        if config.facts is not None and config.options.num_members is None:  # prepared: nothing is left open
+            raise ValueError("num_members: expected a value, got none")
+
+    @cached_property
+    def schema(self) -> "SeriesSchema":
+        """The columns, read once."""
+        from chainrule.data._series import SeriesSchema
+
+        return SeriesSchema.load(self.path / DATA / "schema.json")
+
+    def series(self) -> "PreparedSeries":
+        """The prepared rows."""
+        from chainrule.data._series import open_series
+
+        return open_series(self.path / DATA)
+
+    @property
+    def longest_lag(self) -> int:
+        """How far back a step looks."""
+        return max(self.schema.lags)
+
+    @property
+    def history(self) -> int:
+        """Rows that a forecast is made from."""
+        warm_up = max(2 * self.data.horizon, _WARM_UP)
+        usual = self.longest_lag + min(warm_up, self.facts.rows.train // 3)
+        return int(usual) if self.data.history is None else max(self.data.history, self.longest_lag)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data import prepare_series
+        from chainrule.data._tables import TableFile
+
+        source, options = self.config.sources["source"], asdict(self.data)
+        assert source is not None
+        del options["history"]  # of the forecasts
+        facts = prepare_series(source, self.path / DATA, **options).facts
+        if told := TableFile(source).left_out():
+            print(told, file=sys.stderr)
+        return facts
+
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps.
+
+        A network learns the windows by heart otherwise: neighbours are nearly the same, and a value is in many. A
+        budget that has time for more trains several models, whose mean forecasts. A short series takes many passes for
+        those steps, of which the first may be the best: training stops after `_PATIENCE` of its validations without
+        improvement.
+        """
+        batches, _ = self.batches((0, 1))
+        config = settle_decay(super().plan(given), batches.steps_per_epoch / 4, most=1.0)
+        open_number = config.options.num_members is None
+        if open_number:
+            config = replace(config, options=replace(config.options, num_members=1))
+        if config.duration.budget is None:
+            return config
+        most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
+        alone = replace(config, training=replace(config.training, linear=False))
+        model = type(self)(self.path, alone).new_model(config.training.seed)
+        members = _MOST_MEMBERS if open_number else 1
+        found = limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
+        if most == _MOST_PASSES or found.duration.epochs is None or found.training.patience is not None:
+            return found
+        validations = most * batches.steps_per_epoch / (found.training.validate_every or 1)
+        found = replace(found, training=replace(found.training, patience=max(round(_PATIENCE * validations), 3)))
+        return record_settled(found, ["patience"])
+
+    def choice(self) -> str:
+        return tell_passes(self.config, "values", "windows")
+
+    def build(self) -> "AutoregressiveModel":
+        schema = self.schema
+        network: AutoregressiveModel = self.built(
+            series=schema.scalings,
+            lags=schema.lags,
+            anchor=schema.anchor,
+            num_covariates=schema.num_covariates,
+        )
+        if not self.training.linear:
+            return network
+        from chainrule._app.tasks.forecast.linear import with_linear
+
+        return with_linear(self, network)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data import SeriesWindows
+        from chainrule.data._series import rolling_origins, window_evaluation
+
+        series, training, horizon = self.series(), self.training, self.data.horizon
+        rows, length = series.train_rows, self.history - self.longest_lag + horizon
+        batches = SeriesWindows(
+            series.values[:rows],
+            series.features[:rows],
+            self.longest_lag,
+            length,
+            training.batch_size,
+            training.seed,
+            shard,
+        )
+        origins = rolling_origins(rows, len(series.values), horizon)
+        return batches, lambda: window_evaluation(series.values, series.features, origins, self.history, horizon, _ROWS)
+
+    def introduce(self) -> Iterable[str]:
+        facts, schema = self.facts, self.schema
+        season = f", a season of {facts.season}" if facts.season > 1 else ""
+        yield (
+            f"{facts.source.name}: {self._step()}{season}; {facts.rows.train:,} to train on, "
+            f"{facts.rows.valid:,} held out"
+        )
+        if self.data.fill:
+            filled = facts.filled
+            yield (
+                f"  {filled.train:,} missing values filled in between their neighbours, and {filled.valid:,} "
+                "of those held out; all count as if they had been there"
+            )
+        ahead = counted(self.data.horizon, "row")
+        yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
+        yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
+        if self.training.linear:
+            yield "  averaged with a linear autoregression; --no-linear leaves it out"
+
+    def on_validation(self) -> "OnValidation":
+        from chainrule._app.tasks.forecast.prediction import draw_paths
+
+        series, horizon = self.series(), self.data.horizon
+        origin = len(series.values) - horizon
+
+        def preview(trained: Any, step: int, seconds: float) -> str:
+            paths = draw_paths(trained, series.values, series.features, [origin], self.history, horizon, _PATHS, step)
+            lines = []
+            for number, name in enumerate(self.schema.targets[:_SHOWN]):
+                before = series.values[max(origin - _PAST, 0) : origin, number]
+                came = series.values[origin:, number]
+                drawn = paths[:, 0, number]
+                low = min(before.min(), came.min(), *drawn.mean(0))
+                high = max(before.max(), came.max(), *drawn.mean(0))
+                bars = [sparkline(part.tolist(), low, high) for part in (before, drawn.mean(0), came)]
+                lines.append(f"{name}: before {bars[0]}  forecast {bars[1]}  observed {bars[2]}")
+            return "\n".join(lines)
+
+        return preview
+
+    def observe(self) -> "Observe | None":
+        return share_of("linear", "linear autoregression") if self.training.linear else super().observe()
+
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        nats = found.nats_per_element
+        told = f"{nats:.4f} nats per value of the held-out rows, in the unit of the series"
+        return {"nats_per_value": nats}, told
+
+    def next_steps(self) -> Sequence[str]:
+        path, source = quoted(self.path), quote(str(self.config.sources["source"]))
+        forecast, evaluate = (
+            f"chainrule forecast {path} {source} --plot forecast.png",
+            f"chainrule evaluate {path} {source}",
+        )
+        covariates, horizon = self.schema.covariates, self.data.horizon
+        if not covariates or self.facts.future >= horizon:
+            return [forecast, evaluate]
+        names = one_line(", ".join(covariates))
+        return [
+            evaluate,
+            f"{forecast}  # needs {counted(horizon, 'row')} after the last value, with {names:.200} filled in",
+        ]
+
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        facts, targets = self.facts, ", ".join(self.schema.targets)
+        told = {
+            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {self._step()}",
+            "forecast": f"{targets}, {counted(self.data.horizon, 'row')} ahead from {self.history}",
+            "known": self._known(),
+            "split": f"{counted(facts.rows.train, 'row')} to train on, the last {facts.rows.valid:,} held out",
+        }
+        if self.data.fill:
+            told["missing"] = (
+                f"{counted(facts.filled.train, 'value')} to train on and {facts.filled.valid:,} held out, "
+                "filled in between "
+                "their neighbours"
+            )
+        if self.training.linear:
+            told |= averaged_with(self, "linear", "a linear autoregression")
+        return told
+
+    @property
+    def basis(self) -> Basis:
+        return Basis("value", "density in the unit of the series", given="the past")
+
+    def checked_rows(self) -> CheckedRows:
+        from chainrule.data._series import window_batch
+
+        series, steps = self.series(), min(_CHECKED_STEPS, self.data.horizon)
+        origins = [len(series.values) - steps - number for number in range(_CHECKED_ROWS)]
+        places = [(origin, number % series.values.shape[1]) for number, origin in enumerate(origins)]
+        past = min(self.longest_lag, min(origins))
+        batch = window_batch(series.values, series.features, places, past, steps)
+        return CheckedRows(self.model(), batch.x, batch.context)
+
+    def _step(self) -> str:
+        step = self.facts.step
+        return "rows without dates" if step is None else f"rows {step}"
+
+    def _known(self) -> str:
+        return ", ".join([*self.schema.covariates, *self.schema.calendar]) or "nothing"

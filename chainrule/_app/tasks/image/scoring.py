@@ -1,0 +1,147 @@
+"""Images scored by a trained model."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from chainrule._app.results import Column, Result
+from chainrule._app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
+from chainrule._app.tasks.config import CheckedOptions, within
+from chainrule._app.tasks.image.image_data import ImageFiles
+from chainrule._app.tasks.image.reading import NamedImages, as_they_are, named_images, source_of
+from chainrule._app.tasks.ledger import Basis, Tally
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.image.task import ImageTask
+    from chainrule._latent import LatentModel
+    from chainrule.data._images import ImageSource
+    from chainrule.models import Autoencoder
+
+
+@dataclass(frozen=True)
+class ImageScoring(CheckedOptions, ImageFiles):
+    """Score images: nats and bits per dimension of each, exact under the model.
+
+    They are reduced to the levels of the model as those trained on were. A model that knows labels scores each image
+    given its label. The likelihood of a variational autoencoder has no closed form: its nats are an upper bound, shown
+    with the standard error of the draws, and with the ELBO. An autoencoder has no likelihood; its score is the squared
+    error of the reconstruction.
+
+    Args:
+        data: A folder, an npz, npy or idx file, as for training.
+        json: Print one JSON object an image.
+    """
+
+    samples: int | None = within(None, 1, MOST_SAMPLES)
+    """K, codes drawn for the bound of a variational autoencoder, twice; 100 if not given. More bring it nearer."""
+
+
+def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: str) -> Result:
+    """Score images, a row each: by their likelihood, by bounds of it, or by the error of their reconstruction."""
+    if not run.has_code:
+        refuse_samples(options.samples, run.config.model)
+        return _by_likelihood(run, source_of(run, data, skip_bad=options.skip_bad), device)
+    from chainrule._latent import LatentModel
+    from chainrule.models import Autoencoder
+
+    if run.config.model == "autoencoder" and options.samples is not None:
+        raise ValueError("--samples: an autoencoder has no likelihood to bound: leave it out")
+    source = source_of(run, data, skip_bad=options.skip_bad)
+    model = run.code_model(device, "score")
+    if isinstance(model, LatentModel):
+        return _by_bounds(run, model, source, options.samples)
+    assert isinstance(model, Autoencoder)
+    return _by_errors(run, model, source)
+
+
+_EMPTY = "DATA: expected at least one image to score, got none"
+
+
+def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Result:
+    import torch
+
+    from chainrule._modes import device_of
+    from chainrule.training._evaluate import bits
+
+    size, total, model = run.dimensions, Tally(), run.model(device)
+    place = device_of(model)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for images in named_images(run, source):
+            context = None if images.context is None else images.context.to(place)
+            with torch.no_grad():
+                found = -model.log_prob(images.x.to(place), context).double()
+            for (name, label), nats in zip(_named(images), found.tolist(), strict=True):
+                total.add(nats, size)
+                yield name, label, nats, bits(nats) / size
+
+    columns = [*_columns(run), Column("nats", 2), Column("bits_per_dimension", 4, heading="bits/dim")]
+    return _scored(run, source, total, columns, rows(), basis_of(run, source))
+
+
+def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", samples: int | None) -> Result:
+    total = BoundMeter(model, samples)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for images in named_images(run, source):
+            for named, measured in zip(_named(images), total.measure(images.x), strict=True):
+                yield *named, *measured
+
+    basis = replace(basis_of(run, source), samples=total.samples)
+    return _scored(run, source, total, [*_columns(run), *BoundMeter.COLUMNS], rows(), basis, "nats_at_most")
+
+
+def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") -> Result:
+    import torch
+
+    from chainrule._modes import device_of
+
+    place, size, total = device_of(model), run.dimensions, Tally()
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for images in named_images(run, source):
+            with torch.no_grad():
+                errors = model.squared_error(images.x.to(place)).double().tolist()
+            for (name, label), error in zip(_named(images), errors, strict=True):
+                total.add(error, size)
+                yield name, label, error, error / size
+
+    columns = [*_columns(run), Column("squared_error", 4), Column("mean_squared_error", 6)]
+    return _scored(run, source, total, columns, rows(), basis_of(run, source), rank="squared_error")
+
+
+def _columns(run: "ImageTask") -> list[Column]:
+    return [Column("image"), Column("label", shown=bool(run.classes))]
+
+
+def _scored(
+    run: "ImageTask",
+    source: "ImageSource",
+    total: Tally,
+    columns: list[Column],
+    rows: Iterator[Sequence[Any]],
+    basis: Basis,
+    rank: str = "nats",
+) -> Result:
+    empty = "DATA: expected at least one image to score, got none"
+    found = total.result(columns, rows, basis=basis, unit="image", empty=empty, rank=rank)
+    found.about["values"] = protocol(run, source)
+    return found
+
+
+def _named(images: NamedImages) -> Iterator[tuple[str, str | None]]:
+    return zip(images.names, images.labels, strict=True)
+
+
+def basis_of(run: "ImageTask", source: "ImageSource") -> Basis:
+    """How images of a source are measured."""
+    return replace(run.basis, base_measure="2 levels") if as_they_are(run, source) else run.basis
+
+
+def protocol(run: "ImageTask", source: "ImageSource") -> str:
+    """Describe how the values were reduced before scoring, which every figure depends on."""
+    if as_they_are(run, source):
+        return "2 levels, as they are stored"
+    if run.reduction.draws:
+        return f"binarised by one fixed draw, seed {run.config.training.seed}"
+    return str(run.reduction)

@@ -1,0 +1,276 @@
+"""Images: likelihoods, samples and completions by models that visit one pixel after the other.
+
+data/train.pixels, valid.pixels            the images, (N, C, H, W) bytes
+data/train.labels, valid.labels            their labels, where there are any
+data/images.json                           counts, levels, names of labels, fingerprints
+samples.png                                drawn at the last validation
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from shlex import quote
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from chainrule._app.tasks.abilities import (
+    CheckedRows,
+    Checks,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Interpolates,
+    Reconstructs,
+    Samples,
+    Scores,
+)
+from chainrule._app.tasks.codes import CodedTask
+from chainrule._app.tasks.config import OptimisationOptions, within
+from chainrule._app.tasks.display import quoted
+from chainrule._app.tasks.image.codes import (
+    ImageEmbedding,
+    ImageInterpolation,
+    ImageReconstruction,
+    embed_images,
+    interpolate_images,
+    preview_images,
+    reconstruct_images,
+)
+from chainrule._app.tasks.image.image_data import ImageData, ImageDataTask
+from chainrule._app.tasks.image.inspection import ImageInspection, inspect_images
+from chainrule._app.tasks.image.sampling import ImageSampling, Sampler, sample_images
+from chainrule._app.tasks.image.scoring import ImageScoring, score_images
+from chainrule._app.tasks.ladder import Ladder
+from chainrule._app.tasks.ledger import Basis, LedgerEntry
+from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.task import Shard, Source
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.data import Batch
+    from chainrule.models import ImageModel
+    from chainrule.training import Evaluation as Measurement
+    from chainrule.training import TrainingBatches, ValidationBatches
+    from chainrule.training._validation import OnValidation
+
+SAMPLES = "samples.png"
+# Elements of the images that are scored together: the features of more no longer stay in a processor's cache, where
+# each element has some; a model with a code has few.
+_ELEMENTS, _ELEMENTS_OF_A_CODE = 1 << 13, 1 << 16
+_PREVIEWED = 16
+_LINE = 90  # characters in which the preview on the terminal has to fit
+_CHECKED_ROWS, _CHECKED_SIDE = 4, 5
+_OF_A_CODE = {"batch_size": 128, "learning_rate": {"muon": 1e-2, "adamw": 3e-3}}
+_FROM_DATA = ("levels", "num_classes")  # arguments of the models
+_MEASURED = 256  # held-out images whose codes are looked at during training
+
+
+@dataclass(frozen=True)
+class ImageTraining(OptimisationOptions):
+    """How a model of images is trained: each of them is hundreds of elements."""
+
+    batch_size: int = within(16, 1, 1 << 24)
+    """Rows of a batch; 128 of a model with a code, where not given."""
+    optimiser: Literal["adamw", "muon"] = "muon"
+    """adamw, usual for pixelcnn++ and autoencoder, or muon: orthogonal steps for matrices and kernels."""
+    learning_rate: float = within(4e-3, 0.0, 1e3)
+    """Peak learning rate; 0.01 of a model with a code, with AdamW 0.003, where not given."""
+
+
+class ImageTask(
+    CodedTask["ImageModel"],
+    ImageDataTask["ImageModel"],
+    Scores,
+    Samples,
+    Inspects,
+    Checks,
+    Compresses,
+    Embeds,
+    Reconstructs,
+    Interpolates,
+):
+    """A run on images, of an `ImageModel` or, where `has_code`, a `chainrule._latent.CodeModel`."""
+
+    name = "image"
+    help = "Train a model of images: exact likelihoods, samples, completions; or one with a code, and bounds."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "A folder of image files, labelled by its sub-folders if there are any; x.npz, or x.npz:ARRAY; x.npy; or "
+            "an idx file such as train-images-idx3-ubyte.gz, labels in the same folder.",
+            needed="images",
+        ),
+        "validation": Source(
+            "Images to hold out in place of some of DATA; of an npz file with arrays train and valid, the latter is "
+            "held out where nothing is said.",
+            "--validation",
+        ),
+    }
+    Data = ImageData
+    Training = ImageTraining
+    MODELS: ClassVar[dict[str, Model]] = {
+        "gated-pixelcnn": Model("GatedPixelCNN", hidden=_FROM_DATA),
+        "pixelcnn": Model("PixelCNN", hidden=_FROM_DATA),
+        "pixelcnn++": Model("PixelCNNPP", hidden=_FROM_DATA),
+        "row-lstm": Model("PixelRNN", fixed={"kind": "row"}, hidden=_FROM_DATA),
+        "diagonal-bilstm": Model("PixelRNN", fixed={"kind": "diagonal"}, hidden=_FROM_DATA),
+        "image-transformer": Model("ImageTransformer", hidden=_FROM_DATA),
+        "vae": Model("VAE", hidden=("levels",)),
+        "pixel-vae": Model("PixelVAE", hidden=("levels",)),
+        "hierarchical-vae": Model("HierarchicalVAE", hidden=("levels",)),
+        "autoencoder": Model("Autoencoder", hidden=("levels",)),
+    }
+    CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
+    BUDGET = "10m"
+    LADDERS: ClassVar[dict[str, Ladder]] = {
+        "gated-pixelcnn": Ladder("pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000),
+        "image-transformer": Ladder(
+            "pixels",
+            ({"num_layers": 3, "model_size": 96}, {"num_layers": 2, "model_size": 64}),
+            steps=1000,
+        ),
+        "pixel-vae": Ladder("pixels", ({"decoder_channels": 32}, {"decoder_channels": 16}), steps=1000),
+    } | dict.fromkeys(
+        ("vae", "hierarchical-vae", "autoencoder"),
+        Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
+    )
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
+        "pixelcnn++": {"optimiser": "adamw"},
+        "vae": _OF_A_CODE,
+        "pixel-vae": _OF_A_CODE,
+        "hierarchical-vae": _OF_A_CODE,
+        "autoencoder": _OF_A_CODE | {"optimiser": "adamw"},
+    }
+    Scoring, score = ImageScoring, score_images
+    Sampling, sample = ImageSampling, sample_images
+    FILES = (".png",)
+    USUAL_NUMBER = 16
+    Inspection, inspect = ImageInspection, inspect_images
+    Embedding, embed = ImageEmbedding, embed_images
+    Reconstruction, reconstruct = ImageReconstruction, reconstruct_images
+    Interpolation, interpolate = ImageInterpolation, interpolate_images
+
+    @property
+    def conditions(self) -> tuple[str, ...] | None:
+        """Names of the labels that the model is conditioned on; `None` where it knows none."""
+        return None if self.has_code else self.classes
+
+    def held_out_batch(self, count: int) -> "Batch":
+        """The first held-out images, with their labels where the model is conditioned on them."""
+        from chainrule.data._images import image_batch
+
+        images = self.images()
+        labels = None if self.has_code or images.valid_labels is None else images.valid_labels[:count]
+        return image_batch(images.valid[:count], labels)
+
+    @property
+    def dimensions(self) -> int:
+        """The numbers of an image."""
+        return prod(self.shape)
+
+    @property
+    def rows_at_once(self) -> int:
+        """The images that are scored together."""
+        return max(1, (_ELEMENTS_OF_A_CODE if self.has_code else _ELEMENTS) // self.dimensions)
+
+    def build(self) -> "ImageModel":
+        return self.model_of(self.shape)
+
+    def model_of(self, shape: tuple[int, int, int]) -> "ImageModel":
+        """The run's model for images of another size; weights are the same, as they are shared by all pixels."""
+        classes = None if self.conditions is None else len(self.conditions)
+        return self.built(image_shape=shape, levels=self.reduction.levels, num_classes=classes)
+
+    def prepare(self) -> dict[str, Any]:
+        data = self.data
+        binarise = None if data.binarise == "no" else data.binarise
+        return self.prepared(bits=data.bits, binarise=binarise, labelled=data.labels).manifest
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data._images import image_batches, image_evaluation
+
+        images, training = self.images(), self.training
+        known = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
+        drawn = images.reduction if images.reduction.binarise == "per-epoch" else None
+        batches = image_batches(images.train, known[0], training.batch_size, training.seed, shard, drawn)
+        return batches, lambda: image_evaluation(images.valid, known[1], self.rows_at_once)
+
+    def on_validation(self) -> "OnValidation":
+        from chainrule.data._atomic import write_bytes
+        from chainrule.data._images import block_image, grid, png
+
+        def preview(trained: Any, step: int, seconds: float) -> str:
+            if self.has_code:
+                images = preview_images(self, trained, step)
+            else:
+                sampler = Sampler(self, trained)
+                images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
+            write_bytes(self.path / SAMPLES, png(grid(images)))
+            shown = max(1, _LINE // (min(self.shape[2], 32) + 2))
+            return block_image(images[:shown])
+
+        return preview
+
+    def coded_rows(self) -> "tuple[Tensor, None]":
+        return self.held_out_batch(_MEASURED).x, None
+
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        read = found.elements // self.dimensions
+        part = "" if read >= self.facts.images.valid else f"first {read:,} of the "
+        of = f"the {part}held-out images{', given their labels' if self.conditions else ''} ({self.reduction})"
+        if self.basis.quantity != "nats":  # an autoencoder maximises minus half the squared error
+            error = 2 * found.nats_per_element
+            figures = {"mean_squared_error": error, "values": str(self.reduction)}
+            return figures, f"mean squared error {error:.6f} of values from 0 to 1 on {of}"
+        nats, bits = found.nats_per_element * self.dimensions, found.bits_per_element
+        bound = "at most " if self.basis.kind == "bound" else ""
+        return (
+            {"nats_per_image": nats, "bits_per_dimension": bits, "values": str(self.reduction)},
+            f"{bound}{nats:.2f} nats per image, {bits:.4f} bits/dim on {of}",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path, source = quoted(self.path), quote(str(self.config.sources["source"]))
+        first = f"reconstruct {path} {source}" if self.has_code else f"sample {path} -n 16 --out grid.png"
+        return [f"chainrule {first}", f"chainrule score {path} {source} --top 10", f"chainrule inspect {path}"]
+
+    def codec(self) -> FileCodec:
+        from chainrule._app.tasks.image.compression import ImageCodec
+
+        return ImageCodec(self.shape, self.reduction, labelled=self.classes is not None)
+
+    @property
+    def basis(self) -> Basis:
+        draw = f"binarised by one fixed draw, seed {self.training.seed}"
+        base_measure = draw if self.reduction.draws else str(self.reduction)
+        if self.config.model == "autoencoder":
+            return Basis("dimension", base_measure, quantity="squared error")
+        if self.has_code:  # held-out images are measured by the ELBO, of one draw
+            return Basis("dimension", base_measure, kind="bound", samples=1)
+        return Basis("dimension", base_measure, given="" if self.classes is None else "the label")
+
+    def held_out(self) -> LedgerEntry | None:
+        entry = super().held_out()
+        # An autoencoder maximises minus half the squared error.
+        return entry if entry is None or entry.basis.quantity == "nats" else replace(entry, nats=2 * entry.nats)
+
+    def checked_rows(self) -> CheckedRows:
+        """The middle of held-out images, and the trained weights in the same model for images of that size."""
+        from chainrule.data._images import image_batch
+
+        if self.has_code:
+            rows = self.held_out_batch(_CHECKED_ROWS).x
+            return CheckedRows(self.model(), rows, note=f"on {len(rows)} held-out images")
+        channels, height, width = self.shape
+        small = self.model_of((channels, min(height, _CHECKED_SIDE), min(width, _CHECKED_SIDE)))
+        trained, needed = self.model().state_dict(), small.state_dict()
+        # Embeddings of places keep those of the first rows and columns.
+        cut = {name: weight[tuple(map(slice, needed[name].shape))] for name, weight in trained.items()}
+        small.load_state_dict(cut)
+        images, (_, height, width) = self.images(), small.image_shape
+        top, left = (self.shape[1] - height) // 2, (self.shape[2] - width) // 2
+        pieces = images.valid[:_CHECKED_ROWS, :, top : top + height, left : left + width]
+        labels = None if images.valid_labels is None else images.valid_labels[:_CHECKED_ROWS]
+        batch = image_batch(pieces, labels)
+        told = f"on the middle {height}×{width} pixels of {len(pieces)} held-out images, with the trained weights"
+        return CheckedRows(small.eval(), batch.x, batch.context, note=told)

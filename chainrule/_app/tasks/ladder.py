@@ -1,0 +1,263 @@
+"""The size of a task's usual model: the largest that a budget trains well on this machine.
+
+A task declares a `Ladder`. A new run with a budget, where the user names none of its options, times training steps of
+the usual size on a batch of average size, then of smaller sizes, and takes the first that gets through enough of the
+data.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from chainrule._app.tasks.config import Duration, RunConfig, Settled
+from chainrule._app.tasks.display import counted, flag, format_duration, said_passes
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.config import OptimisationOptions
+    from chainrule._app.tasks.task import Task
+    from chainrule._base import TrainableModel
+    from chainrule.training import Batch, TrainingBatches
+
+TRAINING_SHARE = 0.9  # of a budget goes into training steps
+
+
+def seconds_to_measure(budget: float) -> float:
+    """Seconds that measuring the speed of models may take: 2% of a budget, 2 at most; of a long one 1%, 10 at most.
+
+    >>> [seconds_to_measure(budget) for budget in (30, 180, 600, 3600)]
+    [0.6, 2.0, 6.0, 10.0]
+    """
+    return max(min(2.0, 0.02 * budget), min(10.0, 0.01 * budget))
+
+
+def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
+    """Training steps a second of a model here, computed as its training computes them.
+
+    Args:
+        model: left as it is.
+        batch: whose rows begin with it.
+        training: the options; where they leave threads, precision or kernel open, the rule decides.
+        seconds: not to be exceeded by more than a step.
+    """
+    from chainrule.training._choice import choose_computation
+    from chainrule.training._parallel import choose_device
+    from chainrule.training._speed import steps_per_second
+
+    device = choose_device(training.device)
+    way, _ = choose_computation(
+        model, batch, device, threads=training.threads, precision=training.precision, backend=training.backend
+    )
+    return steps_per_second(model, batch, way, seconds, device, training.optimiser)
+
+
+_VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several
+_SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need some, and a machine may be busy later
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Model sizes to choose from, and the training that a size needs to pay off.
+
+    It is the smaller of `passes` and `steps`, and at least `fewest_steps`.
+
+    Args:
+        elements: of the data, in the plural.
+        smaller: than the usual size, which is the options' defaults: the same options in each, the larger first.
+        passes: over the data.
+        steps: of training.
+        fewest_steps: of training on few data, of which even many passes are few steps.
+    """
+
+    elements: str
+    smaller: tuple[dict[str, int], ...]
+    passes: float = math.inf
+    steps: float = math.inf
+    fewest_steps: float = 0.0
+
+    @property
+    def names(self) -> list[str]:
+        """The options that a size consists of."""
+        return list(self.smaller[0])
+
+    def needed_steps(self, steps_per_epoch: int) -> float:
+        """Training steps that a size needs to pay off."""
+        return max(min(self.steps, self.passes * steps_per_epoch), self.fewest_steps)
+
+
+def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budget: float) -> tuple[int, float]:
+    """The first size that takes so many steps in a budget, the last if none does, and its steps a second.
+
+    Args:
+        rate: steps a second of a size, by its place; called for no more sizes than needed.
+        sizes: how many there are.
+        steps: needed.
+        budget: seconds, of which training has its share.
+
+    >>> first_that_fits([4.0, 9.0, 20.0].__getitem__, 3, 480, 60)
+    (1, 9.0)
+    """
+    for size in range(sizes):
+        found = rate(size)
+        if TRAINING_SHARE * budget * found >= steps:
+            break
+    return size, found
+
+
+def is_open(ladder: Ladder, config: RunConfig, given: frozenset[str]) -> bool:
+    """Whether a size is to be chosen: for a budget, where the user names none of its options."""
+    return config.duration.budget is not None and given.isdisjoint(map(flag, ladder.names))
+
+
+def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") -> RunConfig:
+    """The config of a new run with the size that suits its budget, and a record of how it was settled.
+
+    Args:
+        run: its data prepared, its options those of the usual size.
+        ladder: of its model.
+        batches: that it trains on.
+    """
+    from chainrule.training._evaluate import count_elements
+    from chainrule.training._speed import average_batch
+
+    config = run.config
+    assert config.duration.budget is not None
+    budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
+    batch = average_batch(batches)
+    sizes = [config.options, *(replace(config.options, **size) for size in ladder.smaller)]
+    seconds = seconds_to_measure(budget) / len(sizes)
+
+    def rate(size: int) -> float:
+        model = run.with_options(**asdict(sizes[size])).new_model(config.training.seed)
+        return step_rate(model, batch, config.training, seconds)
+
+    size, found = first_that_fits(rate, len(sizes), ladder.needed_steps(steps_per_epoch), budget)
+    passes = TRAINING_SHARE * budget * found / steps_per_epoch
+    return replace(config, options=sizes[size], settled=Settled(ladder.names, passes, found * count_elements(batch)))
+
+
+def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
+    """Passes over the data that a new run is about to make; None of a budget for which nothing was timed."""
+    duration = config.duration
+    if config.settled is not None:
+        return config.settled.passes
+    return duration.epochs if duration.steps is None else duration.steps / steps_per_epoch
+
+
+def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig, float]:
+    """The config of a new run, and the passes over the data that it is about to make.
+
+    What a budget has time for is timed here, if it was not before, and recorded.
+    """
+    from chainrule.training._evaluate import count_elements
+    from chainrule.training._speed import average_batch
+
+    config, budget = run.config, run.config.duration.budget
+    if budget is not None and config.settled is None:
+        batch = average_batch(batches)
+        rate = step_rate(run.new_model(config.training.seed), batch, config.training, seconds_to_measure(budget))
+        passes = TRAINING_SHARE * budget * rate / batches.steps_per_epoch
+        config = replace(config, settled=Settled([], passes, rate * count_elements(batch)))
+    found = expected_passes(config, batches.steps_per_epoch)
+    assert found is not None
+    return config, found
+
+
+def record_settled(config: RunConfig, names: Sequence[str]) -> RunConfig:
+    """The config of a new run that names further options as settled for the user, where something was timed."""
+    if config.settled is None:
+        return config
+    options = list(dict.fromkeys([*config.settled.options, *names]))
+    return replace(config, settled=replace(config.settled, options=options))
+
+
+def limit_passes(
+    config: RunConfig,
+    model: "TrainableModel",
+    batches: "TrainingBatches",
+    most: float,
+    *,
+    elements: int,
+    options: Sequence[str] = (),
+    most_members: int = 1,
+) -> RunConfig:
+    """The config of a new run with a budget, which does not read its data so often that it learns them by heart.
+
+    Where there is time for twice as many passes, they take the place of the budget, which still ends the run:
+    validations fit into it then, and a machine that is busy later. The time that is left is for more models, whose mean
+    is better than one.
+
+    Args:
+        config: of the run, with its data prepared.
+        model: as it will be trained.
+        batches: that it trains on.
+        most: passes that are of use.
+        elements: of a batch, in which the speed is counted.
+        options: settled before, which the line that names the choice names too.
+        most_members: models to average at most; above 1 only where `num_members` is open.
+    """
+    from chainrule.training._speed import average_batch
+
+    budget, training = config.duration.budget, config.training
+    assert budget is not None
+    rate = step_rate(model, average_batch(batches), training, seconds_to_measure(budget))
+    passes, settled = TRAINING_SHARE * budget * rate / batches.steps_per_epoch, list(options)
+    members = 1
+    if passes >= _SPARE * most:
+        members = min(most_members, int(passes / (_SPARE * most)))
+        validations = _VALIDATIONS if members == 1 else _VALIDATIONS_OF_SEVERAL
+        every = max(1, round(most * batches.steps_per_epoch / validations))
+        training = replace(training, validate_every=training.validate_every or every)
+        config = replace(config, duration=Duration(epochs=most, most_seconds=budget), training=training)
+        settled += ["epochs", "validate_every"]
+    if most_members > 1:
+        config = replace(config, options=replace(config.options, num_members=members))
+        settled.append("num_members")
+    return replace(config, settled=Settled(settled, passes / members, rate * elements / members))
+
+
+def settle_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:
+    """The config of a new run whose weight decay, where the user left it open, forgets over so many steps."""
+    from chainrule.training._optimiser import forgetting_decay
+
+    training = config.training
+    if training.weight_decay is not None:
+        return config
+    decay = forgetting_decay(steps, training.learning_rate, most=most)
+    return replace(config, training=replace(training, weight_decay=decay))
+
+
+def tell_passes(config: RunConfig, elements: str, data: str) -> str:
+    """The line that says how often data are read, and the speed that this follows from, in `elements` a second."""
+    settled, duration, members = config.settled, config.duration, getattr(config.options, "num_members", 1)
+    assert settled is not None
+    assert settled.passes is not None
+    if duration.budget is None:
+        enough = f"{said_passes(duration.epochs or 0.0, data)} {'is' if duration.epochs == 1 else 'are'} enough"
+    else:
+        enough = f"{format_duration(duration.budget)} is about {said_passes(settled.passes, data)}"
+    averaged = f", for each of {counted(members, 'model')} that are averaged" if members > 1 else ""
+    return f"{settled.elements_per_second:,.0f} {elements}/s here; {enough}{averaged}"
+
+
+def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
+    """The line that says how often data are read, and which size was chosen for that.
+
+    Args:
+        config: in which `choose_size` settled it, or the user.
+        ladder: of its model.
+        usual: the options of the usual size.
+    """
+    settled, options, usually = config.settled, asdict(config.options), asdict(usual)
+    assert config.duration.budget is not None
+    assert settled is not None
+    assert settled.passes is not None
+    smaller = ", ".join(
+        f"{name.replace('_', ' ')} {options[name]}" + ("" if usually[name] is None else f" instead of {usually[name]}")
+        for name in ladder.names
+        if options[name] != usually[name]
+    )
+    speed = f"{settled.elements_per_second:,.0f} {ladder.elements}/s here"
+    passes = said_passes(settled.passes, "data")
+    size = f": {smaller or 'the usual size'}" if set(ladder.names) <= set(settled.options) else ""
+    return f"{speed}; {format_duration(config.duration.budget)} is about {passes}{size}"

@@ -1,0 +1,213 @@
+"""Records of measured likelihoods: figure, unit, measurement and data, so that only comparable ones are ranked."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from chainrule._app.results import Column, Result
+from chainrule._app.tasks.display import counted
+
+_DIGEST = 12  # characters of a digest that people see
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The unit of a likelihood, and how it is measured.
+
+    Args:
+        unit: one element: symbol, dimension, column, sample, label.
+        base_measure: which values are told apart: levels of a pixel and how they were binarised, kinds of columns.
+        tokens: the symbols of a text: level, number and digest of the vocabulary; empty for other data.
+        given: the condition, where the likelihood is conditional; empty otherwise.
+        kind: exact; a bound, below which the negative log-likelihood lies; or an estimate.
+        samples: K, of an importance-weighted bound or of an estimate.
+        quantity: nats, or the error of a model without a likelihood.
+    """
+
+    unit: str
+    base_measure: str = ""
+    tokens: str = ""
+    given: str = ""
+    kind: Literal["exact", "bound", "estimate"] = "exact"
+    samples: int | None = None
+    quantity: str = "nats"
+
+    def __str__(self) -> str:
+        """
+        >>> str(Basis("dimension", "256 levels", kind="bound", samples=50))
+        'bound, K = 50; nats per dimension, 256 levels'
+        """
+        return f"{self.how}; {self.quantity} per {self.subject}"
+
+    @property
+    def per(self) -> str:
+        """The unit and the kind of measurement alone."""
+        return f"{self.quantity} per {self.unit}, {self.how}"
+
+    @property
+    def how(self) -> str:
+        """The kind of measurement, with K."""
+        return self.kind if self.samples is None else f"{self.kind}, K = {self.samples:,}"
+
+    @property
+    def subject(self) -> str:
+        """The unit with its condition, base measure and tokens."""
+        given = f" given {self.given}" if self.given else ""
+        return ", ".join(part for part in (self.unit + given, self.base_measure, self.tokens) if part)
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """A measured likelihood.
+
+    Args:
+        basis: unit and measurement.
+        nats: negative log-likelihood of all data together.
+        elements: how many there are.
+        data: digest of the data.
+        standard_error: of `nats`, where it was estimated by drawing.
+        bytes: of the original text; None for other data.
+    """
+
+    basis: Basis
+    nats: float
+    elements: int
+    data: str
+    standard_error: float | None = None
+    bytes: int | None = None
+
+    @property
+    def nats_per_element(self) -> float:
+        """Nats of the average element."""
+        from chainrule.training._evaluate import per_element
+
+        return per_element(self.nats, self.elements)
+
+    @property
+    def bits_per_element(self) -> float:
+        """Bits of the average element: bits/dim of an image."""
+        from chainrule.training._evaluate import bits
+
+        return bits(self.nats_per_element)
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Bits of a byte of the original text, which its tokens do not change; None for other data."""
+        from chainrule.training._evaluate import bits
+
+        return bits(self.nats) / self.bytes if self.bytes else None
+
+    def values(self) -> dict[str, Any]:
+        """The entry, ready for JSON."""
+        return asdict(self.basis) | {
+            "nats": self.nats,
+            "elements": self.elements,
+            "nats_per_element": self.nats_per_element,
+            "bits_per_element": self.bits_per_element,
+            "bits_per_byte": self.bits_per_byte,
+            "standard_error": self.standard_error,
+            "bytes": self.bytes,
+            "data": self.data,
+        }
+
+    def __str__(self) -> str:
+        size = counted(self.elements, "element") + (f", {self.bytes:,} bytes" if self.bytes else "")
+        return f"{self.basis}; {size}, data {self.data[:_DIGEST]}"
+
+
+@dataclass
+class Tally:
+    """Likelihoods of rows, added up while they are scored.
+
+    Args:
+        rows: how many there were.
+        nats: of all of them.
+        elements: of all of them.
+        standard_error: of `nats`, where they are drawn.
+    """
+
+    rows: int = 0
+    nats: float = 0.0
+    elements: int = 0
+    standard_error: float | None = None
+
+    def add(self, nats: float, elements: int) -> None:
+        """Count a row."""
+        self.rows, self.nats, self.elements = self.rows + 1, self.nats + nats, self.elements + elements
+
+    def result(
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Sequence[Any]],
+        *,
+        basis: Basis,
+        unit: str,
+        empty: str,
+        rank: str = "nats",
+        notes: Callable[[], Iterable[str]] = tuple,
+    ) -> Result:
+        """The result of scoring.
+
+        Args:
+            columns: of the rows.
+            rows: add themselves here while they are made.
+            basis: of the likelihoods.
+            unit: the word for a row.
+            empty: the error where there were none.
+            rank: the column by which rows are ranked.
+            notes: see `Result`.
+        """
+
+        def some() -> Iterator[Sequence[Any]]:
+            yield from rows
+            if not self.rows:
+                raise ValueError(empty)
+
+        def likelihood() -> LedgerEntry:
+            return LedgerEntry(basis, self.nats, self.elements, "", self.standard_error)
+
+        about = {"measured": basis}
+        return Result(
+            columns, some(), about=about, summary=lambda: self.figures(unit, basis), notes=notes, rank=rank,
+            main=rank, likelihood=likelihood,
+        )  # fmt: skip
+
+    def figures(self, unit: str, basis: Basis) -> dict[str, Any]:
+        """Figures of all rows.
+
+        Args:
+            unit: the word for a row.
+            basis: of their elements.
+        """
+        from chainrule.training._evaluate import bits
+
+        if basis.quantity != "nats":
+            return {f"{unit}s": self.rows, f"mean_{basis.quantity.replace(' ', '_')}": self.nats / self.elements}
+        error = {} if self.standard_error is None else {"standard_error": self.standard_error / self.rows}
+        per_element = {f"bits_per_{basis.unit}": bits(self.nats) / self.elements}
+        return {f"{unit}s": self.rows, f"nats_per_{unit}": self.nats / self.rows, **error, **per_element}
+
+
+_COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {
+    "quantities": lambda entry: entry.basis.quantity,
+    "units": lambda entry: entry.basis.unit,
+    "conditions": lambda entry: entry.basis.given or "nothing given",
+    "symbols": lambda entry: entry.basis.tokens,
+    "base measures": lambda entry: entry.basis.base_measure,
+    "data": lambda entry: entry.data[:_DIGEST],
+    "numbers of elements": lambda entry: f"{entry.elements:,}",
+}
+
+
+def why_not_ranked(entries: Sequence[LedgerEntry]) -> str:
+    """The reason why likelihoods must not be ranked, in a line; empty where they may be.
+
+    >>> basis = Basis("dimension", "256 levels")
+    >>> why_not_ranked([LedgerEntry(basis, 2.0, 4, "ab"), LedgerEntry(basis, 2.0, 4, "cd")])
+    'data differ: ab; cd'
+    """
+    for name, part in _COMPARED.items():
+        found = dict.fromkeys(part(entry) for entry in entries)
+        if len(found) > 1:
+            return f"{name} differ: {'; '.join(found)}"
+    return ""

@@ -1,0 +1,293 @@
+"""The files of a run directory: everything that a training run leaves, and all that the other verbs need.
+
+    config.json             the options (chainrule._app.tasks.config)
+    model.safetensors       the weights of the best validation
+    checkpoint.safetensors  the last state of training, to resume from
+    metrics.jsonl           figures of training; timings.jsonl, tensorboard/
+    frame.json              of a run fitted on a frame: its library and dtypes
+    report.html             the page of `chainrule inspect`
+    data/                   the data as it was prepared
+    vocabulary.json         of a text: its symbols
+    ngrams.safetensors      of a text: counts of its n-grams
+
+Nothing in it is ever executed: JSON and safetensors only, checked while read.
+"""
+
+import errno
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from math import prod
+from pathlib import Path
+from typing import Any, cast
+
+from chainrule._app.tasks.config import FORMAT, format_in, task_in
+
+CONFIG = "config.json"
+VOCABULARY = "vocabulary.json"
+NGRAMS = "ngrams.safetensors"
+WEIGHTS = "model.safetensors"
+CHECKPOINT = "checkpoint.safetensors"
+METRICS = "metrics.jsonl"
+FRAME = "frame.json"
+REPORT = "report.html"
+DATA = "data"
+FILES = (
+    CONFIG,
+    VOCABULARY,
+    NGRAMS,
+    WEIGHTS,
+    CHECKPOINT,
+    METRICS,
+    FRAME,
+    REPORT,
+    "timings.jsonl",
+    "preview.wav",
+    "samples.png",
+)
+FOLDERS = (DATA, "tensorboard")
+DRAFT = ".preparing"  # where a new run is made, in the directory that it will fill
+_CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for each column of a table
+
+
+def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
+    """Read a config.json and apply `read` to its content.
+
+    Raises:
+        ValueError: the file is damaged, or `read` refuses it; the message names the file.
+    """
+    if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
+        raise ValueError(f"{path}: expected a file, got a folder, device or pipe: damaged")
+    if path.stat().st_size > _CONFIG_LIMIT:
+        raise ValueError(f"{path}: expected at most {_CONFIG_LIMIT} bytes, got {path.stat().st_size}: damaged")
+    try:
+        return read(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, RecursionError) as error:  # JSON's and Unicode's errors are ValueErrors too
+        raise ValueError(f"{path}: {error or 'nested too deeply'}") from None
+
+
+def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
+    """Refuse a config with other facts than the prepared data have: fewer labels, or a row of 16 million symbols.
+
+    Args:
+        path: of the run.
+        facts: of its config.
+        prepared: the file that lists those of the data; where it is absent or damaged, using the data says so.
+
+    Raises:
+        ValueError: they differ.
+    """
+    from chainrule.data._atomic import read_json
+
+    try:
+        found = read_json(path / prepared)
+    except (OSError, ValueError):
+        return
+    for name in facts.keys() & found.keys() - {"name"}:  # a file may be renamed
+        if json.loads(json.dumps(facts[name])) != found[name]:
+            raise ValueError(f"{path / CONFIG}: facts.{name}: not what {prepared} says: one of the two was changed")
+
+
+def task_of(path: Path) -> str | None:
+    """The name of the task of the run in a directory; None where no run can be read."""
+    try:
+        return cast(str, read_config(path / CONFIG, task_in))
+    except (OSError, ValueError):
+        return None
+
+
+def refuse_taken(path: Path, *, overwrite: bool) -> None:
+    """Raise FileExistsError unless `path` is free, or with `overwrite` a run. What a killed process left is free."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise FileExistsError(f"--out {path}: this is a file; name a directory")
+    names = {part.name for part in path.iterdir()} - {LOCK}
+    if not names or (DRAFT in names and CONFIG not in names):
+        return
+    found = _format_of_run(path)
+    if found is None:
+        raise FileExistsError(f"--out {path}: the directory is not empty and no run: name another one")
+    if not overwrite:
+        ours = found == FORMAT
+        there = "a run is there already: continue it with --resume," if ours else "a run of another format is there:"
+        raise FileExistsError(f"--out {path}: {there} replace it with --overwrite, or name another directory")
+
+
+def remove(path: Path) -> None:
+    """Delete what a run consists of, except a draft; never another file, and not the directory itself."""
+    _remove_parts(path)
+    for name in FILES:
+        (path / name).unlink(missing_ok=True)
+    for name in FOLDERS:
+        remove_folder(path / name)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Delete what killed processes left in a run directory: files written in part, and the draft of another run."""
+    _remove_parts(path)
+    remove_folder(path / DRAFT)
+
+
+def _remove_parts(path: Path) -> None:
+    partial = [file for name in FILES for file in path.glob(f".{name}.*")]
+    for file in (*partial, *(path / DATA).glob(".*.json.*")):
+        file.unlink()
+    for folder in (path, path / DATA):
+        remove_folder(folder / ".partial")
+
+
+def remove_folder(path: Path) -> None:
+    """Delete a folder with all in it; of a link, the link alone."""
+    if path.is_symlink():
+        path.unlink()
+    elif path.is_dir():
+        shutil.rmtree(path)
+
+
+def bytes_on_disk(path: Path) -> dict[str, int]:
+    """Size of each part of a run that exists, bytes."""
+    parts = {}
+    for name in (*FILES, *FOLDERS):
+        part = path / name
+        if part.is_file():
+            parts[name] = part.stat().st_size
+        elif part.is_dir():
+            parts[name] = sum(file.stat().st_size for file in part.rglob("*") if file.is_file())
+    return parts
+
+
+def count_weights(path: Path) -> int:
+    """How many numbers a file of weights announces in its header, without reading them."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = file.keys()
+            return sum(prod(file.get_slice(name).get_shape()) for name in names)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged, or no file of weights ({error}): restore it from a copy") from None
+
+
+def _format_of_run(path: Path) -> int | None:
+    """The format of the run in a directory; None where there is none that can be read."""
+    from chainrule._app.tasks import open_run
+
+    try:
+        found: int = read_config(path / CONFIG, format_in)
+        if found == FORMAT:
+            open_run(path)
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+LOCK = ".lock"
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+@contextmanager
+def lock_run(path: Path) -> Iterator[None]:
+    """Hold the lock of a run directory for the length of the block; the directory is made if it is missing.
+
+    The lock belongs to the open file, so the system frees it however the process ends. A file left by a killed process
+    is taken over. Directories made here that the block leaves empty are removed again.
+
+    Raises:
+        FileExistsError: another process holds the lock; the message says which one.
+        OSError: the directory cannot be written to.
+    """
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = _acquire(path / LOCK, path)
+        try:
+            yield
+        finally:
+            _release(descriptor, path / LOCK)
+    finally:
+        with suppress(OSError):  # not empty: the run is there
+            for folder in made:
+                folder.rmdir()
+
+
+def _acquire(file: Path, run: Path) -> int:
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        try:
+            if not _try_lock(descriptor):
+                raise FileExistsError(f"--out {run}: {_holder(descriptor)} is at work there: wait for it, or stop it")
+            if _is_same(descriptor, file):  # else its holder removed the file between our two calls
+                _write_holder(descriptor)
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _release(descriptor: int, file: Path) -> None:
+    with suppress(OSError):  # while it is held, so that nobody's newer file is removed; Windows removes no open file
+        if _is_same(descriptor, file):
+            file.unlink()
+    os.close(descriptor)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _BEYOND = 1 << 30  # the byte that is locked: one that no reader of the file needs
+
+    def _try_lock(descriptor: int) -> bool:
+        os.lseek(descriptor, _BEYOND, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        """Whether the lock is held now; true on file systems that have no locks."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+        return True
+
+
+def _is_same(descriptor: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _write_holder(descriptor: int) -> None:
+    holder = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since": datetime.now().astimezone().isoformat(" ", "seconds"),
+    }
+    os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, json.dumps(holder).encode())
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        holder = json.loads(os.read(descriptor, 1 << 12))
+        return f"process {int(holder['pid'])} on {holder['host']!s:.64} (since {holder['since']!s:.32})"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # not yet written, or damaged
+        return "another process"

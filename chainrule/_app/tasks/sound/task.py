@@ -1,0 +1,336 @@
+"""Sounds: samples become levels, and a WaveNet predicts each from those before it.
+
+data/sounds.json                          rate, labels, counts, fingerprints
+data/train.tokens, valid.tokens           a level for each sample
+data/train.clips, .labels, valid. ...     where clips begin, and what they are
+preview.wav                               drawn at the last validation
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from shlex import quote
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule._app.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
+from chainrule._app.tasks.display import counted, loudness_line, quoted
+from chainrule._app.tasks.ladder import Ladder
+from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.sound.inspection import SoundInspection, inspect_sounds
+from chainrule._app.tasks.sound.sampling import SoundSampling, sample_sounds
+from chainrule._app.tasks.sound.scoring import SoundEmbedding, SoundScoring, embed_sounds, score_sounds
+from chainrule._app.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from chainrule.data._sounds import Labelling, SoundLevels, Sounds
+    from chainrule.models import WaveNet
+    from chainrule.training import Evaluation as Measurement
+    from chainrule.training import TrainingBatches, ValidationBatches
+    from chainrule.training._validation import OnValidation
+
+_USUAL_LEVELS = {"mu": 256, "linear": 65536}
+_MOST_CATEGORIES, _USUAL_COMPONENTS = 1024, 10
+_PREVIEW, _PREVIEW_SECONDS = "preview.wav", 0.5
+_VALIDATION_ROWS = 8
+_CHECKED_ROWS, _CHECKED_SAMPLES = 3, 24
+
+
+@dataclass(frozen=True)
+class SoundData(SplitOptions):
+    """How sounds become sequences of levels, and which are held out."""
+
+    rate: int | None = within(None, 100, 1_000_000)
+    """Samples a second; the lowest of the files, 16000 at most, where not given. Others are resampled."""
+    law: Literal["mu", "linear"] = "mu"
+    """Spacing of the levels: fine where it is quiet, as on the telephone, or even."""
+    levels: int | None = within(None, 2, 65536)
+    """Levels of a sample; 256 (mu) or 65536 (linear) if not given. A mixture of --components (10) predicts > 1024."""
+    labels: Literal["auto", "folders", "none"] = "auto"
+    """Condition of the sounds: the folder they are in, or nothing; auto takes folders where each is in one."""
+    label_pattern: str | None = None
+    """The label in file names, such as '{label}_*' for 7_jackson_12.wav, in place of folders."""
+    sequences: Literal["auto", "clips", "stream"] = "auto"
+    """Each file a sequence, or all of them one; auto looks how long they are."""
+    skip_bad: bool = False
+    """Leave out files that cannot be read."""
+
+
+@dataclass(frozen=True)
+class SoundTraining(OptimisationOptions):
+    """How a model of sounds is trained: a row is thousands of samples."""
+
+    batch_size: int = within(2, 1, 1 << 24)
+    optimiser: Literal["adamw", "muon"] = "muon"
+    learning_rate: float = within(1.2e-2, 0.0, 1e3)
+    """Peak learning rate; with AdamW 0.003, where not given."""
+    chunk_length: int = within(8192, 1, 1 << 24)
+    """Samples of a row: of a piece of a longer clip, or of a stream."""
+
+
+@dataclass(frozen=True)
+class SoundCounts(Counts):
+    """Counts of a part of the sounds."""
+
+    clips: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class SkippedFile:
+    """A file that cannot be read, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SoundFacts(Facts):
+    """Results of preparing sounds."""
+
+    validation: Fingerprint | None
+    rate: int
+    rates: dict[str, int]  # files of each rate
+    law: Literal["mu", "linear"]
+    levels: int
+    sequences: Literal["clips", "stream"]
+    labels: list[str]
+    silent: int
+    clipped: int
+    skipped: list[SkippedFile]
+    train: SoundCounts
+    valid: SoundCounts
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("rate", self.rate, 1_000_000), ("levels", self.levels, 65536)):
+            if not 2 <= value <= most:
+                raise ValueError(f"{name}: expected a whole number from 2 to {most}, got {value}")
+
+
+class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Compresses):
+    """A run on sounds."""
+
+    name = "sound"
+    help = "Train a WaveNet on sounds. Needs two packages: pip install soundfile scipy."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file.",
+            needed="sounds",
+        ),
+        "validation": Source("Sounds to hold out in place of some of DATA.", "--validation"),
+    }
+    Data = SoundData
+    Facts = SoundFacts
+    Training = SoundTraining
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
+    MODELS: ClassVar[dict[str, Model]] = {"wavenet": Model("WaveNet", hidden=("levels", "num_classes"))}
+    BUDGET = "10m"
+    LADDERS: ClassVar[dict[str, Ladder]] = {
+        "wavenet": Ladder(
+            "samples", ({"channels": 32, "skip_channels": 96}, {"channels": 20, "skip_channels": 64}), passes=1
+        )
+    }
+    PREPARED = f"{DATA}/sounds.json"
+    Scoring, score = SoundScoring, score_sounds
+    Sampling, sample = SoundSampling, sample_sounds
+    FILES = (".wav",)
+    Inspection, inspect = SoundInspection, inspect_sounds
+    Embedding, embed = SoundEmbedding, embed_sounds
+    writes_page = False
+
+    @property
+    def facts(self) -> SoundFacts:
+        return cast(SoundFacts, self.config.facts)
+
+    @property
+    def rate(self) -> int:
+        """Samples a second."""
+        return self.facts.rate
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels that may condition a sound; empty in a run without labels."""
+        return self.facts.labels
+
+    def label(self, name: str) -> int:
+        """The number of a label.
+
+        Raises:
+            ValueError: there is no such label, or the run has none.
+        """
+        from chainrule.data._sounds.labels import label_number
+
+        if not self.labels:
+            raise ValueError("--label: this run was trained without labels: leave it out or train with --label-pattern")
+        return label_number(self.labels, name)
+
+    @property
+    def levels(self) -> "SoundLevels":
+        """Meaning of an element."""
+        from chainrule.data._sounds import make_levels
+
+        return make_levels(self.facts.law, self.facts.levels)
+
+    @property
+    def labelling(self) -> "Labelling":
+        """How a label is read off a name, in a run with labels."""
+        from chainrule.data._sounds import Labelling
+
+        return Labelling(self.data.label_pattern)
+
+    @property
+    def mean_seconds(self) -> float:
+        """How long a clip of those to train on is."""
+        train = self.facts.train
+        return train.samples / train.clips / self.rate
+
+    def sounds(self) -> "Sounds":
+        """The prepared sounds."""
+        from chainrule.data._sounds import open_sounds
+
+        return open_sounds(self.path / DATA)
+
+    @classmethod
+    def settle(cls, asked: RunConfig) -> RunConfig:
+        levels, components = asked.data.levels or _USUAL_LEVELS[asked.data.law], asked.options.components
+        if components is None and levels > _MOST_CATEGORIES:
+            components = _USUAL_COMPONENTS
+        options = replace(asked.options, components=components)
+        return replace(asked, data=replace(asked.data, levels=levels), options=options)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data._sounds import prepare_sounds
+
+        source = self.config.sources["source"]
+        assert source is not None
+        return prepare_sounds(
+            source,
+            self.path / DATA,
+            **asdict(self.data),
+            longest_clip=self.training.chunk_length,
+            validation=self.config.sources["validation"],
+            seed=self.training.seed,
+        ).manifest
+
+    @classmethod
+    def fingerprint(cls, path: str | None) -> dict[str, Any]:
+        from chainrule.data._sounds import Collection
+
+        assert path is not None
+        return Collection(path).fingerprint()
+
+    def build(self) -> "WaveNet":
+        return self.built(levels=self.facts.levels, num_classes=len(self.labels) or None)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data import StreamBatches
+        from chainrule.data._corpus_batches import stream_evaluation
+        from chainrule.data._sounds import clip_batches, clip_evaluation
+
+        sounds, training = self.sounds(), self.training
+        rows, length, seed = training.batch_size, training.chunk_length, training.seed
+        if self.facts.sequences == "stream":
+            return (
+                StreamBatches(sounds.train, rows, length, seed, shard),
+                lambda: stream_evaluation(sounds.valid, _VALIDATION_ROWS, length),
+            )
+        return (
+            clip_batches(sounds.train, rows, length, sounds.train_labels, seed, shard),
+            lambda: clip_evaluation(sounds.valid, _VALIDATION_ROWS, length, sounds.valid_labels),
+        )
+
+    def introduce(self) -> Iterable[str]:
+        yield from _found(self.facts)
+        seen = self.new_model(0).receptive_field
+        yield f"each sample is predicted from the {seen:,} before it, {1000 * seen / self.rate:.0f} ms"
+
+    def on_validation(self) -> "OnValidation":
+        def preview(trained: Any, step: int, seconds: float) -> str:
+            import torch
+
+            from chainrule._modes import device_of
+            from chainrule.data._sounds import write_wav
+            from chainrule.decoding._draw_for import draw_for
+
+            device = device_of(trained)
+            label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)
+            length = max(round(min(_PREVIEW_SECONDS, self.mean_seconds) * self.rate), 1)
+            generator = torch.Generator(device).manual_seed(step)
+            drawn = draw_for(trained.stream(1, label, generator=generator), length, seconds)
+            amplitudes = self.levels.decode(drawn[0].cpu().numpy())
+            write_wav(self.path / _PREVIEW, amplitudes, self.rate)
+            name = "" if label is None else f"{self.labels[int(label)]}: "
+            return f"{name}{loudness_line(amplitudes)} {_PREVIEW}"
+
+        return preview
+
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        samples, bits = self.facts.valid.samples, found.bits_per_element
+        part = "" if found.elements >= samples else f"first {found.elements:,} of {counted(samples, 'sample')} of the "
+        return {"bits_per_sample": bits}, f"{bits:.4f} bits per sample on the {part}held-out sounds"
+
+    def next_steps(self) -> Sequence[str]:
+        path, label = quoted(self.path), f" --label {quote(self.labels[0])}" if self.labels else ""
+        return [
+            f"chainrule sample {path} -n 3 --out new.wav{label}",
+            f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
+        ]
+
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        lines = list(_found(self.facts))
+        seen = about["receptive_field"] = self.new_model(0).receptive_field
+        return {
+            "data": lines[0],
+            "sees": f"{counted(seen, 'sample')}, {1000 * seen / self.rate:.0f} ms",
+            "": "\n".join(lines[1:]),
+        }
+
+    @property
+    def basis(self) -> Basis:
+        facts = self.facts
+        given = "the label" if self.labels else ""
+        return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=given)
+
+    def checked_rows(self) -> CheckedRows:
+        import numpy as np
+        import torch
+
+        sounds = self.sounds()
+        starts, stops = sounds.valid.line_bounds(np.arange(min(_CHECKED_ROWS, sounds.valid.line_count)))
+        lengths = np.minimum(stops - starts, _CHECKED_SAMPLES)
+        x = np.full((len(starts), lengths.max()), sounds.levels.silence)
+        for padded, row in zip(x, sounds.valid.rows(starts, starts + lengths), strict=True):
+            padded[: len(row)] = row
+        context = None if sounds.valid_labels is None else torch.from_numpy(sounds.valid_labels[: len(x)])
+        return CheckedRows(self.model(), torch.from_numpy(x), context, torch.from_numpy(lengths))
+
+    def codec(self) -> FileCodec:
+        from chainrule._app.tasks.sound.compression import SoundCodec
+
+        return SoundCodec(self.levels, self.rate, self.labels, self.labelling)
+
+
+def _found(facts: SoundFacts) -> Iterable[str]:
+    """Findings of preparing sounds, line by line."""
+    train, valid, rate = facts.train, facts.valid, facts.rate
+    law = "μ-law" if facts.law == "mu" else "linear"
+    yield (
+        f"{facts.source.name}, read as sound, {facts.sequences}: {train.clips:,} "
+        f"({train.samples / rate:,.1f} s) to train on, {valid.clips:,} ({valid.samples / rate:,.1f} s) held "
+        f"out, at {rate:,} Hz in {facts.levels:,} {law} levels"
+    )
+    if facts.labels:
+        some = ", ".join(facts.labels[:12]) + (", ..." if len(facts.labels) > 12 else "")
+        yield f"{len(facts.labels)} label{'s' * (len(facts.labels) != 1)}: {some}"
+    others = {found: count for found, count in facts.rates.items() if int(found) != rate}
+    if others:
+        yield "resampled: " + ", ".join(
+            f"{counted(count, 'file')} of {int(found):,} Hz" for found, count in others.items()
+        )
+    if facts.silent:
+        yield f"silent: {counted(facts.silent, 'clip')} with one amplitude only"
+    if facts.clipped:
+        yield f"clipped: {counted(facts.clipped, 'sample')} beyond full scale"
+    for bad in facts.skipped:
+        yield f"skipped: {bad.reason}"

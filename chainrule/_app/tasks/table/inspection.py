@@ -1,0 +1,193 @@
+"""Inside a trained model of a table: how surprising each column is, and which earlier column it is known from.
+
+Of a model with a code, a page: how much of the code is in use, what each dimension does, what is told of each column.
+"""
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from chainrule._app.results import Report
+from chainrule._app.tasks.codes import about_code, code_report, error_words, errors, traversal_words, traversed
+from chainrule._app.tasks.config import CheckedOptions, within
+from chainrule._app.tasks.display import aligned, counted
+from chainrule._app.tasks.page import inspect_again
+from chainrule._app.tasks.table.scoring import nats_of
+from chainrule._printing import one_line
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from chainrule._app.pages.code_page import Labels
+    from chainrule._app.pages.page import Table
+    from chainrule._app.tasks.table.task import TableTask
+    from chainrule.diagnostics import LatentUse
+    from chainrule.models import TableVAE
+
+_SHOWN, _LEAST = 3, 0.005  # columns named with another, and the least nats
+_PAIRS = 8  # rows that are shown with their reconstructions
+_DRAWS = 101  # from the decoder for a typical row
+_MOST_LABELS = 10  # categories of a column that colours the map
+
+
+@dataclass(frozen=True)
+class TableInspection(CheckedOptions):
+    """Show how well a trained model of a table knows each column, and from which other column.
+
+    A column is predicted from those before it. One of these at a time is shuffled over the rows (permutation
+    importance): the increase in nats is the information that it gives about the column. Reads held-out rows, or those
+    of DATA.
+
+    Of a model with a code, a page (HTML, one file, needs no network): how much of the code is in use, and if it
+    collapsed what helps; rows and their reconstructions; nats by column; rows along each active dimension; a map of the
+    codes, coloured by the last column of few categories.
+
+    Args:
+        data: A table to read in place of the held-out rows.
+        seed: Seed of the shuffling.
+    """
+
+    rows: int = within(1024, 2, 1 << 30)
+    """Rows to read."""
+
+
+def inspect_table(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
+    """Inspect a run on its held-out rows, or on those of a file."""
+    import torch
+
+    if run.has_code:
+        return inspect_codes(run, file, options, seed=seed)
+    x, model = rows_of(run, file, options.rows), run.model()
+    generator = torch.Generator().manual_seed(seed)
+    usual, names = nats_of(model, x).mean(0), [column.name for column in run.schema.kept]
+    told: list[dict[str, float]] = [{} for _ in names]
+    for place, name in enumerate(names):
+        shuffled = x.clone()
+        shuffled[:, place] = x[torch.randperm(len(x), generator=generator), place]
+        costs = nats_of(model, shuffled).mean(0) - usual
+        for later in range(place + 1, len(names)):
+            told[later][name] = costs[later].item()
+    columns = [
+        {"column": name, "nats": nats, "told_by": by}
+        for name, nats, by in zip(names, usual.tolist(), told, strict=True)
+    ]
+    lines = (f"{len(x):,} rows, {usual.sum():.4f} nats per row", *_table(columns))
+    return Report({"run": str(run.path), "rows": len(x), "columns": columns}, lines)
+
+
+def rows_of(run: "TableTask", file: str | None, count: int) -> "Tensor":
+    """(N, D) of the held-out rows, or of a file."""
+    import torch
+
+    if file is None:
+        return torch.from_numpy(run.table().valid[:count].copy())
+    rows = [numbers for _, _, numbers in islice(run.schema.encoded(file), count)]
+    if len(rows) < 2:
+        raise ValueError(f"{file}: expected at least two rows, to shuffle cells between them, got {len(rows)}")
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _table(columns: list[dict[str, Any]]) -> Iterable[str]:
+    told = []
+    for column in columns:
+        by = sorted(column["told_by"].items(), key=lambda entry: -entry[1])[:_SHOWN]
+        told.append(", ".join(f"{one_line(name)} {nats:.3f}" for name, nats in by if nats >= _LEAST) or "-")
+    cells = [(one_line(column["column"]), f"{column['nats']:.3f}") for column in columns]
+    lines = aligned([("column", "nats"), *cells])
+    return map("  ".join, zip(lines, ["known from, and by how many nats", *told], strict=True))
+
+
+def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
+    """Inspect the code of a run on held-out rows or those of a file."""
+    import torch
+
+    from chainrule._app.pages.code_page import code_sections
+    from chainrule.diagnostics import active_units
+
+    model = run.code_model("cpu", "inspect")
+    x = rows_of(run, file, options.rows)
+    use = active_units(model, x)
+    with torch.no_grad():
+        codes = model.codes(x)
+        own, other = (-model.decode(z).parts.log_prob(x).mean(0) for z in (codes, codes.roll(1, 0)))
+    generator = torch.Generator().manual_seed(seed)
+    names = [column.name for column in run.schema.kept]
+    pairs_words = (
+        f"The first rows, and under each a typical row of its code: of {_DRAWS} draws from the decoder the commonest "
+        "category and the median number of each column."
+    )
+    density = "Of real numbers they are those of a density, and may be below 0."
+    sections = code_sections(
+        use,
+        "row",
+        (pairs_words, _pairs(run, model, x[:_PAIRS], generator)),
+        (f"{error_words('each column', 'row')} {density}", errors("column", names, own, other)),
+        (
+            traversal_words(use, "row", " Columns that do not change are left out."),
+            _traversals(run, model, use, generator),
+        ),
+        _labels(run, x),
+    )
+    nats = {
+        "own_code": dict(zip(names, own.tolist(), strict=True)),
+        "another": dict(zip(names, other.tolist(), strict=True)),
+    }
+    lines = [f"{name}: {a:.3f} nats, {b:.3f} with another code" for name, a, b in zip(names, own, other, strict=True)]
+    read = f"{len(x):,} held-out rows" if file is None else f"{counted(len(x), 'row')} of {file}"
+    about = about_code(run, model, f"{run.facts.source.name}; {read}")
+    command = inspect_again(run, file, rows=options.rows, seed=seed)
+    figures = {"rows": len(x), "column_nats": nats}
+    return code_report(run, use, sections, figures, lines, about=about, command=command)
+
+
+def _pairs(run: "TableTask", model: "TableVAE", x: "Tensor", generator: "torch.Generator") -> "Table":
+    import torch
+
+    from chainrule._app.pages.page import Table
+
+    with torch.no_grad():
+        rebuilt = _typical(run, model, model.codes(x), generator)
+    cells = zip(run.schema.decode(x.numpy()), rebuilt, strict=True)
+    rows = [[what, *row] for pair in cells for what, row in zip(("row", "rebuilt"), pair, strict=True)]
+    return Table(["", *(column.name for column in run.schema.kept)], rows)
+
+
+def _traversals(
+    run: "TableTask", model: "TableVAE", use: "LatentUse", generator: "torch.Generator"
+) -> "dict[int, Table]":
+    from chainrule._app.pages.page import Table
+
+    found, names = {}, [column.name for column in run.schema.kept]
+    for place, values, codes in traversed(use):
+        rows = _typical(run, model, codes.to(next(model.parameters())), generator)
+        changing = [column for column in range(len(names)) if len({row[column] for row in rows}) > 1]
+        cells = [[value, *(row[column] for column in changing)] for value, row in zip(values, rows, strict=True)]
+        found[place] = Table(["z", *(names[column] for column in changing)], cells)
+    return found
+
+
+def _typical(run: "TableTask", model: "TableVAE", z: "Tensor", generator: "torch.Generator") -> list[list[str]]:
+    """The cells of a typical row of each code (N, L)."""
+    import torch
+
+    writer = deepcopy(model)
+    writer.exclude(run.schema.unseen())
+    with torch.no_grad():
+        drawn = writer.decode(z).sample((_DRAWS,), generator=generator)  # (draws, N, D)
+    median = drawn.nanmedian(0).values.masked_fill(drawn.isnan().double().mean(0) > 0.5, torch.nan)
+    categorical = torch.tensor([column.kind == "categorical" for column in run.schema.kept])
+    return list(run.schema.decode(torch.where(categorical, drawn.mode(0).values, median).numpy()))
+
+
+def _labels(run: "TableTask", x: "Tensor") -> "Labels | None":
+    """The last column of few categories, where a table has its labels as a rule, and its cells in the rows."""
+    from chainrule._app.pages.code_page import Labels
+
+    for place, column in reversed(list(enumerate(run.schema.kept))):
+        if column.kind == "categorical" and 2 <= len(x[:, place].unique()) <= _MOST_LABELS:
+            cells = [column.decode(value) or "missing" for value in x[:, place].tolist()]
+            return Labels(cells, f"column {column.name}")
+    return None

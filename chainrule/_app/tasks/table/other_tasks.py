@@ -1,0 +1,122 @@
+"""Tables that another task is meant for: dates at regular steps, or texts with labels."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from shlex import quote
+
+_LARGEST = 1 << 26  # bytes of a file that is looked at
+_ROWS, _CELLS = 1000, 1 << 18  # that are looked at, at most
+_DATED = 0.9  # of the rows
+_FEWEST_DATES = 8
+_LONG_SERIES = 100  # rows that the usual horizon of 24 is for
+_WORDS = 3  # of an average text
+_OFTEN = 8  # rows that have the same label, on average
+
+
+def suggestion(path: str | Path) -> str:
+    """Tell the command that trains another task on a table, where its rows look like that; else nothing.
+
+    Called where the columns of the table cannot be modelled.
+    """
+    if Path(path).stat().st_size > _LARGEST:
+        return ""
+    names, columns = _first_rows(path)
+    if (date := _dates(columns)) is not None and (target := _target(names, columns)) is not None:
+        return _told(path, "a series with dates", "forecast", _series_flags(path, target), names[date])
+    if (flags := _labelled(path, names, columns)) is not None:
+        text = next((name for name, cells in zip(names, columns, strict=True) if _is_prose(cells)), "")
+        return _told(path, "texts with labels", "classify", flags, text)
+    return ""
+
+
+def _told(path: str | Path, what: str, task: str, flags: Sequence[str], column: str) -> str:
+    from chainrule.data._tables.column_types import types_flag
+
+    command = " ".join(["chainrule train", quote(str(path)), f"--task {task}", *flags])
+    skip = f" (or, for a table of the other columns, {types_flag({column: 'skip'})})" if column else ""
+    return f"{path} looks like {what}: {command}{skip}"
+
+
+def _dates(columns: Sequence[Sequence[str]]) -> int | None:
+    """The first column of dates, nearly all of them different."""
+    from chainrule.data._tables.dates import is_date_like
+
+    for place, cells in enumerate(columns):
+        fewest = max(_FEWEST_DATES, _DATED * len(cells))
+        if len(set(cells)) >= fewest and sum(map(is_date_like, cells)) >= _DATED * len(cells):
+            return place
+    return None
+
+
+def _target(names: Sequence[str], columns: Sequence[Sequence[str]]) -> str | None:
+    """The last column of numbers."""
+    numeric = [name for name, cells in zip(names, columns, strict=True) if _is_numeric(cells)]
+    return numeric[-1] if numeric else None
+
+
+def _series_flags(path: str | Path, target: str) -> list[str]:
+    from chainrule.data._series import read_series
+
+    flags = [f"--target {quote(target)}"]
+    for fill in (False, True):
+        try:
+            rows = len(read_series(path, target, fill=fill).values)
+        except ValueError:
+            continue
+        short = rows < _LONG_SERIES
+        return [*flags, *["--fill"] * fill, *[f"--horizon {max(rows // 6, 1)}"] * short]
+    return flags  # the task says what is wrong with the file
+
+
+def _labelled(path: str | Path, names: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str] | None:
+    """The flags for a file of texts and labels; None for any other table."""
+    from chainrule.data._labelled import LabelledFile
+
+    texts = [name for name, cells in zip(names, columns, strict=True) if _is_prose(cells)]
+    labels = [name for name, cells in zip(names, columns, strict=True) if _are_labels(cells)]
+    columns_of: list[tuple[str | None, str | None]] = [(None, None)]
+    if len(texts) == len(labels) == 1:
+        columns_of.append((texts[0], labels[0]))
+    for text, label in columns_of:
+        try:
+            with closing(iter(LabelledFile(path, text_column=text, label_column=label))) as read:
+                rows = list(islice(read, _ROWS))
+        except ValueError:
+            continue
+        if _is_prose([row.text for row in rows]) and _are_labels([row.label for row in rows]):
+            return [f"--text-column {quote(text)}", f"--label-column {quote(label)}"] if text and label else []
+    return None
+
+
+def _first_rows(path: str | Path) -> tuple[list[str], list[Sequence[str]]]:
+    """The names of the columns of a table, and their first cells; nothing where it cannot be read."""
+    from chainrule.data._tables import TableFile
+
+    try:
+        file = TableFile(path)
+        with closing(file.rows()) as read:
+            most = min(_ROWS, _CELLS // len(file.names))
+            rows = [cells for _, cells in islice(read, most)]
+        return (file.names, list(zip(*rows, strict=True))) if rows else ([], [])
+    except ValueError:
+        return [], []
+
+
+def _is_numeric(cells: Sequence[str]) -> bool:
+    """Whether all cells but missing ones are numbers, at least two different ones."""
+    from chainrule.data._tables.cell_column import MISSING, as_number
+
+    numbers = [as_number(cell) for cell in cells if cell not in MISSING]
+    return None not in numbers and len(set(numbers)) > 1
+
+
+def _is_prose(cells: Sequence[str]) -> bool:
+    """Whether cells are texts of several words, most of them different."""
+    return sum(len(cell.split()) for cell in cells) >= _WORDS * len(cells) and 2 * len(set(cells)) > len(cells)
+
+
+def _are_labels(cells: Sequence[str]) -> bool:
+    """Whether cells are few different ones, each seen often."""
+    return 1 < len(set(cells)) <= len(cells) / _OFTEN

@@ -1,0 +1,104 @@
+"""Rows drawn from a trained model of a table, or filled in where cells are missing."""
+
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chainrule._app.results import Column, Result
+from chainrule._app.tasks.config import CheckedOptions, within
+from chainrule._blocks import in_blocks
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.table.task import TableTask
+    from chainrule.data._tables.schema import PartialRow
+
+_BLOCK = 1024  # rows drawn together
+_TOGETHER = 1 << 14  # particles
+_AGAIN = 20  # times that a row with a number outside the range of its column is drawn again
+
+
+@dataclass(frozen=True)
+class TableSampling(CheckedOptions):
+    """Draw rows of a table from a trained model, or fill in what is missing in some.
+
+    A missing cell that the model expects to be missing may stay empty.
+
+    Args:
+        n: How many rows; with --complete, how many completions of each.
+        out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output if not given.
+        json: Print one JSON object a row.
+    """
+
+    complete: Path | None = None
+    """A table whose empty cells, and columns that it does not have, are drawn given the others. Known cells come back
+    as they are."""
+    particles: int = within(256, 1, 1 << 18)
+    """How many draws each completion is chosen from, where known columns come after unknown ones."""
+
+
+def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, device: str) -> Result:
+    """Draw n rows, or n completions of each row of a file."""
+    if run.has_code and options.complete is not None:
+        raise ValueError("--complete: a vae draws whole rows from a code: train a made to fill in what is missing")
+    if options.complete is None:
+        columns, rows = run.schema.kept, _drawn(run, n, seed, device)
+    else:
+        columns, partial = run.schema.partial(options.complete)
+        rows = _completed(run, partial, n, options.particles, seed, device)
+    named = [Column(column.name, parse=column.parsed) for column in columns]
+    return Result(named, rows, about={"seed": seed}, form="csv" if run.schema.header else "cells", framed=True)
+
+
+def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:
+    import torch
+
+    from chainrule._modes import device_of
+
+    model = run.model(device)
+    model.exclude(run.schema.unseen())
+    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    for start in range(0, n, _BLOCK):
+        drawn = model.sample(min(_BLOCK, n - start), generator=generator)
+        for _ in range(_AGAIN):  # else what lies outside would all be moved to the lowest or the highest number
+            outside = torch.from_numpy(run.schema.outside(drawn.cpu().numpy())).to(drawn.device)
+            if not outside.any():
+                break
+            drawn[outside] = model.sample(int(outside.sum()), generator=generator)
+        yield from run.schema.decode(drawn.cpu().numpy())
+
+
+def _completed(
+    run: "TableTask", partial: "Iterator[PartialRow]", n: int, particles: int, seed: int, device: str
+) -> Iterator[list[str]]:
+    import torch
+
+    from chainrule._modes import device_of
+    from chainrule.decoding import complete
+
+    model = run.model(device)
+    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    unseen, trained = run.schema.unseen(), model
+    uncertain = 0
+    repeated = (row for row in partial for _ in range(n))
+    for block in in_blocks(repeated, max(1, _TOGETHER // particles)):
+        rows = torch.tensor([row.numbers for row in block], dtype=torch.float64)
+        known = torch.tensor([row.known for row in block])
+        # What training had none of is not drawn, but may be known of a row.
+        given = trained.layout.symbols(rows) == torch.tensor([-1 if symbol is None else symbol for symbol in unseen])
+        model = deepcopy(trained)
+        model.exclude([None if there else symbol for symbol, there in zip(unseen, (given & known).any(0), strict=True)])
+        x, places = model.to_sequence(rows), model.to_sequence(known)
+        exact = bool((places == places.cummin(1).values).all())  # everything known comes first
+        found = complete(model, x, places, particles=1 if exact else particles, generator=generator)
+        uncertain += 0 if exact else int((found.effective_particles < 2).sum())
+        drawn = run.schema.decode(model.from_sequence(found.x).cpu().numpy())
+        yield from (row.filled(cells) for row, cells in zip(block, drawn, strict=True))
+    if uncertain:
+        print(
+            f"{uncertain} completions rest on a single draw of {particles}: what is known in them is improbable; "
+            "more --particles may help",
+            file=sys.stderr,
+        )

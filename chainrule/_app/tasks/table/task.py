@@ -1,0 +1,324 @@
+"""Tables: rows of mixed columns, and a masked network over them.
+
+data/schema.json               columns, their kinds and categories
+data/train.rows, valid.rows    the rows as numbers
+data/table.json                counts and fingerprints
+"""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule._app.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule._app.tasks.codes import CodedTask
+from chainrule._app.tasks.config import (
+    Facts,
+    Fingerprint,
+    OptimisationOptions,
+    Parts,
+    RunConfig,
+    SplitOptions,
+    with_defaults,
+    within,
+)
+from chainrule._app.tasks.display import aligned, counted, quoted, shortened, size_of
+from chainrule._app.tasks.ladder import limit_passes, tell_passes
+from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.model import Model, check_memory
+from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.table.inspection import TableInspection, inspect_table
+from chainrule._app.tasks.table.other_tasks import suggestion
+from chainrule._app.tasks.table.sampling import TableSampling, sample_rows
+from chainrule._app.tasks.table.scoring import TableEmbedding, TableScoring, embed_rows, score_table
+from chainrule._app.tasks.task import Shard, Source
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.data._tables import Table, TableSchema
+    from chainrule.models import TableMADE
+    from chainrule.training import Evaluation as Measurement
+    from chainrule.training import TrainingBatches, ValidationBatches
+    from chainrule.training._validation import OnValidation
+
+_ROWS = 1024  # of a validation batch
+_CHECKED_ROWS, _SHOWN_ROWS = 4, 3
+_LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; characters of a row drawn in training
+_MOST_PASSES = 100.0
+_FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
+_LOOKED_AT = 1024  # held-out rows whose codes are
+_LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
+
+
+@dataclass(frozen=True)
+class TableData(SplitOptions):
+    """How a table is read, and which of its rows are held out."""
+
+    header: Literal["auto", "yes", "no"] = "auto"
+    """Whether the first row is a header."""
+    types: str = ""
+    """Kinds of columns where those found are not meant: COLUMN=KIND,... of categorical, integer, real and skip."""
+    min_count: int = within(2, 1, 1 << 40)
+    """Rarer categories become <other>."""
+
+
+@dataclass(frozen=True)
+class FoundColumn:
+    """A column as it was found: its kind in the model and in the file, missing and distinct cells, and a doubt."""
+
+    name: str
+    kind: str
+    found: str
+    missing: int
+    distinct: str  # "at least 1,000" of many
+    doubt: str | None
+
+
+@dataclass(frozen=True)
+class TableFacts(Facts):
+    """Results of preparing a table."""
+
+    validation: Fingerprint | None
+    rows: Parts
+    columns: list[FoundColumn]
+
+
+class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
+    """A run on a table, of a `TableMADE` or, where `has_code`, a `TableVAE`."""
+
+    name = "table"
+    help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given.",
+            needed="a table",
+        ),
+        "validation": Source("A table to hold out in place of some rows of DATA.", "--validation"),
+    }
+    Data = TableData
+    Facts = TableFacts
+    Training = with_defaults(OptimisationOptions, batch_size=128, learning_rate=3e-3)  # rows are short and many
+    MODELS: ClassVar[dict[str, Model]] = {
+        "made": Model("TableMADE"),
+        "vae": Model("TableVAE"),
+    }
+    CODED = ("vae",)
+    BUDGET = "1m"
+    PREPARED = f"{DATA}/table.json"
+    Scoring, score = TableScoring, score_table
+    Sampling, sample = TableSampling, sample_rows
+    Inspection, inspect = TableInspection, inspect_table
+    Embedding, embed = TableEmbedding, embed_rows
+
+    @property
+    def facts(self) -> TableFacts:
+        return cast(TableFacts, self.config.facts)
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        from chainrule.data._tables import parse_types
+
+        super().check_asked(asked, given)
+        parse_types(asked.data.types)
+
+    @cached_property
+    def schema(self) -> "TableSchema":
+        """The columns, read once."""
+        from chainrule.data._tables import TableSchema
+
+        return TableSchema.load(self.path / DATA / "schema.json")
+
+    def table(self) -> "Table":
+        """The prepared rows."""
+        from chainrule.data._tables import open_table
+
+        return open_table(self.path / DATA)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data import prepare_table
+        from chainrule.data._tables import TableFile, parse_types, reads_quickly
+
+        data, source = self.data, self.config.sources["source"]
+        assert source is not None
+        size = Path(source).stat().st_size if Path(source).is_file() else 0
+        if size > _LARGE and not reads_quickly():
+            print(
+                f"{source}: {size >> 20} MiB, read without polars, which would take a tenth of the time: "
+                "pip install polars",
+                file=sys.stderr,
+            )
+
+        def fits(schema: "TableSchema") -> None:
+            check_memory(
+                self._count_weights(schema),
+                f"{source}: {counted(len(schema.kept), 'column')}",
+                "leave columns out with --types NAME=skip, or give fewer --components",
+            )
+
+        try:
+            table = prepare_table(
+                source,
+                self.path / DATA,
+                types=parse_types(data.types),
+                header={"auto": None, "yes": True, "no": False}[data.header],
+                validation=self.config.sources["validation"],
+                validation_fraction=data.validation_fraction,
+                min_count=data.min_count,
+                seed=self.training.seed,
+                check=fits,
+            )
+        except ValueError:
+            if data.types or not (found := suggestion(source)):
+                raise
+            raise ValueError(found) from None
+        if told := TableFile(source).left_out():
+            print(told, file=sys.stderr)
+        return table.manifest
+
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        """Few rows are soon learnt by heart: for them more dropout, and no more than `_MOST_PASSES` over the rows."""
+        from chainrule.data._tables import table_batches
+
+        config, table, options = self.config, self.table(), self.config.options
+        if "--dropout" not in given and len(table.train) < _FEW_ROWS * self._features(self.schema):
+            options = replace(options, dropout=_DROPOUT_OF_FEW)
+        config = replace(config, options=options)
+        if config.duration.budget is None:
+            return config
+        batches = table_batches(table.train, config.training.batch_size, config.training.seed)
+        model = self.with_options(**asdict(options)).new_model(config.training.seed)
+        rows = config.training.batch_size
+        return limit_passes(config, model, batches, _MOST_PASSES, elements=rows, options=["dropout"])
+
+    def choice(self) -> str:
+        return f"{tell_passes(self.config, 'rows', 'rows')}: dropout {self.config.options.dropout:g}"
+
+    def build(self) -> "TableMADE":
+        return self.built(columns=self.schema.heads())
+
+    def fewest_weights(self) -> int:
+        return self._count_weights(self.schema)
+
+    def _count_weights(self, schema: "TableSchema") -> int:
+        """Weights of the model of a schema, biases left out."""
+        options, heads, features = self.config.options, schema.heads(), self._features(schema)
+        outputs = sum(column.outputs(options.components) for column in heads)
+        if self.has_code:
+            return int(options.hidden_size * (2 * features + outputs))
+        widths = [features, *[options.hidden_size] * options.num_layers, outputs]
+        past_hidden = features * outputs if options.direct and options.num_layers else 0
+        return sum(a * b for a, b in pairwise(widths)) + past_hidden
+
+    @staticmethod
+    def _features(schema: "TableSchema") -> int:
+        return sum(column.features() for column in schema.heads())
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data._tables import table_batches, table_evaluation
+
+        table, training = self.table(), self.training
+        batches = table_batches(table.train, training.batch_size, training.seed, shard)
+        return batches, lambda: table_evaluation(table.valid, _ROWS)
+
+    def introduce(self) -> Iterable[str]:
+        facts = self.facts
+        yield (
+            f"{facts.source.name}, read as a table (--level char reads it as text): "
+            f"{counted(facts.rows.train, 'row')} to train on, {facts.rows.valid:,} held out, "
+            + ("with a header" if self.schema.header else "without a header")
+        )
+        yield from ("  " + line for line in _columns_table(facts.columns))
+        for column in facts.columns:
+            if column.doubt and column.kind == "categorical":
+                yield f"  {column.name}: {column.doubt}"
+
+    def on_validation(self) -> "OnValidation":
+        def preview(trained: Any, step: int, seconds: float) -> str:
+            import torch
+
+            from chainrule._modes import device_of
+
+            device = device_of(trained)
+            sampler = deepcopy(trained)
+            sampler.exclude(self.schema.unseen())
+            drawn = sampler.sample(_SHOWN_ROWS, generator=torch.Generator(device).manual_seed(step))
+            rows = self.schema.decode(drawn.cpu().numpy())
+            return "\n".join(shortened(", ".join(map(_short, row)), _PREVIEW_WIDTH) for row in rows)
+
+        return preview
+
+    def coded_rows(self) -> "tuple[Tensor, None]":
+        import torch
+
+        return torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()), None
+
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        width, held_out, bound = len(self.schema.kept), self.facts.rows.valid, "at most " * self.has_code
+        part = "" if found.elements >= width * held_out else f"first {found.elements // width:,} of the "
+        nats = found.nats_per_element * width
+        return {
+            "nats_per_row": nats
+        }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [
+            f"chainrule sample {path} -n 16 --out sampled.csv",
+            f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
+        ]
+
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        facts = self.facts
+        held_out = facts.validation.name if facts.validation else f"{self.data.validation_fraction:.0%}, drawn"
+        return {
+            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {counted(len(facts.columns), 'column')}",
+            "split": f"{counted(facts.rows.train, 'row')} to train on, {facts.rows.valid:,} held out ({held_out})",
+            "": "\n".join(["columns", *("  " + line for line in _columns_table(facts.columns))]),
+        }
+
+    def codec(self) -> FileCodec:
+        from chainrule._app.tasks.table.compression import TableCodec
+
+        return TableCodec(self.schema)
+
+    @property
+    def basis(self) -> Basis:
+        schema = sha256((self.path / DATA / "schema.json").read_bytes()).hexdigest()
+        base_measure = f"{counted(len(self.schema.kept), 'column')} ({schema[:8]}), real ones by density"
+        if self.has_code:  # held-out rows are measured by the ELBO, of one draw
+            return Basis("column", base_measure, kind="bound", samples=1)
+        return Basis("column", base_measure)
+
+    def checked_rows(self) -> CheckedRows:
+        import torch
+
+        return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
+
+
+def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
+    """The columns as they were found, a line each; of a wide table those after the first are counted by kind."""
+    listed = columns if len(columns) <= _LISTED_COLUMNS else columns[: _LISTED_COLUMNS // 2]
+    rows = [("column", "kind", "different", "missing")]
+    for column in listed:
+        kind = column.kind if column.kind == column.found else f"{column.kind} (not {column.found})"
+        rows.append((column.name, kind, column.distinct, f"{column.missing:,}"))
+    lines = aligned(rows, left=(0, 1))
+    others = columns[len(listed) :]
+    if others:
+        counts = Counter(column.kind for column in others).most_common()
+        lines.append(f"and {len(others)} more: " + ", ".join(f"{count} {kind}" for kind, count in counts))
+    return lines
+
+
+def _short(cell: str) -> str:
+    """A real number in five digits: a preview is to be read, a sample written to a file keeps them all."""
+    return f"{float(cell):.5g}" if len(cell) > 8 and re.fullmatch(r"-?[0-9.]+(e[-+]?[0-9]+)?", cell) else cell

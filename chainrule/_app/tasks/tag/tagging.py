@@ -1,0 +1,199 @@
+"""Sentences read by a trained tagger: a tag for every word, or the features that the tags are predicted from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import tee
+from typing import TYPE_CHECKING, Any
+
+from chainrule._app.results import Column, Result
+from chainrule._app.tasks.config import CheckedOptions, within
+from chainrule._app.tasks.display import Switch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule._app.tasks.tag.task import TagTask
+    from chainrule._base import Context
+    from chainrule.data._tagged import ConllFile, TaggedVocabulary
+    from chainrule.models import SequenceTagger
+
+
+@dataclass(frozen=True)
+class Tagging(CheckedOptions):
+    r"""Tag sentences: the file comes back with the tags in their column, everything else as it was.
+
+    Lines are written with \n at their ends, and without a byte order mark.
+
+    Args:
+        file: Sentences in columns as those of training, with tags or without, or a word a line; .gz too; - is standard
+            input. Empty sentences come back empty.
+        json: Print one JSON object a sentence: its line, words, tags, their nats, and the probability of each tag.
+        csv: Print one row a sentence as CSV: its line, words, tags, and their nats.
+    """
+
+    text: Switch = False
+    """Each line of FILE is a sentence, its words separated by blanks."""
+    n_best: int | None = within(None, 1, 1 << 12)
+    """Print one row a sentence, with its so many most probable tag sequences and their nats."""
+
+
+def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) -> Result:
+    """Tag a file: a row a sentence."""
+    file, n = sentences_of(run, data[0], tagged=False, text=options.text), options.n_best
+    marks_spans = run.vocabulary.scheme is not None
+
+    def rows() -> Iterator[Sequence[Any]]:
+        answers, again = tee(tagged_sentences(run, run.model(device), file, n or 1))
+        texts = file.with_tags(answer.tags for answer in again)
+        for sentence, answer, text in zip(file.sentences, answers, texts, strict=True):
+            spans = [_spans(run.vocabulary, answer.tags)] if marks_spans else []
+            best = [answer.n_best] if n is not None else []
+            found = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
+            yield sentence.line, list(sentence.words), *found, text
+
+    columns = [Column("line"), Column("words"), Column("tags"), Column("nats", 4)]
+    columns += [Column("n_best")] if n is not None else []
+    columns += [Column("spans", shown=False)] if marks_spans else []
+    columns += [Column(name, shown=False) for name in ("probabilities", "text")]
+    return Result(columns, rows(), main="text", form="lines" if n is None else "table")
+
+
+def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str, Any]]:
+    """The spans that tags mark: the type of each, its first word from 0, and the word behind its last."""
+    from chainrule.metrics import find_entities
+
+    found = find_entities(vocabulary.standard(tags))
+    return [{"type": name, "start": start, "stop": stop} for name, start, stop in found]
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """The answer of a tagger to one sentence.
+
+    Attributes:
+        n_best: the most probable tag sequences, best first: the tags and the nats of each.
+        probabilities: of each tag of the best, given the whole sentence.
+    """
+
+    n_best: list[dict[str, Any]]
+    probabilities: list[float]
+
+    @property
+    def tags(self) -> list[str]:
+        """The most probable ones."""
+        best: list[str] = self.n_best[0]["tags"]
+        return best
+
+
+def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile", n: int) -> Iterator[TaggedSentence]:
+    """The answers to the sentences of a file, in order."""
+    import torch
+
+    tags = run.vocabulary.tags
+    for context, lengths in _batches(run, model, file):
+        with torch.no_grad():
+            found = model(context, lengths)
+            paths, log_probs = found.n_best(n)
+            shares = found.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
+        for row, length in enumerate(lengths.tolist()):
+            ways = zip(paths[row].tolist(), log_probs[row].tolist(), strict=True)
+            best = [
+                {"tags": [tags[tag] for tag in path[:length]], "nats": 0.0 - log_prob}  # no minus before a zero
+                for path, log_prob in ways
+                if log_prob > -torch.inf
+            ]
+            yield TaggedSentence(best, shares[row, :length].tolist())
+
+
+@dataclass(frozen=True)
+class TagEmbedding:
+    """Embed sentences: for each the number of its line, and the mean of the features that its tags are predicted from.
+
+    Args:
+        data: Sentences in columns as those of training, with tags or without, or a word a line; .gz too; - is standard
+            input.
+    """
+
+    text: Switch = False
+    """Each line of DATA is a sentence, its words separated by blanks."""
+
+
+def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device: str) -> Result:
+    """The code of each sentence."""
+    import torch
+
+    from chainrule.layers import mean_pooling
+
+    model, read = run.model(device), sentences_of(run, file, tagged=False, text=options.text)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        sentences = iter(read.sentences)
+        for context, lengths in _batches(run, model, read):
+            with torch.no_grad():
+                codes = mean_pooling(model.features(context, lengths), lengths).float().cpu().numpy()
+            yield from ((str(next(sentences).line), z) for z in codes)
+
+    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
+
+
+def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Iterator[tuple[Context, Tensor]]":
+    """The words of a file's sentences as the model reads them, and the lengths of the sentences, in order."""
+    from chainrule.data._tagged import number_sentences, tagged_evaluation
+    from chainrule.state import map_state
+
+    place = next(model.parameters()).device
+    for batch in tagged_evaluation(number_sentences(file.sentences, run.vocabulary)):
+        assert batch.lengths is not None
+        yield map_state(lambda part: part.to(place), batch.context), batch.lengths.to(place)
+
+
+def sentences_of(
+    run: "TagTask", file: str, *, tagged: bool, column: str | None = None, text: bool = False
+) -> "ConllFile":
+    """Read a file, or standard input for "-".
+
+    Args:
+        tagged: whether every word must have its tag.
+        column: of the tags; that of training if not given, or where the form of the file is another, upos or the last.
+        text: each line is a sentence, its words separated by blanks.
+
+    Raises:
+        FileNotFoundError, ValueError: as `chainrule.data._tagged.read_conll`.
+    """
+    from chainrule.data._tagged.conll_file import TEXT_HINT, ConllFile, columns_of, is_conllu, read_lines_of
+    from chainrule.data._text import name_of
+
+    name = name_of(file)
+    lines = read_lines_of(file)
+    if text:
+        return _from_text(name, lines, run.data.max_length)
+    facts = run.facts
+    if column is None and is_conllu(lines) == facts.conllu:
+        column = facts.column
+    separator, width = columns_of(lines)
+    known = {0, 1, 2} if facts.conllu else {0, 1, facts.width - 1, facts.width}
+    tabs_of_another_form = separator is not None and (facts.conllu or is_conllu(lines))
+    if not (tagged or tabs_of_another_form) and width not in known:
+        expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
+        hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
+        raise ValueError(f"{name}: expected {expected}, got {width} columns: {hint}")
+    return ConllFile(
+        name, lines, column, word_column=run.data.word_column, tagged=tagged, max_length=run.data.max_length
+    )
+
+
+def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
+    from chainrule.data._tagged.conll_file import ConllFile, cells_of
+
+    rows: list[str] = []
+    for number, line in enumerate(lines, 1):
+        words = [word for word in cells_of(line, None) if word.strip()]
+        if len(words) > max_length:
+            raise ValueError(
+                f"{name} line {number}: expected at most {max_length} words, got {len(words)}: put a sentence on each "
+                "line, or train with a greater --max-length"
+            )
+        rows += [*words, ""]
+    file = ConllFile(name, rows, tagged=False, documents=False)
+    file.sentences = [replace(sentence, line=number) for number, sentence in enumerate(file.sentences, 1)]
+    return file

@@ -1,0 +1,85 @@
+"""Tags of held-out sentences, and how right they are."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+
+from chainrule.training import MetricValue, ValidationMetric
+from chainrule.training._validation import Rows
+
+if TYPE_CHECKING:
+    from chainrule._base import TrainableModel
+    from chainrule.data import Batch
+    from chainrule.data._tagged import TaggedCorpus, TaggedVocabulary
+    from chainrule.models import SequenceTagger
+
+_SHOWN = 14  # words of an example
+
+
+@torch.no_grad()
+def predicted_tags(
+    model: "SequenceTagger", batches: Iterable["Batch"], vocabulary: "TaggedVocabulary"
+) -> Iterator[list[str]]:
+    """The most probable tags of each sentence, in order; the model should be in evaluation mode."""
+    from chainrule.state import map_state
+
+    device = next(model.parameters()).device
+    for batch in batches:
+        assert batch.lengths is not None
+        context = map_state(lambda part: part.to(device), batch.context)
+        rows = model.decode(context, batch.lengths.to(device)).tolist()
+        for row, length in zip(rows, batch.lengths.tolist(), strict=True):
+            yield [vocabulary.tags[tag] for tag in row[:length]]
+
+
+def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
+    """Entity F1 of the held-out sentences where the tags mark spans, the accuracy of words where they do not.
+
+    With it comes one of them, another each time, as it is and as it was tagged.
+    """
+    from chainrule.data._tagged import tagged_evaluation
+    from chainrule.metrics import entity_scores, tag_accuracy
+
+    vocabulary = corpus.vocabulary
+    gold = [
+        [vocabulary.tags[tag] for tag in row[:length]]
+        for batch in tagged_evaluation(corpus.valid)
+        if batch.lengths is not None
+        for row, length in zip(batch.x.tolist(), batch.lengths.tolist(), strict=True)
+    ]
+    unknown = [[not vocabulary.word(word) for word in words] for words in corpus.valid_words]
+    marks_spans = vocabulary.scheme is not None
+    interesting = {place for place, row in enumerate(gold) if len(row) > 1 and (not marks_spans or set(row) != {"O"})}
+
+    def answer(model: "TrainableModel", rows: Rows) -> Sequence[list[str]]:
+        batches = tagged_evaluation(corpus.valid, rows=rows)
+        return list(predicted_tags(cast("SequenceTagger", model), batches, vocabulary))
+
+    def compare(rows: Rows, found: Sequence[list[str]], step: int) -> MetricValue:
+        true, example = [gold[row] for row in rows], ""
+        shown = [place for place, row in enumerate(rows) if int(row) in interesting]
+        if shown:
+            place = shown[int(np.random.default_rng(step).integers(len(shown)))]
+            example = side_by_side(corpus.valid_words[rows[place]], true[place], found[place])
+        if marks_spans:
+            return MetricValue(
+                "f1", entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (true, found))).f1, example
+            )
+        return MetricValue("accuracy", tag_accuracy(true, found, [unknown[row] for row in rows]).accuracy, example)
+
+    return ValidationMetric(len(gold), answer, compare)
+
+
+def side_by_side(words: Sequence[str], gold: Sequence[str], found: Sequence[str]) -> str:
+    """A sentence, a word with its tag each; where the tag is wrong, the wrong one with the right one.
+
+    >>> side_by_side(["Time", "flies"], ["NOUN", "VERB"], ["NOUN", "NOUN"])
+    'Time/NOUN flies/NOUN(is VERB)'
+    """
+    cells = [
+        f"{word}/{tag}" if tag == true else f"{word}/{tag}(is {true})"
+        for word, true, tag in zip(words, gold, found, strict=True)
+    ]
+    return " ".join(cells[:_SHOWN]) + (" ..." if len(cells) > _SHOWN else "")

@@ -1,0 +1,249 @@
+"""Inside a trained model of a text: figures, verdicts and a page."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from chainrule._app.results import Report
+from chainrule._app.tasks.config import CheckedOptions, within
+from chainrule._app.tasks.display import aligned, counted, quoted
+from chainrule._app.tasks.page import inspect_again, page_report
+from chainrule._printing import one_line
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule._app.pages import ReadText
+    from chainrule._app.tasks.text.task import TextTask
+    from chainrule._base import AutoregressiveModel
+    from chainrule.data import Vocabulary
+    from chainrule.diagnostics import Inspection
+    from chainrule.diagnostics._clipping import Clipping
+    from chainrule.models import RecurrentLM
+
+MOST_SYMBOLS = 1 << 16
+
+
+@dataclass(frozen=True)
+class TextInspection(CheckedOptions):
+    """Look inside a trained model of a text: the memory of a recurrence, the attention heads of a Transformer.
+
+    Of a recurrence, how far gradients and inputs reach, and what the gates do; of a Transformer, the kind of each head,
+    what it looked at, and the memory of its cache; of both, what surprised. Prints a table, with a verdict a layer of a
+    recurrence, and writes a page with plots (HTML, one file, needs no network). Works on the beginning of the run's
+    held-out text or of DATA, cut into rows that each start from the initial state; of a run trained on lines, each row
+    is a line. Of several averaged models the first is shown. Of recurrences it needs matplotlib: pip install
+    matplotlib.
+
+    Of a model with a code, which needs none: how much of the code is in use, and if it collapsed what helps; lines and
+    their reconstructions; nats by position; lines along each active dimension; a map of the codes.
+
+    Args:
+        data: The text to read in place of the held-out one; - reads standard input.
+        seed: Seed of the changes of inputs by which memory is measured.
+    """
+
+    rows: int = within(8, 1, 256)
+    """Rows of text to read."""
+    steps: int = within(200, 2, 10_000)
+    """Symbols of a row, over which gradients are followed."""
+    property: Annotated[str | None, Parameter(name="--property")] = None
+    """Property to seek units of a recurrence for: quotes, parentheses, brackets, late-in-line, indentation, upper-case,
+    word-start, word-end, line-start, line-end, punctuation, vowel, digit, space, or a regular expression; chosen by the
+    text if not given."""
+
+
+def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, seed: int) -> Report:
+    """Inspect a run on its held-out text, or on a file."""
+    rows, steps = options.rows, options.steps
+    if rows * steps > MOST_SYMBOLS:
+        raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
+    if run.has_code:
+        from chainrule._app.tasks.text.codes import inspect_codes
+
+        return inspect_codes(run, file, options, seed=seed)
+    pattern = None if options.property is None else quoted(Path(options.property))
+    command = inspect_again(run, file, rows=rows, steps=steps, seed=seed, property=pattern)
+    from chainrule.models import TransformerLM
+    from chainrule.models._model_mean import first_part
+
+    trained_model = first_part(run.model())[0]
+    if isinstance(trained_model, TransformerLM):
+        from chainrule._app.tasks.text.head_inspection import inspect_heads
+
+        return inspect_heads(run, trained_model, file, options, command=command)
+    from chainrule._app.pages import Page, mean_surprise, reading_line, recurrence_sections
+    from chainrule.diagnostics import inspect_recurrence
+    from chainrule.diagnostics._clipping import clipping
+    from chainrule.diagnostics._panels import new_figure
+    from chainrule.diagnostics._text_properties import text_property
+
+    wanted = None if options.property is None else text_property(options.property)
+    model = _recurrent(run, trained_model)
+    new_figure()  # where matplotlib is missing, that is said before any work is done
+    x, lengths, name = read_window(run, file, rows, steps)
+    read, has_property = _read(run, name, x, lengths, wanted, options.property)
+    try:
+        inspection = inspect_recurrence(model, x, lengths, has_property=has_property, seed=seed)
+    except ValueError as error:
+        raise ValueError(f"{run.path}: {str(error).removeprefix('module: ')}") from None
+    trained = clipping(run.metrics(), run.config.training.clip_norm)
+    sections = recurrence_sections(inspection, read, trained)
+    lead = f"{_model_line(run)}; {reading_line(read, inspection.flow.lengths, mean_surprise(inspection))}"
+    content = Page(f"Inside {run.path}", lead, sections, command)
+    figures = inspection_figures(inspection, read, x, run.vocabulary, trained)
+    return page_report(run, content, figures, _table(inspection, read, trained), about=_model_line(run))
+
+
+def _recurrent(run: "TextTask", model: "AutoregressiveModel") -> "RecurrentLM":
+    from chainrule.models import RecurrentLM
+
+    if not isinstance(model, RecurrentLM):
+        raise ValueError(
+            f"{run.path}: expected a recurrence (lstm, gru or rnn) or a Transformer, got {run.config.model}: "
+            "there is nothing to show of it"
+        )
+    return model
+
+
+def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
+    """The rows, their lengths, and where they come from."""
+    from chainrule._app.tasks.text.preparing import file_window, own_window
+    from chainrule.data._text import name_of
+
+    if file is None:
+        x, lengths, part = own_window(run, rows, steps)
+        facts = run.facts
+        source = facts.validation if part == "held-out" and facts.validation else facts.source
+        return x, lengths, f"{part} text of {source.name}"
+    x, lengths = file_window(run.vocabulary, run.config.data.reading, file, rows, steps)
+    return x, lengths, name_of(file)
+
+
+def _read(
+    run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, asked: str | None
+) -> "tuple[ReadText, Tensor | None]":
+    """The text of the rows, and which of its elements have the property that units are sought for."""
+    import torch
+
+    from chainrule._app.pages import ReadRow, ReadText
+    from chainrule.data._vocabulary import symbol_spans
+    from chainrule.diagnostics._text_properties import PROPERTIES, choose_property
+
+    counts = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
+    parts = [symbol_spans(run.vocabulary, row[:count].numpy()) for row, count in zip(x, counts, strict=True)]
+    chosen = wanted if asked is not None else choose_property(parts)
+    has = torch.zeros(x.shape, dtype=torch.bool)
+    for row, (text, spans) in zip(has, parts, strict=True):
+        row[: len(spans)] = torch.tensor([] if chosen is None else chosen.of(text, spans), dtype=torch.bool)
+    share = int(has.sum()) / sum(counts)
+    if chosen is None:
+        note = "No property was found that some elements of this text have and others lack: units are not sought."
+    elif share in (0, 1):
+        known = "" if chosen.name in PROPERTIES else f" (by name there are {', '.join(PROPERTIES)})"
+        note = (
+            f"Every element has the property {chosen.name}" if share else f"No element has the property {chosen.name}"
+        )
+        note, chosen = f"{note}: no units can be sought for it{known}.", None
+    else:
+        how = "chosen by the text; --property takes another" if asked is None else "as asked for"
+        meaning = f", {chosen.meaning}" if chosen.meaning else ""
+        note = f"Units are sought for the property {chosen.name}{meaning} ({how}): {share:.1%} of the elements have it."
+    unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
+    rows = [ReadRow(text, spans) for text, spans in parts]
+    read = ReadText(name, run.config.data.level, rows, unknown, chosen, share, note)
+    return read, None if chosen is None else has
+
+
+def count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
+    """Elements of the rows that training never saw."""
+    return sum(int((row[:count] == run.vocabulary.unknown).sum()) for row, count in zip(x, counts, strict=True))
+
+
+def _model_line(run: "TextTask") -> str:
+    options = run.config.options
+    layers = f"{options.num_layers} layer{'s' * (options.num_layers != 1)}"
+    return f"{run.config.model} of {layers} with {counted(options.hidden_size, 'unit')}{which_member(run)}"
+
+
+def which_member(run: "TextTask") -> str:
+    """The member of an ensemble that is looked into, in words; empty where there is one model."""
+    members = run.config.options.num_members
+    return f", the first of {members} that are averaged" if members > 1 else ""
+
+
+def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:
+    from chainrule._app.pages import mean_surprise, reading_line, remarks
+    from chainrule._app.pages.layer_figures import layer_table
+
+    names = (f"layer {number}" for number in range(1, len(inspection.layers) + 1))
+    rows = [["", *names], *([figure.name, *values] for figure, values in layer_table(inspection))]
+    reading = reading_line(read, inspection.flow.lengths, mean_surprise(inspection))
+    yield f"{one_line(reading)}\n"
+    yield "\n".join(aligned(rows, left=range(len(rows[0])))) + "\n"
+    for number, layer in enumerate(inspection.layers, 1):
+        yield f"layer {number}: {layer.verdict.sentence} [{layer.verdict.rule}]"
+    for line in remarks(inspection, read):
+        yield one_line(line)
+    if trained is not None:
+        yield f"Clipping: {trained.sentence()}"
+
+
+def inspection_figures(
+    inspection: "Inspection", read: "ReadText", x: "Tensor", vocabulary: "Vocabulary", trained: "Clipping | None"
+) -> dict[str, Any]:
+    """All figures, the traces of units apart; what is not finite becomes null. x: (B, T) symbols."""
+    from chainrule._app.pages import mean_surprise
+
+    flow, surprise, has = inspection.flow, inspection.surprise, inspection.has_property
+    assert surprise is not None
+    chosen, clipped = read.chosen, None
+    if trained is not None:
+        clipped = {name: getattr(trained, name) for name in ("limit", "steps", "share", "factor")}
+        clipped["logged"] = len(trained.logged_steps)
+    rows = [
+        {
+            "symbols": x[row, :length].tolist(),
+            "text": list(map(vocabulary.token, x[row, :length].tolist())),
+            "bits": surprise[row, :length].tolist(),
+            "has_property": None if has is None else has[row, :length].tolist(),
+        }
+        for row, length in enumerate(flow.lengths.tolist())
+    ]
+    figures = {
+        "text": read.name,
+        "elements": int(flow.lengths.sum()),
+        "unknown": read.unknown,
+        "bits_per_element": mean_surprise(inspection),
+        "property": chosen and {"name": chosen.name, "pattern": chosen.pattern.pattern, "share": read.share},
+        "nonfinite": [{"row": row, "step": step} for row, step in flow.nonfinite],
+        "layers": [_layer(inspection, index) for index in range(len(inspection.layers))],
+        "clipping": clipped,
+        "rows": rows,
+    }
+    return {name: _finite(value) for name, value in figures.items()}
+
+
+def _layer(inspection: "Inspection", index: int) -> dict[str, Any]:
+    flow = inspection.flow
+    influence = {"influence": flow.influence[index], "influence_perturbed": flow.influence_perturbed[index]}
+    return asdict(inspection.layers[index]) | influence
+
+
+def _finite(value: Any) -> Any:
+    from torch import Tensor
+
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Tensor():
+            return _finite(value.tolist())
+        case dict():
+            return {key: _finite(part) for key, part in value.items()}
+        case list():
+            return [_finite(part) for part in value]
+    return value

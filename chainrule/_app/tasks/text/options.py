@@ -1,0 +1,104 @@
+"""The options of a text: how it is read and trained on, its models and their sizes."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, within
+from chainrule._app.tasks.ladder import Ladder
+from chainrule._app.tasks.model import Model
+
+DROPOUTS = ("dropout", "ngram_dropout")  # of blocks, settled when a run is made
+# Of training, settled when a run is made.
+PLANNED = ("batch_size", "optimiser", "learning_rate", "weight_decay", "kneser_ney_order")
+
+
+@dataclass(frozen=True)
+class TextData(CheckedOptions):
+    """How a text becomes symbols, and which part of it is held out."""
+
+    level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
+    """Unit of one symbol; subword is another name of bpe."""
+    reading: Literal["stream", "lines"] = "stream"
+    """One continuous stream, or one example per line; a sentence-vae reads lines."""
+    validation_fraction: float | None = within(None, 1e-6, 0.9)
+    """Share of the text, its tail, that is held out; if not given, 0.01 from a megabyte on, up to 0.05 of less."""
+    vocabulary_size: int | None = within(None, 3, 1 << 24)
+    """Keep this many symbols at most (word, bpe)."""
+    min_count: int = within(1, 1, 1 << 40)
+    """Rarer symbols become unknown."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.level == "subword":
+            object.__setattr__(self, "level", "bpe")
+
+
+@dataclass(frozen=True)
+class TextTraining(OptimisationOptions):
+    """How a model of a text is trained; `plan` and `block_plan` settle what is None.
+
+    `watch_gradients` decides on what `chainrule.training.train` is given to look with, `kneser_ney_order` on what is
+    counted before; the others are options of `chainrule.training.TrainingOptions`.
+    """
+
+    batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
+    """Rows of a batch; 32 where not given, fewer of a short text."""
+    optimiser: Literal["adamw", "muon"] | None = None  # type: ignore[assignment]  # a name in every run that trains
+    """adamw, or muon: orthogonal steps of matrices, AdamW for the rest; muon if not given, adamw for sentence-vae."""
+    learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
+    kneser_ney_order: int | None = within(None, 0, 16)
+    """Order of the n-gram counts, 2 or more, or 0; if not given, 5 for words, 12 for characters, 0 for sentence-vae."""
+    chunk_length: int = within(64, 1, 1 << 24)
+    """Symbols that gradients flow through."""
+    line_length: int = within(1024, 1, 1 << 24)
+    """Longer lines are cut in training (--reading lines)."""
+    watch_gradients: bool = False
+    """Log how gradients flow back through time."""
+    watch_every: int | None = within(None, 1, 1 << 53)
+    """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
+
+
+CODED = "sentence-vae"  # the model with a code
+_OF_SOFTMAX = ("num_kv_heads", "position", "window", "context_length")  # no effect on other mixers
+_PLANNED_SIZES = (
+    "hidden_size",
+    "num_layers",
+    "embedding_size",
+    "ngram_order",
+    "ngram_dropout",
+    "dropout",
+    "embedding_dropout",
+    "tie_weights",
+    "adaptive_softmax",
+    "num_members",
+)
+
+
+def _recurrent(cell: str, *hidden: str) -> Model:
+    home = "RecurrentLM"
+    return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden, members=True)
+
+
+def _transformer(mixer: str, *hidden: str, **defaults: Any) -> Model:
+    home = "TransformerLM"
+    defaults = {"model_size": 256, "num_layers": 6, "ngram_order": 4, **defaults}
+    return Model(home, fixed={"attention": mixer}, hidden=hidden, members=True, **defaults)
+
+
+MODELS: dict[str, Model] = {
+    "lstm": _recurrent("lstm", "reset_after", "nonlinearity"),
+    "gru": _recurrent("gru", "nonlinearity"),
+    "rnn": _recurrent("rnn", "reset_after"),
+    "transformer": _transformer("softmax", context_length=64),
+    "linear-transformer": _transformer("gated-linear", *_OF_SOFTMAX),
+    "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
+    CODED: Model("SentenceVAE", hidden=("eos",)),
+}
+LADDERS: dict[str, Ladder] = dict.fromkeys(
+    ("transformer", "linear-transformer", "min-gru"),
+    Ladder(
+        "symbols",
+        tuple({"model_size": size, "num_layers": layers} for size, layers in ((192, 5), (128, 4), (96, 3), (64, 2))),
+        steps=800,
+    ),
+)

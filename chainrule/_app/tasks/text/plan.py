@@ -1,0 +1,324 @@
+"""The options of a text's model that the user left open: a rule of the data, the budget and the speed of this machine.
+
+- The speed of two models of given sizes, measured here, gives the seconds that a symbol costs at any size, and so the
+  symbols D that a model reads in the budget. A run of steps or epochs says D itself, on any machine.
+- The size is that of `SIZES` with the lowest predicted loss, a power law of weights P and symbols
+  (Hoffmann et al. 2022), in which the r-th reading of the same text counts for less (Muennighoff et al. 2023):
+
+      nats = A P^-a + B D'^-b,    D' = N + N R (1 - exp(-(D/N - 1) / R))
+
+  and no size is taken that has more than `WEIGHTS_A_SYMBOL` weights a symbol of the text.
+- The mean of K models is considered where each can read the text `PASSES_OF_MEMBERS` times. Its loss is that of one of
+  them less G (1 - 1/K), the law of the mean of K mistakes of the same size and correlation, and `COST_OF_MEMBER` each.
+- Weight decay forgets over about one pass over the text (Wang and Aitchison 2024), which is worth more than dropout;
+  dropout is added where the text is read often, more for a model that has many weights for its text.
+
+The constants were fitted on runs over tiny Shakespeare of 256 to 512 units (benchmarks/LOG.md); words use the same.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from chainrule._app.tasks.config import Duration, RunConfig, Settled
+from chainrule._app.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
+from chainrule._app.tasks.text.ngrams import usual_order
+from chainrule._app.tasks.text.options import PLANNED, TextTraining
+from chainrule._app.tasks.text.task import TextTask
+from chainrule.training import Batch
+from chainrule.training._evaluate import count_elements
+from chainrule.training._optimiser import forgetting_decay
+
+if TYPE_CHECKING:
+    from chainrule.data import Corpus
+    from chainrule.training._optimiser import Kind
+
+SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
+PROBES = (128, 384)  # units of the models that are timed
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+WEIGHTS_A_SYMBOL = 3.0
+REPEATS = 5.0  # R
+MEMBERS = (1, 2, 3, 4)
+GAIN_OF_MEMBERS = 0.041  # G, nats a symbol
+COST_OF_MEMBER = 0.002  # nats a symbol, the least gain of a further member: it makes the model slower to use
+PASSES_OF_MEMBERS = 6.0  # of each, at least, as planned: two with 4.4, which became 3, were worse than one model
+NGRAM_VOCABULARY = 512  # wider vocabularies have too many pairs of symbols for a table
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """Nats a symbol as a function of weights and symbols read."""
+
+    A: float
+    a: float
+    B: float
+    b: float
+
+    def __call__(self, weights: float, symbols: float) -> float:
+        return self.A * weights**-self.a + self.B * symbols**-self.b
+
+
+LAW = PowerLaw(A=4.5, a=0.3, B=152.0, b=0.5)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds that a symbol costs in training, a + b W of the W multiply-adds of its forward pass."""
+
+    base: float
+    per_multiply: float
+
+    def seconds(self, multiplies: float) -> float:
+        return self.base + self.per_multiply * multiplies
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes that the cost of a model depends on.
+
+    Args:
+        cell: the recurrent layer.
+        vocabulary: V.
+        hidden_size, num_layers: of the recurrent stack.
+        embedding_size: E.
+        adaptive: whether rare words are predicted in clusters.
+    """
+
+    cell: str
+    vocabulary: int
+    hidden_size: int
+    num_layers: int
+    embedding_size: int
+    adaptive: bool
+
+    @property
+    def multiplies(self) -> float:
+        """Multiply-adds of a forward pass, a symbol: about the weights of the matrices that it meets."""
+        size = self.hidden_size
+        recurrent = GATES[self.cell] * size * (self.embedding_size + size + (self.num_layers - 1) * 2 * size)
+        return float(recurrent + size * self._scores())
+
+    def _scores(self) -> float:
+        from chainrule.layers import default_cutoffs
+
+        cutoffs = default_cutoffs(self.vocabulary) if self.adaptive else None
+        if cutoffs is None:
+            return self.vocabulary
+        first, second = cutoffs  # three quarters of the text, 15% and 10%, at a full, a quarter and a 16th of the width
+        return first + 0.15 * (second - first) / 4 + 0.1 * (self.vocabulary - second) / 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Options with nothing left open, and what they follow from.
+
+    Args:
+        options: of the model.
+        batch_size: rows.
+        optimiser: of the weights.
+        learning_rate: peak.
+        weight_decay: of matrices.
+        kneser_ney_order: symbols of the longest n-grams that are counted.
+        symbols: that training reads, about, and each member with it; None where a budget was not measured.
+        rate: of them a second here; None where nothing was measured.
+    """
+
+    options: Any
+    batch_size: int
+    optimiser: "Kind"
+    learning_rate: float
+    weight_decay: float
+    kneser_ney_order: int
+    symbols: float | None
+    rate: float | None
+
+
+def plan_recurrence(run: TextTask) -> RunConfig:
+    """The config of a new run of a recurrence, with what the user left open decided, and on record."""
+    from chainrule._app.tasks.text.preparing import batches_of, corpus_of
+    from chainrule.training._speed import average_batch
+
+    config, corpus = run.config, corpus_of(run)
+
+    def measure(shapes: Sequence[Shape], batch_size: int, optimiser: "Kind") -> Speed:
+        training = replace(config.training, batch_size=batch_size, optimiser=optimiser)
+        sized = TextTask(run.path, replace(config, training=training))
+        return measure_speed(sized.config, shapes, average_batch(batches_of(sized, corpus, (0, 1))[0]))
+
+    plan = plan_text(config.model, config.options, config.training, config.duration, corpus, measure)
+    left_open = [name for name, value in asdict(config.options).items() if value is None]
+    left_open += [name for name in PLANNED if getattr(config.training, name) is None]
+    passes = None if plan.symbols is None else plan.symbols / len(corpus.train)
+    training = replace(config.training, **{name: getattr(plan, name) for name in PLANNED})
+    return replace(config, options=plan.options, training=training, settled=Settled(left_open, passes, plan.rate))
+
+
+def plan_text(
+    cell: str,
+    options: Any,
+    training: TextTraining,
+    duration: Duration,
+    corpus: "Corpus",
+    measure: "Callable[[Sequence[Shape], int, Kind], Speed]",
+) -> Plan:
+    """Settle what is None in the options of a new run.
+
+    Args:
+        cell: the recurrent layer.
+        options, training, duration: as the user gave them.
+        corpus: the prepared text.
+        measure: times training steps of models of given shapes on batches of so many rows with an optimiser, on this
+            machine; not called where a number of steps or epochs is given, nor where the user says size and dropout:
+            one model is taken then where `num_members` is open.
+    """
+    text, wide = len(corpus.train), corpus.level in ("word", "bpe")
+    optimiser: Kind = training.optimiser or "muon"
+    batch_size = training.batch_size or usual_batch_size(text, training.chunk_length)
+
+    def shape(size: int) -> Shape:
+        return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
+
+    budget, size = duration.budget, options.hidden_size
+    speed = None
+    if budget is not None and None in (size, options.dropout):
+        speed = measure([shape(probe) for probe in (PROBES if size is None else (size,))], batch_size, optimiser)
+
+    def symbols_read(size: int, members: int) -> float:
+        if speed is not None and budget is not None:
+            return TRAINING_SHARE * budget / (members * speed.seconds(shape(size).multiplies))
+        if duration.steps is not None:
+            return float(duration.steps * batch_size * training.chunk_length)
+        return (duration.epochs or 1.0) * text
+
+    def predicted(candidate: tuple[int, int]) -> float:
+        size, members = candidate
+        passes = symbols_read(size, members) / text
+        if members > 1 and options.num_members is None and passes < PASSES_OF_MEMBERS:
+            return math.inf
+        worth = text * passes if passes <= 1 else text * (1 + REPEATS * (1 - math.exp((1 - passes) / REPEATS)))
+        return LAW(shape(size).multiplies, worth) - (GAIN_OF_MEMBERS / members - COST_OF_MEMBER) * (members - 1)
+
+    within = [size for size in SIZES if shape(size).multiplies <= WEIGHTS_A_SYMBOL * text] or SIZES[:1]
+    sizes = within if size is None else [size]
+    several = MEMBERS if speed is not None and not wide else MEMBERS[:1]  # steps and epochs are of one model
+    numbers = several if options.num_members is None else [options.num_members]
+    size, members = min(product(sizes, numbers), key=predicted)
+    chosen, tied = shape(size), tie_weights(options, corpus.level)
+    symbols = None if budget is not None and speed is None else symbols_read(size, members)
+    dropout = options.dropout
+    if dropout is None:
+        assert symbols is not None
+        dropout = usual_dropout(symbols / text, chosen.multiplies / text, wide)
+    narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not wide and not tied
+    settled = replace(
+        options,
+        hidden_size=size,
+        num_layers=chosen.num_layers,
+        embedding_size=chosen.embedding_size,
+        tie_weights=tied,
+        adaptive_softmax=chosen.adaptive,
+        num_members=members,
+        ngram_order=options.ngram_order or (3 if narrow else 1),
+        ngram_dropout=options.ngram_dropout if options.ngram_dropout is not None else dropout,
+        dropout=dropout,
+        embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
+    )
+    rate = None if speed is None else 1 / (members * speed.seconds(chosen.multiplies))
+    learning_rate = training.learning_rate or usual_learning_rate(size, wide and optimiser == "adamw")
+    weight_decay = training.weight_decay
+    if weight_decay is None:
+        weight_decay = usual_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
+    order = training.kneser_ney_order
+    if order is None:
+        order = usual_order(corpus.level)
+    return Plan(settled, batch_size, optimiser, learning_rate, weight_decay, order, symbols, rate)
+
+
+def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
+    """The shape of a model with so many units, with what the user said of the rest."""
+    from chainrule.layers import default_cutoffs
+
+    adaptive = options.adaptive_softmax
+    if adaptive is None:
+        adaptive = level == "word" and default_cutoffs(vocabulary) is not None
+    as_wide = level in ("word", "bpe") or tie_weights(options, level)
+    embedding = options.embedding_size or (size if as_wide else min(64, size))
+    return Shape(cell, vocabulary, size, options.num_layers or 1, embedding, adaptive)
+
+
+def tie_weights(options: Any, level: str) -> bool:
+    """Whether the embedding is the output matrix: as the user said, else for words and subwords."""
+    if options.tie_weights is not None:
+        return options.tie_weights
+    return level in ("word", "bpe") and options.embedding_size is None
+
+
+def usual_batch_size(symbols: int, chunk_length: int) -> int:
+    """32 rows, of a short text as many as have 16 chunks each."""
+    return max(1, min(32, symbols // (16 * chunk_length)))
+
+
+def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
+    """Dropout that grows with the passes over the text, up to 0.5, and is smaller for a model small for its text.
+
+    Up to three passes weight decay is enough. Words have little weight decay, and so more dropout.
+
+    >>> usual_dropout(12, 1.0, wide=False), usual_dropout(12, 0.2, wide=False), usual_dropout(2, 1.0, wide=False)
+    (0.3, 0.15, 0.0)
+    >>> usual_dropout(12, 3.0, wide=True)
+    0.4
+    """
+    a_doubling = 0.2 if wide else 0.15
+    share = a_doubling * max(0.0, math.log2(passes / 3))
+    return round(min(0.5, share * min(1.0, (weights_a_symbol / 0.8) ** 0.5)), 2)
+
+
+def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
+    """The decay that forgets over one pass over the text, 1 / (learning rate · steps of a pass); less for words.
+
+    >>> usual_weight_decay(0.008, 434, wide=False), usual_weight_decay(0.008, 4e6, wide=False)
+    (0.29, 0.01)
+    """
+    return 0.01 if wide else forgetting_decay(steps_a_pass, learning_rate)
+
+
+def usual_learning_rate(size: int, cautious: bool) -> float:
+    """Peak learning rate for a number of units; half of it for AdamW where embeddings are wide and shared.
+
+    >>> usual_learning_rate(256, False), usual_learning_rate(256, True), usual_learning_rate(1024, False)
+    (0.01, 0.005, 0.005)
+    """
+    return (0.005 if cautious else 0.01) * min(1.0, (256 / size) ** 0.5)
+
+
+def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
+    """Time training steps of one or two shapes on a batch, each within 1% of the budget of a run.
+
+    All of the time of one shape is charged to its multiply-adds.
+    """
+    import torch
+
+    from chainrule.models import RecurrentLM
+
+    training = config.training
+    seconds = seconds_to_measure(config.duration.budget or 0.0) / len(PROBES)
+    cost = []
+    for shape in shapes:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = RecurrentLM(
+                shape.vocabulary,
+                cell=shape.cell,
+                hidden_size=shape.hidden_size,
+                num_layers=shape.num_layers,
+                embedding_size=shape.embedding_size,
+                adaptive_softmax=shape.adaptive,
+            )
+        cost.append(1 / (step_rate(model, batch, training, seconds) * count_elements(batch)))
+    first, last = (shapes[place].multiplies for place in (0, -1))
+    slope = 0.0 if len(shapes) == 1 else max((cost[1] - cost[0]) / (last - first), 0.0)
+    if slope == 0.0:  # one, or the difference drowned in noise: charge everything to the multiply-adds
+        return Speed(0.0, cost[-1] / last)
+    return Speed(max(cost[0] - slope * first, 0.0), slope)

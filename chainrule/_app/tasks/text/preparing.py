@@ -1,0 +1,179 @@
+"""Symbols of a text: prepared on disk, in batches for training, and in a few rows to look at closely."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chainrule._app.tasks.display import progress_bars
+from chainrule._app.tasks.run_directory import DATA, VOCABULARY
+from chainrule.data import (
+    Batch,
+    Corpus,
+    LineBatches,
+    StreamBatches,
+    builtin_text,
+    open_corpus,
+    prepare_corpus,
+    read_lines,
+    read_text,
+)
+from chainrule.data._corpus_batches import line_evaluation, stream_evaluation
+from chainrule.data._text import fingerprint, name_of
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.text.task import TextTask
+    from chainrule.data import Vocabulary
+    from chainrule.data._vocabulary import Ids, Tokens
+
+_EVALUATION_ROWS = 16
+
+HeldOut = Callable[[], Iterable[Batch]]
+
+
+def prepared(run: "TextTask") -> Corpus:
+    """Turn the text of a run into symbols; write its vocabulary where the run has no file of it yet.
+
+    Raises:
+        ValueError, OSError: the text cannot be read, is too short, or has other symbols than the vocabulary.
+    """
+    data, sources = run.data, run.config.sources
+    assert data.validation_fraction is not None  # settled before
+    with progress_bars() as begin:
+        bars: dict[tuple[str, int], tuple[int, Callable[[int], None]]] = {}  # of two files in one stage, two
+
+        def progress(stage: str, done: int, total: int) -> None:
+            before, advance = bars.get((stage, total)) or (0, begin(total, stage))
+            advance(done - before)
+            bars[stage, total] = done, advance
+
+        corpus = prepare_corpus(
+            sources["source"],
+            run.path / DATA,
+            level=data.level,
+            reading=data.reading,
+            validation=sources["validation"],
+            validation_fraction=data.validation_fraction,
+            vocabulary_size=data.vocabulary_size,
+            min_count=data.min_count,
+            progress=progress,
+        )
+    if not (run.path / VOCABULARY).exists():
+        corpus.vocabulary.save(run.path / VOCABULARY)
+    elif len(corpus.vocabulary) != len(run.vocabulary):
+        raise ValueError(f"{run.path / VOCABULARY}: does not fit the text: it was changed since the run began")
+    return corpus
+
+
+def corpus_of(run: "TextTask") -> Corpus:
+    """The run's text as symbols."""
+    return open_corpus(run.path / DATA)
+
+
+def batches_of(run: "TextTask", corpus: Corpus, shard: tuple[int, int]) -> tuple[StreamBatches | LineBatches, HeldOut]:
+    """The training batches of this process, and what makes the held-out ones."""
+    training = run.training
+    rows, length, seed = training.batch_size, training.chunk_length, training.seed
+    assert rows is not None  # settled when the run was made
+    if corpus.reading == "lines":
+        return (
+            LineBatches(corpus.train, rows, training.line_length, seed, shard),
+            lambda: line_evaluation(corpus.valid, rows),
+        )
+    return (
+        StreamBatches(corpus.train, rows, length, seed, shard),
+        lambda: stream_evaluation(corpus.valid, _EVALUATION_ROWS, 4 * length),
+    )
+
+
+def usual_fraction(source: str | None) -> float:
+    """A hundredth of a long text; of a short one more, up to a twentieth, so that about 10,000 bytes are held out.
+
+    Text that continues the file resembles its tail most, so training without a long tail costs likelihood there.
+    """
+    size = len(builtin_text()) if source is None else fingerprint(source)["bytes"]
+    return max(0.01, min(0.05, 10_000 / max(size, 1)))
+
+
+_LINES_LOOKED_AT = 1 << 16
+Window = tuple[Tensor, Tensor | None]
+
+
+def own_window(run: "TextTask", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
+    """(B, T) symbols of the run's own held-out text, how many of each row are real where rows are lines, and which part
+    of the text it is: where too little is held out for that many rows, a stream's come from the training part.
+
+    Raises:
+        FileNotFoundError: the run's corpus is gone.
+        ValueError: the text is shorter than two symbols.
+    """
+    corpus = open_corpus(run.path / DATA)
+    if corpus.reading == "lines":
+        return *_lines_window(_lines(corpus.valid), rows, steps, str(run.path)), "held-out"
+    tokens, part = (corpus.valid, "held-out") if len(corpus.valid) >= rows * steps else (corpus.train, "training")
+    return *_stream_window(tokens.slice(0, min(rows * steps, len(tokens))), rows, steps, str(run.path)), part
+
+
+def file_window(vocabulary: "Vocabulary", reading: str, file: str, rows: int, steps: int) -> Window:
+    """The rows of a file's beginning and their lengths, read as `reading` says; `-` is standard input.
+
+    What lies further is not read.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no text, or shorter than two symbols.
+    """
+    strict = not vocabulary.reads_any_bytes
+    name = name_of(file)
+    if reading == "lines":
+        with closing(read_lines(file, strict=strict)) as lines:
+            return _lines_window((vocabulary.encode(line + "\n") for _, line in lines), rows, steps, name)
+    with closing(read_text(file, strict=strict)) as chunks:
+        ids = _beginning(vocabulary.encode_chunks(chunks), rows * steps)
+    return _stream_window(ids, rows, steps, name)
+
+
+def _stream_window(ids: "Ids", rows: int, steps: int, name: str) -> Window:
+    """Consecutive rows of equal length; a text too short for all of them gives fewer, then shorter ones."""
+    if len(ids) < 2:
+        raise ValueError(f"{name}: {_too_short(len(ids))}")
+    rows = min(rows, -(-len(ids) // steps))
+    width = min(steps, len(ids) // rows)
+    return torch.from_numpy(ids[: rows * width].copy()).view(rows, width), None
+
+
+def _lines_window(lines: "Iterable[Ids]", rows: int, steps: int, name: str) -> Window:
+    """The first lines of two symbols or more, cut to `steps`."""
+    looked_at = list(islice((line[:steps] for line in islice(lines, _LINES_LOOKED_AT) if len(line) > 1), rows))
+    if not looked_at:
+        raise ValueError(f"{name}: {_too_short(1)} in every line")
+    lengths = [len(line) for line in looked_at]
+    x = np.zeros((len(lengths), max(lengths)), dtype=np.int64)
+    for row, line in zip(x, looked_at, strict=True):
+        row[: len(line)] = line
+    return torch.from_numpy(x), torch.tensor(lengths)
+
+
+def _lines(tokens: "Tokens") -> "Iterator[Ids]":
+    starts, stops = tokens.line_bounds(np.arange(min(tokens.line_count, _LINES_LOOKED_AT)))
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        yield tokens.slice(start, stop)
+
+
+def _beginning(parts: "Iterable[Ids]", count: int) -> "Ids":
+    held: list[Ids] = []
+    for part in parts:
+        held.append(part)
+        count -= len(part)
+        if count <= 0:
+            break
+    ids = np.concatenate([np.zeros(0, dtype=np.int64), *held])
+    return ids[: len(ids) + min(count, 0)]
+
+
+def _too_short(count: int) -> str:
+    return f"expected at least two symbols, as nothing flows through a single step, got {count or 'an empty text'}"

@@ -1,0 +1,328 @@
+"""Surprise of a text to a trained model: a row a line, an element or the whole file."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from chainrule._app.results import Column, Form, Result
+from chainrule._app.tasks.codes import MOST_SAMPLES, refuse_samples
+from chainrule._app.tasks.config import CheckedOptions, within
+from chainrule._app.tasks.display import Switch
+from chainrule._app.tasks.ledger import Basis, LedgerEntry
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.text.scoring import Scored
+    from chainrule._app.tasks.text.task import TextTask
+    from chainrule._base import AutoregressiveModel
+    from chainrule.data import Vocabulary
+
+
+Per = Literal["line", "element", "file"]
+By = Literal["excess", "bits", "nats"]
+_BEGINNING = 1 << 14  # symbols of the training text whose line ends are looked at
+_NATS, _BITS, _EXCESS = Column("nats", 2), Column("bits_per_element", 3, heading="bits/elem"), Column("excess", 2)
+_HIDDEN = tuple(Column(name, shown=False) for name in ("bits_per_character", "bits_per_byte", "unknown_share"))
+_OF_LINES = (
+    Column("line"), _NATS, _BITS, _EXCESS, Column("unknown"),
+    Column("elements", shown=False), Column("perplexity", shown=False), *_HIDDEN, Column("text"),
+)  # fmt: skip
+_OF_TEXTS = (
+    Column("text"), Column("elements"), _NATS, _BITS, Column("perplexity", 2), _EXCESS, Column("unknown"), *_HIDDEN,
+)  # fmt: skip
+_OF_ELEMENTS = tuple(column for column in _OF_LINES if column not in _HIDDEN)
+
+
+@dataclass(frozen=True)
+class TextScoring(CheckedOptions):
+    """Score a text: nats and bits, exact under the model.
+
+    A model trained on a stream scores every symbol given everything before it in the file; a model trained on lines
+    scores each line on its own, its end included. Either way the lines add up to the file. A piece of a word that
+    spans line ends counts for the line in which it begins, and a line in which none begins has no row. For a model
+    with a code the nats are an upper bound, shown with the standard error of the draws, and with the ELBO.
+
+    Args:
+        data: The text, - for standard input.
+        json: Print one JSON object a row, then one with the figures of the whole text.
+        top: Print only this many rows, the most surprising ones.
+    """
+
+    per: Per | None = None
+    """One row for each line or each element, or the figures of the whole file alone; line where rows are sorted or
+    written as a table, else file."""
+    by: By = "excess"
+    """Sort by excess: nats above those of as many elements of the held-out text, divided by the root of their number;
+    by bits, the surprise of the average element, which puts very short lines first; or by nats, that of the whole row,
+    which puts long lines first."""
+    adapt: Switch = False
+    """Dynamic evaluation: a copy of the model is trained while it reads. Each part is scored before it is learnt, so
+    that the figures are a valid likelihood. The run is not changed."""
+    adapt_rate: float | None = within(None, 0.0, 1e6)
+    """Step of each weight after each part, in units of its usual gradient; with --adapt."""
+    samples: int | None = within(None, 1, MOST_SAMPLES)
+    """K, codes drawn for the bound of a sentence-vae, twice; 100 if not given. More bring it nearer."""
+
+
+def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
+    """Score a file, or texts in memory: each of these on its own."""
+    if run.has_code:
+        from chainrule._app.tasks.text.codes import score_by_bounds
+
+        return score_by_bounds(run, data, options, device=device)
+    refuse_samples(options.samples, run.config.model)
+    rate = options.adapt_rate
+    if rate is not None and not options.adapt:
+        raise ValueError(f"--adapt-rate {rate:g}: there is nothing to learn without --adapt: add it or leave this out")
+    scorer = _Scorer(run, data, options, run.model(device), expected_nats(run))
+    return scored_per(options.per, data, scorer.result)
+
+
+def scored_per(per: Per | None, data: str | Sequence[str], make: Callable[[Per, Form], Result]) -> Result:
+    """The result of a function for a part of data; lines by default, of which the figures of the file are shown."""
+    return make(per or "line", "figures" if per is None and isinstance(data, str) else "table")
+
+
+@dataclass(frozen=True)
+class _Scorer:
+    """Scores data by an exact likelihood, in rows for any of their parts.
+
+    Args:
+        run: the run.
+        data: a path, or texts.
+        options: of scoring.
+        model: of the run.
+        expected: nats per element of the held-out text.
+    """
+
+    run: "TextTask"
+    data: str | Sequence[str]
+    options: TextScoring
+    model: "AutoregressiveModel"
+    expected: float
+
+    def result(self, per: Per, form: Form = "table") -> Result:
+        """Rows for the lines or elements of the data, or none."""
+        in_memory, vocabulary = not isinstance(self.data, str), self.run.vocabulary
+        columns: Sequence[Column] = {"line": _OF_LINES, "element": _OF_ELEMENTS, "file": ()}[per]
+        if in_memory and per == "line":
+            columns = _OF_TEXTS
+        elif in_memory and per == "element":
+            columns = (Column("index"), *_OF_ELEMENTS[1:])
+        total, notes = Row(), list[str]()
+
+        def rows() -> Iterator[Sequence[Any]]:
+            for row in _rows(self._scored(notes), vocabulary, per, keep_empty=in_memory):
+                total.add(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
+                values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
+                if in_memory and per == "line":
+                    values["text"] = self.data[row.line - 1]
+                if columns:
+                    yield [values[column.name] for column in columns]
+
+        return total.result(
+            columns,
+            rows(),
+            self.run.basis,
+            self.data,
+            summary=lambda: total.figures() | total.text_figures(),
+            notes=lambda: notes,
+            rank=BY[self.options.by] if columns else "",
+            form=form,
+            views={name: partial(self.result, name) for name in ("line", "element", "file")},
+        )
+
+    def _scored(self, notes: list[str]) -> "Iterator[Scored]":
+        from chainrule._app.tasks.text import scoring
+        from chainrule.training import DynamicEvaluator
+        from chainrule.training._dynamic_evaluation import RATE
+
+        run, rate = self.run, RATE if self.options.adapt_rate is None else self.options.adapt_rate
+        evaluator = DynamicEvaluator(self.model, rate=rate) if self.options.adapt else None
+        vocabulary, strict, in_lines = run.vocabulary, run.data.level != "byte", run.data.reading == "lines"
+        if not isinstance(self.data, str):
+            texts = enumerate(self.data, 1)
+            lines = ((number, line) for number, text in texts for line in scoring.ended_lines(text))
+            yield from scoring.score_lines(self.model, vocabulary, lines if in_lines else texts, evaluator)
+        elif in_lines:
+            with closing(scoring.read_pieces(self.data, strict=strict)) as pieces:
+                noticed = _noticing(run, self.data, pieces, lambda piece: piece[1], notes)
+                yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(noticed), evaluator)
+        else:
+            with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
+                text = _noticing(run, self.data, chunks, lambda chunk: chunk, notes)
+                yield from scoring.score_stream(self.model, vocabulary, text, evaluator)
+
+
+@dataclass
+class Row:
+    """The surprise of a line, an element, or everything."""
+
+    line: int = 0
+    text: str = ""
+    nats: float = 0.0
+    elements: int = 0
+    unknown: int = 0
+    characters: int = 0
+    bytes: int = 0
+
+    def add(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
+        """Add the surprise of more elements, and the characters and bytes of their text."""
+        self.nats += nats
+        self.elements += elements
+        self.unknown += unknown
+        self.characters += text[0]
+        self.bytes += text[1]
+
+    def figures(self) -> dict[str, Any]:
+        """Nats, bits and perplexity; of no element the last two are None."""
+        from chainrule.training import Evaluation
+
+        total = Evaluation(self.nats, self.elements)
+        return {
+            "nats": self.nats,
+            "elements": self.elements,
+            "bits_per_element": total.bits_per_element if self.elements else None,
+            "perplexity": total.perplexity if self.elements else None,
+            "unknown": self.unknown,
+        }
+
+    def text_figures(self) -> dict[str, Any]:
+        """Figures that compare between levels; only where the row knows the text it was read from."""
+        counts = {"elements": self.elements, "unknown": self.unknown}
+        from chainrule.training._evaluate import text_figures
+
+        return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
+
+    def values(self, expected: float) -> dict[str, Any]:
+        """The figures of a row, its excess over the `expected` nats per element, and its text."""
+        text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        excess = surprise(self.nats, self.elements, expected) if self.elements else None
+        return self.figures() | self.text_figures() | {"excess": excess, "text": text}
+
+    def result(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], basis: Basis, data: str | Sequence[str], *,
+        summary: Callable[[], Mapping[str, Any]], notes: Callable[[], Iterable[str]] = tuple, rank: str, form: Form,
+        views: Mapping[str, Callable[[], Result]], error: Callable[[], float | None] = lambda: None,
+    ) -> Result:  # fmt: skip
+        """The result of scoring data, whose rows add themselves here while they are made.
+
+        Args:
+            columns: of the rows.
+            rows: of the data.
+            basis: of the likelihoods.
+            data: that are scored.
+            summary, notes, rank, form, views: see `Result`.
+            error: the standard error of the nats, where they are drawn.
+        """
+
+        def some() -> Iterator[Sequence[Any]]:
+            yield from rows
+            if not self.elements:
+                name = data if isinstance(data, str) else "data"
+                raise ValueError(f"{name}: expected at least one symbol to score, got an empty text")
+
+        def likelihood() -> LedgerEntry:
+            return LedgerEntry(basis, self.nats, self.elements, "", error(), self.bytes)
+
+        about = {"measured": basis}
+        return Result(
+            columns, some(), about=about, summary=summary, notes=notes, rank=rank, form=form, likelihood=likelihood,
+            views=views,
+        )  # fmt: skip
+
+
+BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "nats"}
+
+
+Piece = TypeVar("Piece")
+
+
+def _noticing(
+    run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str], notes: list[str]
+) -> Iterator[Piece]:
+    """Pass the pieces of a file on; add a note if its lines end in another way than those of the training text."""
+    from chainrule.data._text import name_of
+
+    own: bool | None = None
+    for piece in pieces:
+        text = text_of(piece)
+        if own is None and "\n" in text:
+            own = "\r\n" in text
+            trained = _trained_on_crlf(run)
+            if trained is not None and own != trained:
+                names = ("LF", "CR LF")
+                notes.append(
+                    f"{name_of(file)}: lines end in {names[own]}, those of the training text in {names[trained]}: "
+                    "every line end is a surprise; convert the file for figures of its text alone"
+                )
+        yield piece
+
+
+def _trained_on_crlf(run: "TextTask") -> bool | None:
+    """Whether lines of the training text end in a carriage return too; None where that cannot be told."""
+    from chainrule._app.tasks.text.preparing import corpus_of
+
+    if run.data.level == "word":
+        return None  # carriage returns are white space between words
+    try:
+        text = corpus_of(run).train
+    except (FileNotFoundError, ValueError):
+        return None
+    beginning = run.vocabulary.decode(text.slice(0, min(len(text), _BEGINNING)))
+    return "\r\n" in beginning if "\n" in beginning else None
+
+
+def expected_nats(run: "TextTask") -> float:
+    """Nats per element of the held-out text at the run's best validation; 0 where none is recorded."""
+    from chainrule._app.tasks.run_directory import METRICS
+    from chainrule.training._metrics import read_metrics
+
+    path = run.path / METRICS
+    records = read_metrics(path) if path.is_file() else ()
+    return min((record["nats_per_element"] for record in records if record["event"] == "validation"), default=0.0)
+
+
+def surprise(nats: float, elements: int, expected: float) -> float:
+    """Nats of a row above the expected ones, in units in which rows of unequal length compare.
+
+    The standard deviation of a sum grows with the square root of the number of its terms: divided by it, the excess of
+    a short line and that of a long one compare.
+
+    >>> surprise(12.0, 4, 1.0)
+    4.0
+    """
+    return (nats - elements * expected) / math.sqrt(elements)
+
+
+def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, keep_empty: bool) -> Iterator[Row]:
+    if per == "element":
+        for piece in scored:
+            size = size_of_text(piece.text)  # counted with the first element of its piece
+            for symbol, nats in zip(piece.ids.tolist(), piece.nats.tolist(), strict=True):
+                yield Row(piece.line, vocabulary.token(symbol), nats, 1, int(symbol == vocabulary.unknown), *size)
+                size = 0, 0
+        return
+    for line, pieces in groupby(scored, key=lambda piece: piece.line):
+        row, texts = Row(line), list[str]()
+        for piece in pieces:
+            unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
+            row.add(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
+            if per == "line":
+                texts.append(piece.text)
+        row.text = "".join(texts).removesuffix("\n")
+        if row.elements or keep_empty:
+            yield row
+
+
+def size_of_text(text: str) -> tuple[int, int]:
+    """Characters and bytes of a text; what is no UTF-8 counts as the bytes that it was."""
+    if text.isascii():
+        return len(text), len(text)
+    try:
+        return len(text), len(text.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        return len(text), len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,203 @@
+"""Translate sentences by beam search in batches of similar length, as symbols or text, and measure BLEU."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
+import torch
+
+from chainrule._app.tasks.run_directory import DATA
+from chainrule.data import Vocabulary
+from chainrule.data._characters import split_words
+from chainrule.data._pairs import held_out_texts, source_context
+from chainrule.data._ragged import Ragged
+from chainrule.decoding import Decoded, beam_search, rescored
+from chainrule.models import Seq2Seq, TransformerSeq2Seq
+from chainrule.training import MetricValue, ValidationMetric
+from chainrule.training._validation import Rows
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.translate.task import TranslateTask
+    from chainrule._base import TrainableModel
+
+TranslationModel: TypeAlias = Seq2Seq | TransformerSeq2Seq
+_COMPARED = 2000  # of the held-out pairs, the first: as many as tell one epoch from the next
+
+
+def translations(
+    model: TranslationModel,
+    sources: Ragged,
+    *,
+    eos: int,
+    max_length: int,
+    beam_size: int = 1,
+    n_best: int = 1,
+    length_penalty: float = 0.0,
+    batch_size: int = 128,
+    exact: bool = False,
+) -> list[Decoded]:
+    """The most probable translations of each sentence that a beam finds, in the order of the sentences.
+
+    Sentences of like length are searched together. What each gets does not depend on the others; the model is searched
+    in the mode that it is in.
+
+    Args:
+        model: of the target given the source.
+        sources: with their `<eos>`.
+        eos: of the target.
+        max_length: most symbols of a translation, `<eos>` counted.
+        beam_size: 1 is greedy.
+        n_best: translations of each.
+        length_penalty: see `beam_search`.
+        batch_size: sentences searched together.
+        exact: score what was found again, each translation alone, see `rescored`.
+    """
+    order = np.argsort(sources.lengths, kind="stable")
+    results: dict[int, Decoded] = {}
+    for first in range(0, len(order), batch_size):
+        chosen = order[first : first + batch_size]
+        found = beam_search(
+            model,
+            source_context(sources, chosen),
+            beam_size=beam_size,
+            max_length=max_length,
+            eos=eos,
+            length_penalty=length_penalty,
+            n_best=n_best,
+        )
+        if exact:
+            contexts = (_on_device(source_context(sources, chosen[[row]]), model) for row in range(len(chosen)))
+            found = [
+                rescored(model, context, row, eos=eos, length_penalty=length_penalty)
+                for context, row in zip(contexts, found, strict=True)
+            ]
+        results.update(zip(chosen.tolist(), found, strict=True))
+    return [results[place] for place in range(len(order))]
+
+
+def _on_device(context: dict[str, torch.Tensor], model: TranslationModel) -> dict[str, torch.Tensor]:
+    device = model.bias_ho.device
+    return {name: leaf.to(device) for name, leaf in context.items()}
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A model with its vocabularies: text in, text out.
+
+    An empty sentence is answered by an empty one. Where the model has attention, a word that it says is unknown is
+    replaced by the source word that it attended to most (Luong et al. 2015): names and numbers come through.
+
+    Args:
+        model: in evaluation mode.
+        source_vocabulary, target_vocabulary: with an `<eos>`.
+        max_length: most symbols of a translation, `<eos>` counted.
+    """
+
+    model: TranslationModel
+    source_vocabulary: Vocabulary
+    target_vocabulary: Vocabulary
+    max_length: int
+
+    def search(
+        self,
+        sources: Sequence[str],
+        *,
+        beam_size: int = 1,
+        n_best: int = 1,
+        length_penalty: float = 0.0,
+        exact: bool = False,
+    ) -> "list[list[Translation]]":
+        """The n best translations of each sentence, best first; with `exact`, figures are those of each alone."""
+        eos = self.target_vocabulary.eos
+        assert eos is not None
+        spoken = [place for place, source in enumerate(sources) if source.strip()]
+        numbers = Ragged.of([self.source_vocabulary.encode(f"{sources[place]}\n") for place in spoken])
+        found = translations(
+            self.model,
+            numbers,
+            eos=eos,
+            max_length=self.max_length,
+            beam_size=beam_size,
+            n_best=n_best,
+            length_penalty=length_penalty,
+            exact=exact,
+        )
+        answers = [[Translation("", 0.0, 0.0, True, True)] for _ in sources]
+        for place, result in zip(spoken, found, strict=True):
+            texts = [self._text(sources[place], sequence.tolist()) for sequence in result.sequences]
+            figures = zip(texts, result.log_probs.tolist(), result.scores.tolist(), result.ended.tolist(), strict=True)
+            answers[place] = [Translation(*figure, result.proven) for figure in figures]
+        return answers
+
+    def symbols(self, source: str, target: str) -> tuple[list[str], list[str]]:
+        """The symbols of a sentence and of its translation, in print."""
+        vocabularies = (self.source_vocabulary, source), (self.target_vocabulary, target)
+        read, written = (
+            [vocabulary.token(symbol) for symbol in vocabulary.encode(f"{text}\n")] for vocabulary, text in vocabularies
+        )
+        return read, written
+
+    def attention(self, source: str, target: str) -> torch.Tensor:
+        """How much each symbol of a translation attended to each symbol of its source, (T, S)."""
+        return self._attended(source, self.target_vocabulary.encode(f"{target}\n").tolist())
+
+    def _text(self, source: str, symbols: list[int]) -> str:
+        unknown = self.target_vocabulary.unknown
+        text = self.target_vocabulary.decode(symbols)
+        if unknown is None or unknown not in symbols or not self.model.has_attention:
+            return text
+        given, words = split_words(source), split_words(text)
+        attended = self._attended(source, symbols)[:, : len(given)].argmax(1).tolist()
+        return " ".join(
+            given[place] if symbol == unknown else word
+            for word, symbol, place in zip(words, symbols, attended, strict=True)
+        )
+
+    @torch.no_grad()
+    def _attended(self, source: str, symbols: list[int]) -> torch.Tensor:
+        context = source_context(Ragged.of([self.source_vocabulary.encode(f"{source}\n")]), np.zeros(1, dtype=np.int64))
+        x = torch.tensor([symbols], dtype=torch.long, device=self.model.bias_ho.device)
+        return self.model.attended(x, _on_device(context, self.model))[0].cpu()
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One of the n best.
+
+    Attributes:
+        text: without its end.
+        log_prob: under the model, nats.
+        score: used for ranking.
+        ended: whether it came to its end.
+        proven: whether the search proved that no prefix it kept ends in a better one; see `Decoded.proven`.
+    """
+
+    text: str
+    log_prob: float
+    score: float
+    ended: bool
+    proven: bool
+
+
+def translation_metric(run: "TranslateTask") -> ValidationMetric:
+    """BLEU of greedy translations of the held-out sentences; with it one of them, another each time."""
+    from chainrule.metrics import bleu
+
+    sources, references = (texts[:_COMPARED] for texts in held_out_texts(run.path / DATA))
+    pairs, tokenize, longest = run.pairs, run.tokenize, run.longest
+
+    def answer(model: "TrainableModel", rows: Rows) -> Sequence[str]:
+        translator = Translator(
+            cast(TranslationModel, model), pairs.source_vocabulary, pairs.target_vocabulary, longest
+        )
+        return [best.text for best, *_ in translator.search([sources[row] for row in rows])]
+
+    def compare(rows: Rows, hypotheses: Sequence[str], step: int) -> MetricValue:
+        place = int(np.random.default_rng(step).integers(len(rows)))
+        source, reference = sources[rows[place]], references[rows[place]]
+        example = f"source      {source}\nreference   {reference}\nhypothesis  {hypotheses[place]}"
+        value = bleu(hypotheses, [references[row] for row in rows], tokenize=tokenize).value
+        return MetricValue("bleu", value, example)
+
+    return ValidationMetric(len(sources), answer, compare)

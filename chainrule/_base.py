@@ -1,0 +1,361 @@
+"""The contract that every architecture keeps."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from chainrule._lengths import check_lengths
+from chainrule._modes import device_of, drawn_in_evaluation
+from chainrule._prefix import check_prefix, prefix_rows
+from chainrule.heads import head_of
+from chainrule.heads._categorical import check_filters
+from chainrule.state import State, expand, leaves, map_state
+
+Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
+Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
+
+
+class TrainableModel(nn.Module, ABC):
+    """A model with a training objective to maximise, and a held-out objective to select weights by.
+
+    Both are log-likelihoods of each row, or lower bounds of them, in nats; see `LikelihoodModel` and
+    `chainrule.LatentModel`.
+    """
+
+    @abstractmethod
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """Training objective of each row, to be maximised, (B,)."""
+
+    @abstractmethod
+    def held_out_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """Score of each held-out row, by which the best weights are selected, (B,); higher is better."""
+
+
+class LikelihoodModel(TrainableModel):
+    r"""A model with an exact likelihood p(x | c), the default for both objectives.
+
+    In a classifier or a tagger, x are the labels and c is the labelled input. A model that predicts x element by
+    element is an `AutoregressiveModel`.
+    """
+
+    @abstractmethod
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """Exact log-likelihood log p(x | c) of each row, (B,), nats.
+
+        Args:
+            x: the modelled values, batch first.
+            context: its condition, a tensor or a tree of tensors, batch first, with B rows or one row for all.
+            lengths: (B,) real elements of each row of x, where it has a time axis and rows may be shorter.
+        """
+
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """Training objective of each row, to be maximised, (B,), nats; `log_prob` by default.
+
+        A model with label smoothing, for example, overrides this. `log_prob` is the likelihood in training mode too.
+        """
+        return self.log_prob(x, context, lengths)
+
+    def held_out_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """`log_prob`, (B,), nats."""
+        return self.log_prob(x, context, lengths)
+
+
+class AutoregressiveModel(LikelihoodModel):
+    r"""A model of sequences, one element at a time.
+
+    .. math:: p(x \mid c) = \prod_{t=1}^{T} p(x_t \mid x_{<t}, c)
+
+    A subclass defines `forward`, `initial_state` and `step`, and is a whole model: likelihood, sampling, scoring of
+    streams and truncated backpropagation are written here, once. `forward` and `step` are the same function computed
+    two ways; `chainrule.testing.check_model` tests it.
+
+    The order of the chain rule need not be the layout of x: columns may be visited in any order, pixels row by row. If
+    x is not a sequence (B, T) in visiting order, the model overrides `to_sequence` and `from_sequence` to convert
+    between the two. `forward`, `log_prob` and `sample` use the layout of x; `step`, `unroll`, `stream`,
+    `visible_past`, `lengths` and `prefix` use the sequence.
+
+    `forward`, the likelihoods and `step` follow the mode of the model, as all modules of PyTorch: in training mode they
+    have its dropout (image models and MADE step without). `sample`, `stream`, and whatever draws, searches, completes
+    or codes with the model run in evaluation mode, and restore the mode of every submodule afterwards.
+
+    Attributes:
+        sequence_length: T, where every x has as many elements; `None` where any number may come.
+    """
+
+    sequence_length: int | None = None
+
+    @abstractmethod
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Distribution:
+        """All conditionals p(x_t | x_<t, c) in one parallel pass (teacher forcing).
+
+        Args:
+            x: (B, T) elements, or laid out otherwise, as `from_sequence` makes them.
+            context: condition of the whole sequence: a tensor, or a tree of tensors, batch first, with B rows or one
+                row for all.
+            lengths: (B,) number of real elements of each row; padding after them is never read.
+
+        Returns:
+            A distribution of batch shape (B, T), laid out as x is.
+        """
+
+    @abstractmethod
+    def initial_state(self, batch_size: int, context: Context = None) -> State:
+        """The state before the first element: a tree of tensors, batch first; `context` as for `forward`."""
+
+    @abstractmethod
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
+        """The next conditional from cached work.
+
+        Args:
+            x_prev: (B,) the element before the one asked for; `None` at the first step.
+            state: returned by `initial_state` or the last `step` or `unroll`.
+
+        Returns:
+            A distribution of batch shape (B,), and the state after reading `x_prev`.
+        """
+
+    def to_sequence(self, x: Tensor) -> Tensor:
+        """The elements of x in the order in which the chain rule visits them, (B, T).
+
+        x itself by default. An override may only permute elements, so that it can also reorder other tensors with the
+        layout of x, such as the log-probabilities of its elements.
+        """
+        return x
+
+    def from_sequence(self, sequence: Tensor) -> Tensor:
+        """The inverse of `to_sequence`: (B, T) elements in visiting order, laid out as `forward` reads them."""
+        return sequence
+
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
+        """The conditionals of a chunk of elements from a state, and the state after it.
+
+        The next chunk continues with the returned state and `x_prev = x[:, -1]`; so does `step`. Chunking changes
+        nothing: `unroll(x, initial_state(B))` gives `forward(x)`. This version loops `step`; models that can read a
+        chunk in one pass override it.
+
+        Args:
+            x: (B, T) elements, T >= 1.
+            state: the state before the chunk.
+            x_prev: (B,) the element before the chunk; `None` where the chunk is the beginning.
+
+        Returns:
+            A distribution of batch shape (B, T), and the state that is ready to read its last element.
+        """
+        conditionals = []
+        for t in range(x.shape[1]):
+            conditional, state = self.step(x_prev, state)
+            conditionals.append(head_of(conditional))
+            x_prev = x[:, t]
+        return conditionals[0].stacked(conditionals), state
+
+    def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
+        """Training objective of each element of a chunk of a stream, (B, T), and the state after it; see `unroll`.
+
+        :math:`\\log p(x_t \\mid x_{<t})`, by default; see `training_objective` for whole sequences.
+        """
+        conditionals, state = self.unroll(x, state, x_prev)
+        return conditionals.log_prob(x), state
+
+    def visible_past(self, length: int) -> Tensor:
+        """Which elements can influence which conditionals: (T, T) booleans, true at [t, s] if x_s can influence p(x_t).
+
+        Every s < t, unless a model says otherwise: one with a limited context or a blind spot overrides this, and
+        `chainrule.testing` then holds it to exactly what it declares. A window of k elements is
+        `super().visible_past(length).triu(-k)`.
+        """
+        return torch.ones(length, length, dtype=torch.bool, device="cpu").tril(-1)
+
+    def useful_prefix(self, drawn: int) -> int | None:
+        """Number of last elements of a prefix that can influence the `drawn` elements after it; `None` if all can."""
+        return None
+
+    def stepper(self) -> Step:
+        """A function equal to `step` while the weights stay as they are, free to prepare them once.
+
+        Long generation calls it in place of `step`; this version is `step` itself.
+        """
+        return self.step
+
+    def shared(self, state: State) -> State:
+        """The same state, with large parts that the forks of a row share stored once (`chainrule.state.share`).
+
+        A search calls it before it forks rows, and again when rows have ended. This version returns the state
+        unchanged.
+        """
+        return state
+
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        r"""Exact log-likelihood :math:`\sum_t \log p(x_t \mid x_{<t}, c)` of each row, (B,), nats."""
+        if lengths is None:
+            return self.forward(x, context).log_prob(x).flatten(1).sum(1)
+        sequence = self.to_sequence(x)
+        check_lengths(lengths, (len(sequence), sequence.shape[1]))
+        real = length_mask(lengths.to(sequence.device), sequence.shape[1])
+        x = self.from_sequence(fill_padding(sequence, real))
+        terms = self.to_sequence(self.forward(x, context, lengths).log_prob(x))
+        return terms.masked_fill(~_spread(real, terms), 0).flatten(1).sum(1)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        context: Context = None,
+        *,
+        length: int | None = None,
+        prefix: Tensor | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        eos: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Draw n sequences of `length` elements, (n, length) or laid out as x is, prefix included, in evaluation mode.
+
+        Args:
+            n: number of sequences.
+            context: batch first with n rows, or one row for all.
+            length: number of elements of each sequence, the prefix counted; needed where the model leaves it open.
+            prefix: beginning of the sequences, in visiting order: (P,) for all, or (n, P, ...), or (1, P, ...) for
+                all. What is known of an x is completed from `to_sequence(x)[:, :P]`.
+            temperature: 0 is greedy, 1 is the model's own distribution.
+            top_k: draw from the k most probable symbols.
+            top_p: draw from the fewest symbols whose probability reaches p.
+            eos: a symbol that ends a sequence; the rest of its row is filled with it. A prefix that ends in it is a
+                sequence that has ended.
+            generator: source of randomness; the same seed gives the same sample.
+
+        Raises:
+            ValueError: an argument is out of range, or `length` is missing, or not the one that the model has.
+        """
+        length, prefix = self.checked_request(n, length, prefix)
+        start = 0 if prefix is None else prefix.shape[1]
+        elements: list[Tensor] = []
+        stream = self.stream(
+            n, context, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
+        )
+        last = prefix[:, -1] if prefix is not None and start else None
+        for drawn in islice(stream, length - start):
+            if eos is not None and last is not None:
+                drawn = torch.where((last == eos).to(drawn.device), eos, drawn)
+            last = drawn
+            elements.append(drawn)
+            if eos is not None and bool((drawn == eos).all()):
+                elements += [drawn] * (length - start - len(elements))
+                break
+        # Rows of elements first: to write them one by one into columns takes several times as long.
+        parts = [torch.stack(elements).transpose(0, 1).contiguous()] if elements else []
+        if prefix is not None and start:
+            parts = [prefix, *(part.to(prefix.device) for part in parts)]
+        return self.from_sequence(torch.cat(parts, 1))
+
+    def checked_request(self, n: int, length: int | None, prefix: Tensor | None) -> tuple[int, Tensor | None]:
+        """The number of elements of each of n sequences to draw, and their prefix (n, P, ...); see `sample`.
+
+        Raises:
+            ValueError: `length` is missing, not the one that the model has, or shorter than the prefix.
+        """
+        known = self.sequence_length
+        if length is None and known is None:
+            raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
+        if None not in (length, known) and length != known:
+            raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {length}")
+        length = known if length is None else length
+        assert length is not None
+        prefix = None if prefix is None else prefix_rows(prefix, n)
+        least = max(0 if prefix is None else prefix.shape[1], 1)
+        if length < least:
+            raise ValueError(f"length: expected at least {least} (the prefix is counted), got {length}")
+        return length, prefix
+
+    def stream(
+        self,
+        n: int,
+        context: Context = None,
+        *,
+        prefix: Tensor | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Iterator[Tensor]:
+        """Draw elements (n,) as they come, without end where a sequence has none; `sample` collects them.
+
+        The prefix is read, not returned. The model is in evaluation mode while it draws, and in its own between draws.
+        """
+        check_filters(temperature, top_k, top_p)
+        if n < 1:
+            raise ValueError(f"n: expected at least 1, got {n}")
+        device = device_of(self)
+        if context is not None:
+            context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))
+        if prefix is not None:
+            prefix = prefix_rows(prefix, n).to(device)
+
+        def pick(conditional: Distribution) -> Tensor:
+            return head_of(conditional).filtered(temperature, top_k, top_p).sample(generator=generator)
+
+        return drawn_in_evaluation(self, self._draws(n, context, prefix, pick))
+
+    def _draws(
+        self, n: int, context: Context, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
+    ) -> Iterator[Tensor]:
+        """The stream; a model that can do better than step by step has its own. `prefix` is (n, P, ...) or `None`."""
+        step, x_prev, known = self.stepper(), None, 0
+        with torch.no_grad():
+            state = self.initial_state(n, context)
+            if prefix is not None and prefix.shape[1] > 0:
+                known = prefix.shape[1]
+                conditionals, state = self.unroll(prefix, state)
+                check_prefix(conditionals, prefix)
+                x_prev = prefix[:, -1]
+        for _ in count() if self.sequence_length is None else range(self.sequence_length - known):
+            with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
+                conditional, state = step(x_prev, state)
+                x_prev = pick(conditional)
+            yield x_prev
+
+
+def refuse_context(context: Context) -> None:
+    """Raise ValueError for a condition of a model that has none."""
+    if context is not None:
+        raise ValueError("context: this model is not conditioned on anything; leave it None")
+
+
+def for_rows(context: Context, batch_size: int) -> Context:
+    """A condition with as many rows as x; ValueError unless every tensor of it has so many, or one for all."""
+    for leaf in leaves(context):
+        if len(leaf) not in (1, batch_size):
+            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
+    return expand(context, batch_size)
+
+
+def fill_padding(sequence: Tensor, real: Tensor) -> Tensor:
+    """(B, T, ...) with a real element, inside the support, in place of padding, which may hold anything, NaN too."""
+    if not real.numel():
+        return sequence
+    inside = sequence.flatten(0, 1)[real.flatten().int().argmax().view(1)].masked_fill(~real.any(), 0)
+    return torch.where(_spread(real, sequence), sequence, inside)
+
+
+def _spread(mask: Tensor, like: Tensor) -> Tensor:
+    """(B, T) -> (B, T, 1, ...), to be broadcast against `like` (B, T, ...)."""
+    return mask.view(mask.shape + (1,) * (like.dim() - 2))
+
+
+def length_mask(lengths: Tensor, time: int) -> Tensor:
+    """(B, T) booleans, true at real elements.
+
+    Raises:
+        ValueError: the lengths are no tensor of integers.
+
+    >>> length_mask(torch.tensor([0, 2]), 3)
+    tensor([[False, False, False],
+            [ True,  True, False]])
+    """
+    check_lengths(lengths)
+    return torch.arange(time, device=lengths.device) < lengths.unsqueeze(1)

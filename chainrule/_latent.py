@@ -1,0 +1,329 @@
+"""The contract of models with a latent code: autoencoders, and variational autoencoders with their bounds."""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, TypedDict, Unpack
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from chainrule._base import Context, TrainableModel, refuse_context
+from chainrule._modes import in_evaluation
+from chainrule._ranges import Range, check_sizes
+from chainrule.heads._adapter import head_of
+from chainrule.heads._diagonal_normal import DiagonalNormal
+
+Weight = Annotated[float, Range(0.0, 1e4)]
+"""Weight of a term in a training objective."""
+ROWS = 512  # codes decoded at once where a bound is computed: 100 MB for 64 features of each pixel of MNIST
+
+
+class CodeModel(TrainableModel):
+    """A model that encodes x as a code of `latent_size` numbers, and decodes x from a code.
+
+    Attributes:
+        latent_size: L, numbers of a code.
+    """
+
+    latent_size: int
+
+    @abstractmethod
+    def codes(self, x: Tensor, *, lengths: Tensor | None = None) -> Tensor:
+        """The code of each row, (B, L): of a variational model the mean of its posterior."""
+
+    @abstractmethod
+    def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """One x for each code (B, L): the expected x where the decoder has one, else a draw from the decoder.
+
+        An expected image is (B, C, H, W) real numbers in levels, from 0 to V − 1.
+        """
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Codes drawn from the posterior of each of B rows.
+
+    Args:
+        z: (K, B, L), with gradients to the encoder.
+        log_ratio: (K, B) ln p(z) − ln q(z | x), nats.
+        kl_terms: (B, L), or (K, B, L) where a layer's posterior depends on the draw above: KL divergence of each number
+            of the code, nats.
+    """
+
+    z: Tensor
+    log_ratio: Tensor
+    kl_terms: Tensor
+
+
+class LatentObjective(TypedDict, total=False):
+    """Arguments that every `LatentModel` takes; their defaults are attributes of its class."""
+
+    importance_samples: Annotated[int, Range(1, 1 << 16)]
+    beta: Weight
+    free_bits: Weight
+    kl_warmup: Annotated[float, Range(0.0, 1.0)]
+
+
+class OneLayerObjective(LatentObjective, total=False):
+    """Arguments that a `LatentModel` with one layer of codes takes."""
+
+    doubly_reparameterised: bool
+
+
+class LatentModel(CodeModel):
+    r"""A model of x by a latent code z: a prior, a decoder and an encoder that approximates the posterior.
+
+    .. math:: p(x) = \int p(z)\, p(x \mid z)\, dz, \qquad q(z \mid x) \approx p(z \mid x)
+
+    The integral has no closed form, so there is no `log_prob`: there are two lower bounds, each with its own name. The
+    evidence lower bound (Kingma and Welling 2014; Rezende et al. 2014) and the importance-weighted bound (Burda et al.
+    2016), in nats a row, sums over all elements of x and all numbers of z:
+
+    .. math:: \mathrm{elbo} = E_q[\ln p(x \mid z)] - \mathrm{KL}(q(z \mid x) \| p(z)) \le
+        \ln \frac1K \sum_{k=1}^K \frac{p(z_k)\, p(x \mid z_k)}{q(z_k \mid x)} \le \ln p(x)
+
+    the latter in expectation over the draws :math:`z_k \sim q`, growing with K. A subclass defines `encode` and
+    `decode`, or, with several layers of codes, `draw`, `prior_sample` and `codes` too.
+
+    Training maximises the first bound, or with `importance_samples` K > 1 the second:
+
+    .. math:: \ln p(x \mid z) - w \sum_j \max(\lambda, \mathrm{KL}_j), \qquad
+        w = \beta \min(1, \text{progress} / \text{warmup})
+
+    where the KL divergence of the j-th number of the code is averaged over the batch before it is compared with λ, the
+    `free_bits` of Kingma et al. (2016); β is that of Higgins et al. (2017), and w is warmed up as by Bowman et al.
+    (2016) and Sønderby et al. (2016). The variance of the doubly reparameterised gradient does not grow with K.
+
+    Args:
+        latent_size: L, numbers of a code.
+        importance_samples: draws for each input in training; more than 1 trains the importance-weighted bound.
+        beta: weight of the KL divergence in training.
+        free_bits: nats of each number of the code that cost nothing in training.
+        kl_warmup: part of the run in which the weight of the KL divergence grows from 0.
+        doubly_reparameterised: train the encoder by the gradient of Tucker et al. (2019).
+
+    Raises:
+        ValueError: an argument is out of range, or two of them exclude each other.
+    """
+
+    importance_samples: int = 1
+    beta: float = 1.0
+    free_bits: float = 0.0
+    kl_warmup: float = 0.0
+    doubly_reparameterised: bool = False
+
+    def __init__(self, latent_size: int, **objective: Unpack[OneLayerObjective]):
+        super().__init__()
+        if unknown := objective.keys() - OneLayerObjective.__annotations__.keys():
+            raise TypeError(f"{type(self).__name__} has no argument {min(unknown)}")
+        for argument, value in objective.items():
+            setattr(self, argument, value)
+        self.latent_size = latent_size
+        check_sizes(latent_size=latent_size, importance_samples=self.importance_samples)
+        for name, weight in (("beta", self.beta), ("free_bits", self.free_bits)):
+            if not 0 <= weight < math.inf:
+                raise ValueError(f"{name}: expected a finite number >= 0, got {weight}")
+        if not 0 <= self.kl_warmup <= 1:
+            raise ValueError(f"kl_warmup: expected a part of the run in [0, 1], got {self.kl_warmup}")
+        if self.free_bits and (self.importance_samples > 1 or self.doubly_reparameterised):
+            raise ValueError(
+                "free_bits: needs the KL divergence of each number, which the importance-weighted objective has not: "
+                f"leave it 0, or importance_samples 1 and doubly_reparameterised off, got {self.free_bits}"
+            )
+
+    @abstractmethod
+    def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
+        """q(z | x), of batch shape (B,); with several layers of codes, that of the top layer."""
+
+    @abstractmethod
+    def decode(self, z: Tensor) -> Distribution:
+        """p(x | z) of codes (B, L): a distribution over x, of batch shape (B,)."""
+
+    def codes(self, x: Tensor, *, lengths: Tensor | None = None) -> Tensor:
+        return self.encode(x, lengths=lengths).mean
+
+    def log_likelihood(self, x: Tensor, z: Tensor, *, lengths: Tensor | None = None) -> Tensor:
+        """ln p(x | z) of B rows with a code each, (B,), nats."""
+        return self.decode(z).log_prob(x)
+
+    def draw(
+        self,
+        x: Tensor,
+        samples: int,
+        generator: torch.Generator | None = None,
+        *,
+        lengths: Tensor | None = None,
+    ) -> Draw:
+        """Draw codes from the posterior, with what the bounds need of them.
+
+        Args:
+            x: (B, ...).
+            samples: K, for each row.
+            generator: source of randomness.
+            lengths: (B,) real elements of each row.
+        """
+        return _drawn(self.encode(x, lengths=lengths), samples, generator)
+
+    def prior_sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draw n codes from p(z), (n, L)."""
+        like = next(self.parameters())
+        return torch.randn(n, self.latent_size, generator=generator, dtype=like.dtype, device=like.device)
+
+    def elbo(
+        self, x: Tensor, samples: int = 1, generator: torch.Generator | None = None, *, lengths: Tensor | None = None
+    ) -> Tensor:
+        """The evidence lower bound of each row, (B,), nats; its expectation over z by `samples` draws."""
+        _check_samples(samples)
+        drawn = self.draw(x, samples, generator, lengths=lengths)
+        return self._log_likelihoods(x, drawn.z, lengths).mean(0) - _over_draws(drawn.kl_terms).sum(-1)
+
+    def kl(self, x: Tensor, generator: torch.Generator | None = None, *, lengths: Tensor | None = None) -> Tensor:
+        """KL(q(z | x) ‖ p(z)) of each row, (B,), nats."""
+        return self.kl_terms(x, generator, lengths=lengths).sum(-1)
+
+    def kl_terms(self, x: Tensor, generator: torch.Generator | None = None, *, lengths: Tensor | None = None) -> Tensor:
+        """The KL divergence of each number of the code, (B, L), nats.
+
+        Exact with one layer of codes; with more, that of a lower layer is exact given a draw of those above.
+        """
+        return _over_draws(self.draw(x, 1, generator, lengths=lengths).kl_terms)
+
+    @torch.no_grad()
+    def importance_bound(
+        self,
+        x: Tensor,
+        samples: int = 100,
+        generator: torch.Generator | None = None,
+        *,
+        lengths: Tensor | None = None,
+        chunk: int = ROWS,
+    ) -> Tensor:
+        """The importance-weighted bound of each row with K = `samples` draws, (B,), float64, nats.
+
+        Args:
+            x: (B, ...).
+            samples: K.
+            generator: source of randomness.
+            lengths: (B,) real elements of each row.
+            chunk: codes that are decoded at once, which bounds the memory.
+
+        Raises:
+            ValueError: `samples` or `chunk` is below 1.
+        """
+        _check_samples(samples)
+        if chunk < 1:
+            raise ValueError(f"chunk: expected at least 1 code at once, got {chunk}")
+        if not len(x):
+            return torch.zeros(0, dtype=torch.float64, device=x.device)
+        bounds = []
+        # Few rows with many draws each: rows are encoded again for each part of their draws.
+        for rows in torch.arange(len(x), device=x.device).split(max(1, chunk // samples)):
+            part, own = x[rows], None if lengths is None else lengths[rows]
+            most, total = max(1, chunk // len(rows)), None
+            for count in _parts(samples, most):
+                drawn = self.draw(part, count, generator, lengths=own)
+                weights = (self._log_likelihoods(part, drawn.z, own) + drawn.log_ratio).double().logsumexp(0)
+                total = weights if total is None else torch.logaddexp(total, weights)
+            assert total is not None
+            bounds.append(total - math.log(samples))
+        return torch.cat(bounds)
+
+    @in_evaluation
+    @torch.no_grad()
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draw n rows of x: a code from the prior, then x from the decoder; the same seed gives the same x."""
+        if n < 1:
+            raise ValueError(f"n: expected at least 1, got {n}")
+        return head_of(self.decode(self.prior_sample(n, generator))).sample(generator=generator)
+
+    def training_objective(
+        self, x: Tensor, context: Context = None, lengths: Tensor | None = None, *, progress: float = 1.0
+    ) -> Tensor:
+        """Training objective of each row, to be maximised, (B,), nats; see the class.
+
+        Args:
+            x: (B, ...).
+            context: `None`: these models are not conditioned on anything.
+            lengths: (B,) real elements of each row.
+            progress: how much of the run is done, from 0 to 1.
+        """
+        refuse_context(context)
+        weight = self.beta * (min(1.0, progress / self.kl_warmup) if self.kl_warmup else 1.0)
+        if self.doubly_reparameterised:
+            drawn = _drawn(self.encode(x, lengths=lengths), self.importance_samples, None, detached=True)
+            log_likelihoods = self._log_likelihoods(x, drawn.z, lengths)
+            return doubly_reparameterised_bound(log_likelihoods + weight * drawn.log_ratio, drawn.z)
+        drawn = self.draw(x, self.importance_samples, lengths=lengths)
+        log_likelihoods = self._log_likelihoods(x, drawn.z, lengths)  # (K, B)
+        if self.importance_samples > 1:
+            return log_mean_exp(log_likelihoods + weight * drawn.log_ratio)
+        terms = _over_draws(drawn.kl_terms)
+        if self.free_bits:
+            # Below λ a number's divergence counts as the constant λ, without a gradient.
+            terms = terms.where(terms.mean(0) > self.free_bits, self.free_bits)
+        return log_likelihoods.squeeze(0) - weight * terms.sum(-1)
+
+    def held_out_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """`elbo` by one draw from torch's global random state, (B,), nats."""
+        refuse_context(context)
+        return self.elbo(x, lengths=lengths)
+
+    def _log_likelihoods(self, x: Tensor, z: Tensor, lengths: Tensor | None) -> Tensor:
+        """ln p(x | z) of K codes (K, B, L) for each row, (K, B)."""
+        count = len(z)
+        if count == 1:
+            return self.log_likelihood(x, z.squeeze(0), lengths=lengths).unsqueeze(0)
+        rows = x.expand(count, *x.shape).flatten(0, 1)
+        own = None if lengths is None else lengths.repeat(count)
+        return self.log_likelihood(rows, z.flatten(0, 1), lengths=own).view(count, -1)
+
+
+def log_mean_exp(log_weights: Tensor) -> Tensor:
+    """ln of the mean over K weights whose logarithms are (K, B): (B,)."""
+    return log_weights.logsumexp(0) - math.log(len(log_weights))
+
+
+def doubly_reparameterised_bound(log_weights: Tensor, z: Tensor) -> Tensor:
+    r"""`log_mean_exp` of (K, B) log-weights, whose gradient is that of Tucker et al. (2019).
+
+    .. math:: \nabla_\theta = \sum_k \tilde w_k \, \partial_\theta \ln w_k, \qquad
+        \nabla_\phi = \sum_k \tilde w_k^2 \, \frac{\partial \ln w_k}{\partial z_k} \frac{\partial z_k}{\partial \phi},
+        \qquad \tilde w = w / \sum_k w_k
+
+    Args:
+        log_weights: (K, B) ln w, made with q's parameters detached: they reach the encoder through z alone.
+        z: (K, B, L) the draws.
+    """
+    shares = log_weights.detach().softmax(0)
+    if z.requires_grad:
+        z.register_hook(lambda gradient: gradient * shares.unsqueeze(-1).to(gradient.dtype))
+    bound = log_mean_exp(log_weights.detach())
+    through = (shares * log_weights).sum(0)
+    return bound + through - through.detach()
+
+
+def _drawn(
+    posterior: DiagonalNormal, samples: int, generator: torch.Generator | None, *, detached: bool = False
+) -> Draw:
+    """Draws of one layer whose prior is N(0, I); `detached` gives ln q gradients through z alone."""
+    z = posterior.rsample((samples,), generator=generator)
+    judged = posterior.detached() if detached else posterior
+    standard = DiagonalNormal(torch.zeros_like(posterior.mean), torch.zeros_like(posterior.mean))
+    return Draw(z, standard.log_prob(z) - judged.log_prob(z), posterior.kl_terms())
+
+
+def _over_draws(kl_terms: Tensor) -> Tensor:
+    return kl_terms.mean(0) if kl_terms.dim() == 3 else kl_terms
+
+
+def _parts(total: int, most: int) -> list[int]:
+    """A total in parts of `most`, and the rest."""
+    whole, rest = divmod(total, most)
+    return [most] * whole + [rest] * (rest > 0)
+
+
+def _check_samples(samples: int) -> None:
+    if samples < 1:
+        raise ValueError(f"samples: expected at least 1 draw, got {samples}")

@@ -1,0 +1,212 @@
+"""The probability of the next bit: all models, the mixer, and its refinement, in the order in which they are asked."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from chainrule.coding._adaptive import contexts as context_models
+from chainrule.coding._adaptive import match as match_model
+from chainrule.coding._adaptive import mixer as mixing
+from chainrule.coding._adaptive import refinement
+from chainrule.coding._adaptive.contexts import CONTEXTS, Contexts, make_contexts
+from chainrule.coding._adaptive.hashing import combine
+from chainrule.coding._adaptive.logistic import squash
+from chainrule.coding._adaptive.machine_code import compiled
+from chainrule.coding._adaptive.match import Match, expected_bit, kind_of_length, make_match
+from chainrule.coding._adaptive.mixer import ONE, Mixer, make_mixer
+
+_MATCH_INPUTS = CONTEXTS * context_models.INPUTS
+_BIAS = _MATCH_INPUTS + match_model.INPUTS
+# The gates of the mixer's neurons: length of the match; bits known of the byte; the byte before; orders known and
+# place of the bit; letters of the word and place of the bit.
+_ROWS = (match_model.LENGTHS, 256, 256, 64, 64)
+_GATE_1 = _ROWS[0]
+_GATE_2 = _GATE_1 + _ROWS[1]
+_GATE_3 = _GATE_2 + _ROWS[2]
+_GATE_4 = _GATE_3 + _ROWS[3]
+_RATES = (24, 300, 16, 100, 4096)
+_MAPS = 1 << 16  # contexts of a map, at most
+_LARGEST, _SMALLEST = 1 << 18, 1 << 10  # buckets of a context
+
+
+class Past(NamedTuple):
+    """Words and lines before the present byte.
+
+    Attributes:
+        words: (3,) hashes of the present word's letters and of the two words before; no word is 0.
+        letters: (1,) number of letters of the present word.
+        lines: (2,) where the present line and the one before begin.
+    """
+
+    words: np.ndarray
+    letters: np.ndarray
+    lines: np.ndarray
+
+
+def make_past() -> Past:
+    """The past of the first byte."""
+    return Past(np.zeros(3, np.int64), np.zeros(1, np.int64), np.zeros(2, np.int64))
+
+
+@compiled
+def _kind(byte: int) -> int:
+    """Kinds of bytes: capital, small letter, digit, space, line end, other mark, control, beyond ASCII."""
+    if byte >= 128:
+        return 7
+    if 97 <= byte <= 122:
+        return 1
+    if 65 <= byte <= 90:
+        return 0
+    if 48 <= byte <= 57:
+        return 2
+    if byte == 32:
+        return 3
+    if byte == 10:
+        return 4
+    return 5 if byte > 32 else 6
+
+
+@compiled
+def note_byte(past: Past, byte: int, position: int) -> None:
+    """Take the byte at a position into words and lines; letters of both cases are the same."""
+    kind = _kind(byte)
+    if kind <= 1 or kind == 7:
+        past.words[0] = combine(past.words[0], byte | 32 if kind == 0 else byte)
+        past.letters[0] += 1
+    elif past.letters[0] > 0:
+        past.words[2] = past.words[1]
+        past.words[1] = past.words[0]
+        past.words[0] = 0
+        past.letters[0] = 0
+    if kind == 4:
+        past.lines[1] = past.lines[0]
+        past.lines[0] = position + 1
+
+
+@compiled
+def _before(text: np.ndarray, position: int, distance: int) -> int:
+    return text[position - distance] if position >= distance else 0
+
+
+@compiled
+def hash_past(past: Past, text: np.ndarray, position: int, hashes: np.ndarray) -> None:
+    """Write the hashes of all contexts of the byte at a position."""
+    orders = 0
+    for order in range(7):
+        if order > 0:
+            orders = combine(orders, _before(text, position, order))
+        hashes[order] = combine(orders, order)
+    last = _before(text, position, 1)
+    between = last if past.letters[0] == 0 else 0
+    word = combine(past.words[0], between)
+    hashes[7] = combine(word, 7)
+    hashes[8] = combine(combine(word, past.words[1] & 0x7FFFFFFF), 8)
+    hashes[9] = combine(combine(word, past.words[2] & 0x7FFFFFFF), 9)
+    hashes[10] = combine(_before(text, position, 2) << 8 | _before(text, position, 3), 10)
+    kinds = 0
+    for distance in range(1, 9):
+        kinds = kinds << 3 | _kind(_before(text, position, distance))
+    hashes[11] = combine(combine(kinds, last), 11)
+    column = position - past.lines[0]
+    above = past.lines[1] + column
+    over = text[above] if above < past.lines[0] else 10
+    hashes[12] = combine(over << 8 | last, 12)
+    hashes[13] = combine(min(column, 255) << 8 | over, 13)
+
+
+class Predictor(NamedTuple):
+    """Everything that is learnt.
+
+    Attributes:
+        contexts, match, mixer: the models.
+        past: words and lines before the present byte.
+        maps: the refinement in a hash of the byte before and the bits known of this one.
+        far_maps: the same with the two bytes before.
+        state: (6,) bits known of the byte behind a one, the same of its half, how many; the bit that the match
+            expects; rows of the two maps.
+    """
+
+    contexts: Contexts
+    match: Match
+    mixer: Mixer
+    past: Past
+    maps: np.ndarray
+    far_maps: np.ndarray
+    state: np.ndarray
+
+
+def make_predictor(length: int) -> Predictor:
+    """Nothing learnt yet, with tables sized for a text of so many bytes."""
+    buckets = min(_LARGEST, max(_SMALLEST, 1 << length.bit_length()))
+    beginning = np.zeros(_BIAS + 1)
+    beginning[:_MATCH_INPUTS] = np.tile([0.12, 0.0, 0.05, 0.05], CONTEXTS)
+    beginning[_MATCH_INPUTS] = 0.2
+    return Predictor(
+        make_contexts(buckets),
+        make_match(buckets),
+        make_mixer((beginning * ONE).astype(np.int32), sum(_ROWS), len(_ROWS), 256, _RATES),
+        make_past(),
+        refinement.make_map(min(_MAPS, 4 * buckets)),
+        refinement.make_map(min(_MAPS, 4 * buckets)),
+        np.zeros(6, np.int64),
+    )
+
+
+@compiled
+def begin_byte(predictor: Predictor, text: np.ndarray, position: int) -> None:
+    """Prepare for the bits of the byte at a position."""
+    hash_past(predictor.past, text, position, predictor.contexts.hashes)
+    context_models.begin_byte(predictor.contexts)
+    match_model.find(predictor.match, text, position)
+    predictor.state[0] = 1
+    predictor.state[1] = 1
+    predictor.state[2] = 0
+
+
+@compiled
+def predict(predictor: Predictor, text: np.ndarray, position: int) -> int:
+    """The probability that the next bit is a one, 16 bits, never 0."""
+    mixer, state = predictor.mixer, predictor.state
+    partial, node, place = state[0], state[1], state[2]
+    known = context_models.predict(predictor.contexts, mixer.inputs, node, partial, place)
+    state[3] = expected_bit(predictor.match, text, partial, place)
+    match_model.predict(predictor.match, mixer.inputs, _MATCH_INPUTS, state[3])
+    mixer.inputs[_BIAS] = 256
+    last = text[position - 1] if position > 0 else 0
+    before = text[position - 2] if position > 1 else 0
+    mixer.rows[0] = kind_of_length(predictor.match) if state[3] >= 0 else 0
+    mixer.rows[1] = _GATE_1 + partial
+    mixer.rows[2] = _GATE_2 + last
+    mixer.rows[3] = _GATE_3 + known * 8 + place
+    mixer.rows[4] = _GATE_4 + min(predictor.past.letters[0], 7) * 8 + place
+    mixer.last_row[0] = partial
+    stretched = mixing.mix(mixer)
+    state[4] = refinement.row(predictor.maps, combine(last << 8 | partial, 1))
+    state[5] = refinement.row(predictor.far_maps, combine(before << 16 | last << 8 | partial, 2))
+    refined = refinement.refine(predictor.maps, state[4], stretched)
+    far = refinement.refine(predictor.far_maps, state[5], stretched)
+    return min(65535, max(1, (2 * squash(stretched) + refined + far) >> 2))
+
+
+@compiled
+def learn(predictor: Predictor, bit: int) -> None:
+    """Learn the bit that was predicted."""
+    state, stretched = predictor.state, predictor.mixer.last_output[0]
+    context_models.update(predictor.contexts, state[1], state[0], state[2], bit)
+    match_model.update(predictor.match, state[3], bit)
+    mixing.update(predictor.mixer, bit)
+    refinement.update(predictor.maps, state[4], stretched, bit)
+    refinement.update(predictor.far_maps, state[5], stretched, bit)
+    state[0] = state[0] << 1 | bit
+    state[1] = state[1] << 1 | bit
+    state[2] += 1
+    if state[2] == 4:
+        context_models.begin_half(predictor.contexts, state[0])
+        state[1] = 1
+
+
+@compiled
+def end_byte(predictor: Predictor, byte: int, position: int) -> None:
+    """Take the byte at a position, whose bits were learnt, into the past."""
+    context_models.end_byte(predictor.contexts, byte)
+    note_byte(predictor.past, byte, position)

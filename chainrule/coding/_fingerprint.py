@@ -1,0 +1,100 @@
+"""Fingerprints of model and arithmetic, by which a decoder checks that it computes the encoder's exact numbers."""
+
+import hashlib
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from chainrule._base import AutoregressiveModel, Context
+from chainrule._modes import evaluating
+from chainrule.coding._lockstep import code_rows
+from chainrule.coding._range_coder import Numbers, RangeCoder, Rows
+from chainrule.layers import KneserNey
+
+PROBED = 6  # elements of each row
+PORTABLE = "any"  # the machine of files that are written in portable arithmetic
+
+
+def model_digest(model: nn.Module) -> str:
+    """16 hexadecimal digits of the model's class, and the names, types and values of its weights and tables."""
+    found = hashlib.sha256(type(model).__qualname__.encode())
+    tensors = dict(model.state_dict())
+    for place, module in model.named_modules():
+        if isinstance(module, KneserNey):
+            tensors |= {f"{place}.{name}": table for name, table in module.tables().items()}
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()[:16]
+
+
+def machine(model: nn.Module) -> str:
+    """The things on which the last bits of a float depend: torch, vector instructions, processor, number type."""
+    weight = next(chain(model.parameters(), model.buffers()), torch.empty(0, device="cpu"))
+    isa = torch.backends.cpu.get_cpu_capability() if weight.device.type == "cpu" else torch.cuda.get_device_name()
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
+    words = [f"torch {torch.__version__}", isa, platform.machine(), str(weight.dtype).removeprefix("torch.")]
+    return ", ".join([*words, f"oneDNN at most {limit}"] if limit else words)
+
+
+@contextmanager
+def portable_form(model: nn.Module) -> Iterator[Any]:
+    """Give the model in a form whose probabilities are the same bits on every machine, and compute so in the block."""
+    from chainrule.coding._portable import PortableArithmetic, portable_copy
+
+    made = portable_copy(model)
+    with torch.no_grad(), PortableArithmetic():
+        yield made
+
+
+@contextmanager
+def reproducible(model: nn.Module, threads: int) -> Iterator[None]:
+    """Compute in evaluation mode, without autocast and with a fixed number of threads, in the block."""
+    before, weight = (
+        torch.get_num_threads(),
+        next(chain(model.parameters(), model.buffers()), torch.empty(0, device="cpu")),
+    )
+    try:
+        if threads != before:
+            torch.set_num_threads(threads)
+        with evaluating(model), torch.autocast(weight.device.type, enabled=False):
+            yield
+    finally:
+        if threads != before:
+            torch.set_num_threads(before)
+
+
+def arithmetic_digest(model: AutoregressiveModel, rows: int, length: int, context: Context = None) -> str:
+    """8 hexadecimal digits of the probabilities, to the last bit, of the first elements of fixed sequences.
+
+    Two machines that agree on them round alike in this model at this batch size, as far as a few thousand numbers tell.
+
+    Args:
+        model: as it will be used.
+        rows: B of the batch.
+        length: T of the sequences.
+        context: of the rows.
+    """
+    probe = _Probe()
+    code_rows(model, probe, rows, min(length, PROBED), context=context)
+    return probe.digest.hexdigest()[:8]
+
+
+class _Probe(RangeCoder):
+    """Takes symbols without regard to their probabilities, which it hashes."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.calls = 0
+
+    def choose(self, probabilities: Numbers, symbols: Rows | None) -> Rows:
+        self.digest.update(probabilities.tobytes())
+        self.calls += 1
+        return (np.arange(len(probabilities)) * 7 + self.calls * 13) % probabilities.shape[1]

@@ -1,0 +1,220 @@
+"""Files written whole or not at all, and records that are kept as JSON files."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+from safetensors import SafetensorError
+
+from chainrule._typed_json import field_types, read_fields
+from chainrule.data._text import refuse_device
+
+_LONGEST_JSON = 1 << 26  # bytes; a vocabulary of three million words
+_MOST_BRACKETS = 1 << 22
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write `content` as JSON so that a reader finds the old file or the whole new one, whatever happens meanwhile.
+
+    Raises:
+        ValueError: it is longer than `read_json` reads.
+    """
+    text = json.dumps(content, indent=1) + "\n"
+    if len(text) > _LONGEST_JSON:
+        raise ValueError(
+            f"{path.name}: expected at most {_LONGEST_JSON >> 20} MiB, got {len(text) >> 20}: take fewer symbols, "
+            "categories or labels"
+        )
+    write_text(path, text)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write `content` as UTF-8, as `write_json` does; what no UTF-8 can hold becomes a question mark."""
+    write_bytes(path, content.encode("utf-8", "replace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` as it is, as `write_json` does.
+
+    Raises:
+        OSError: the file cannot be written; the old one is as it was.
+    """
+    try:
+        _replace(path, content)
+    except OSError as error:  # names the temporary file
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~umask())  # what open() would have given it; a temporary file is private
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _flush_to_disk(path.parent)  # the rename itself must survive a power cut
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; `ValueError` in one line where the file holds anything else, or is no regular file."""
+    refuse_device(path)
+    try:
+        with path.open("rb") as file:
+            content = parse_json(file.read(_LONGEST_JSON + 1))
+    except ValueError as error:
+        raise ValueError(f"{path}: expected JSON, got something else ({error}); the file is damaged") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}; the file is damaged")
+    return content
+
+
+def parse_json(text: bytes) -> Any:
+    """Parse JSON whose size and structure are bounded, as parsed values take up to 30 times the memory of the text.
+
+    Raises:
+        ValueError: it is no JSON, too long, or nested too deeply.
+    """
+    if len(text) > _LONGEST_JSON or text.count(b"[") + text.count(b"{") > _MOST_BRACKETS:
+        raise ValueError(f"more than {_LONGEST_JSON >> 20} MiB, or {_MOST_BRACKETS:,} lists and objects")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def umask() -> int:
+    """The permissions that the process leaves out of new files."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A place to write what will become `path`, in one indivisible move when the block ends without an error.
+
+    The new content is on the disk before the move, and the move before the return; a process killed at any moment
+    leaves the old file or the new one. A half-written file of a killed process lies in the folder `.partial` next to
+    the file, which the next write clears.
+
+    Raises:
+        OSError: the disk is full or not writable; the old file is as it was.
+    """
+    folder = path.parent / ".partial"
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        partial = folder / path.name
+        partial.touch()
+        mode = partial.stat().st_mode  # what the umask gives; safetensors makes its files private
+        yield partial
+        partial.chmod(mode)
+        _flush_to_disk(partial)
+        os.replace(partial, path)
+        _flush_to_disk(path.parent)
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        state = "the file before it is intact" if path.exists() else "nothing was written"
+        remedy = "free space or choose another directory"
+        raise OSError(f"{path}: cannot be written ({reason}); {state}: {remedy}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _flush_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Record:
+    """Base of a frozen dataclass that is kept as a JSON file; its `__post_init__` checks what annotations cannot say.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Units(Record):
+    ...     names: tuple[str, ...]
+    ...     scale: float | None
+    >>> Units.from_json({"format": 1, "names": ["s", "m"], "scale": 2})
+    Units(names=('s', 'm'), scale=2.0)
+    >>> Units.from_json({"format": 1, "names": ["s", 3], "scale": 2})
+    Traceback (most recent call last):
+    ValueError: names: expected text, got 3; the file is damaged, or a newer chainrule wrote it
+    """
+
+    FORMAT: ClassVar[int] = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Content of the file."""
+        record: Any = self  # a dataclass, or a class with a method of its own
+        return {"format": self.FORMAT, **asdict(record)}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Check and read what `to_json` made; raise ValueError for anything else."""
+        return read_record(cls, field_types(cls), content, cls.FORMAT)
+
+    def save(self, path: str | Path) -> None:
+        """Write the record as JSON, atomically."""
+        write_json(Path(path), self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote; see `load_record`."""
+        return load_record(cls.from_json, path)
+
+
+Made = TypeVar("Made")
+
+
+def load_record(from_json: Callable[[dict[str, Any]], Made], path: str | Path) -> Made:
+    """Read a record from a JSON file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is damaged, or from a newer version; the message names the file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file: prepare the data again, or train again")
+    content = read_json(path)
+    try:
+        return from_json(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_record(make: Callable[..., Made], types: Mapping[str, Any], content: Any, version: int = 1) -> Made:
+    """Check an untrusted object that has a format, and give its values to `make` by name.
+
+    Args:
+        make: raises ValueError for values that do not fit together.
+        types: of the values, by name; see `read_value`.
+        content: the object.
+        version: of the format.
+
+    Raises:
+        ValueError: the content is of another format, or not as expected.
+    """
+    try:
+        if type(content) is not dict:
+            raise ValueError(f"expected an object, got {content!r:.80}")
+        found = content.get("format")
+        if type(found) is not int or found != version:
+            raise ValueError(f"format: expected {version}, got {found!r:.80}")
+        return make(**read_fields(types, {name: value for name, value in content.items() if name != "format"}))
+    except ValueError as error:
+        raise ValueError(f"{error}; the file is damaged, or a newer chainrule wrote it") from None

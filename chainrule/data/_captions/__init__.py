@@ -1,0 +1,32 @@
+"""Captioned images: read, prepared and batched."""
+
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.data._captions.caption_file import Caption, ImageStore, read_captions
+    from chainrule.data._captions.captioned import CaptionedImages, caption_batches, caption_evaluation
+    from chainrule.data._captions.prepare import (
+        PreparedCaptions,
+        captions_by_image,
+        open_captions,
+        prepare_captions,
+        store_fingerprint,
+    )
+
+__all__ = [
+    "Caption",
+    "CaptionedImages",
+    "ImageStore",
+    "PreparedCaptions",
+    "caption_batches",
+    "caption_evaluation",
+    "captions_by_image",
+    "open_captions",
+    "prepare_captions",
+    "read_captions",
+    "store_fingerprint",
+]
+
+__getattr__, __dir__ = attach(__name__)

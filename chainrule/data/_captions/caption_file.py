@@ -1,0 +1,101 @@
+"""Captions and the images that they name: a file of both, an archive or folder of images."""
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data._delimited import DelimitedFile
+from chainrule.data._images.folder import Fit, Reading
+from chainrule.data._kinds import IMAGES
+from chainrule.data._members import Member, Members
+
+_HEADERS = ("image,caption", "image_name,caption_text")
+_NUMBERED = re.compile(r"#\d+$")
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A caption of an image, and the number of its line, from 1."""
+
+    line: int
+    image: str
+    text: str
+
+
+def read_captions(path: str | Path) -> Iterator[Caption]:
+    """The captions of a file, compressed by gzip or not.
+
+    A line is `name.jpg TAB caption`, the name with or without a number (`name.jpg#3`); or, under a header
+    `image,caption`, it is `name.jpg,caption`. Images may have several.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line is neither, or the file is no UTF-8; the message names file and line.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "captions.txt"
+    ...     _ = file.write_text("a.jpg#0\\ta dog runs\\na.jpg#1\\ta brown dog\\n")
+    ...     [(caption.image, caption.text) for caption in read_captions(file)]
+    [('a.jpg', 'a dog runs'), ('a.jpg', 'a brown dog')]
+    """
+    file = DelimitedFile(path)
+    with closing(file.lines()) as lines:
+        _, first = next(lines, (1, ""))
+    commas = first.strip().lower() in _HEADERS
+    for line, cells in islice(file.quoted_rows(","), 1, None) if commas else file.plain_rows("\t"):
+        columns = [cell.strip() for cell in cells]
+        if not any(columns):
+            continue
+        if len(columns) != 2 or not columns[0]:
+            expected = "a name, a comma and a caption" if commas else "a name, a tab and a caption"
+            raise ValueError(
+                f"{path} line {line}: expected {expected}, got {(',' if commas else chr(9)).join(cells)!r:.80}"
+            )
+        if not columns[1]:
+            raise ValueError(f"{path} line {line}: expected a caption of {columns[0]!r:.80}, got none: leave it out")
+        yield Caption(line, _NUMBERED.sub("", columns[0]), columns[1])
+
+
+class ImageStore:
+    """The images of an archive or a folder, found by the last part of their names.
+
+    Args:
+        path: the archive or the folder; see `Members`.
+        size: S, every image becomes (S, S).
+        fit: how; see `Reading`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no archive, holds no image, or two of one name.
+    """
+
+    def __init__(self, path: str | Path, size: int, fit: Fit = "crop"):
+        self.path = Path(path)
+        self._reading = Reading(size=(size, size), colour="rgb", fit=fit)
+        self._members: dict[str, Member] = {}
+        for member in Members(path, IMAGES, "image").files:
+            other = self._members.setdefault(PurePosixPath(member.name).name, member)
+            if other is not member:
+                raise ValueError(f"{path}: {other.name} and {member.name}: expected one image of each name")
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    def image(self, name: str) -> npt.NDArray[np.uint8]:
+        """(3, S, S), values from 0 to 255.
+
+        Raises:
+            ValueError: it cannot be read as an image; the message names it.
+        """
+        with self._members[name].open() as file:
+            return self._reading.image(file, self._members[name].label)[0]

@@ -1,0 +1,174 @@
+"""Prepare captioned images on disk: pixels of one size, a vocabulary, captions as numbers; in bounded memory."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from chainrule._typed_json import read_value
+from chainrule.data._captions.caption_file import Caption, ImageStore, read_captions
+from chainrule.data._captions.captioned import CaptionedImages
+from chainrule.data._characters import WordVocabulary
+from chainrule.data._images.folder import Fit, images_in
+from chainrule.data._pairs.prepare import encode_sentence
+from chainrule.data._ragged import Ragged
+from chainrule.data._split import hold_out
+from chainrule.data._store import Store, StoreWriter
+from chainrule.data._text import fingerprint
+
+_MANIFEST = "captions.json"
+
+
+@dataclass(frozen=True)
+class PreparedCaptions:
+    """Captioned images in a prepared folder.
+
+    Attributes:
+        vocabulary: words of the training captions.
+        train, valid: images and captions, pixels read from the disk on demand.
+        manifest: content of captions.json: counts and fingerprints.
+    """
+
+    vocabulary: WordVocabulary
+    train: CaptionedImages
+    valid: CaptionedImages
+    manifest: dict[str, Any]
+
+
+def prepare_captions(
+    directory: str | Path,
+    images: str | Path,
+    captions: str | Path,
+    *,
+    dev_images: str | Path | None = None,
+    validation_captions: str | Path | None = None,
+    size: int = 64,
+    fit: Fit = "crop",
+    min_count: int = 3,
+    max_length: int = 100,
+    lower_case: bool = True,
+    validation_fraction: float = 0.1,
+    seed: int = 0,
+) -> PreparedCaptions:
+    """Read images and captions and write them into a directory.
+
+    Args:
+        directory: created if it is missing; `captions.json` is the last file written into it.
+        images: a zip file or a folder.
+        captions: see `read_captions`. Images without one are left out.
+        dev_images: those to hold out, if they are not among `images`.
+        validation_captions: of the images to hold out; if not given, some images are drawn.
+        size: S, every image becomes (S, S).
+        fit: how; see `chainrule.data._images.Reading`.
+        min_count: rarer words are `<unk>`.
+        max_length: most words of a caption.
+        lower_case: whether captions are read in lower case.
+        validation_fraction: of the images.
+        seed: of those held out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a caption has no image, an image or a line cannot be read, there are too few images.
+    """
+    if not 8 <= size <= 1024:
+        raise ValueError(f"size: expected from 8 to 1024 pixels, got {size}")
+    store = ImageStore(images, size, fit)
+    train = captions_by_image(captions, store, lower_case=lower_case)
+    if validation_captions is None:
+        if len(train) < 2:
+            raise ValueError(f"{captions}: expected captions of at least two images, one to hold out")
+        chosen = zip(list(train), hold_out(len(train), validation_fraction, seed), strict=True)
+        valid = {name: train.pop(name) for name, held in chosen if held}
+        dev_store, dev_file = store, captions
+    else:
+        dev_store = store if dev_images is None else ImageStore(dev_images, size, fit)
+        valid, dev_file = captions_by_image(validation_captions, dev_store, lower_case=lower_case), validation_captions
+    texts = (f"{caption.text}\n" for own in train.values() for caption in own)
+    vocabulary = WordVocabulary.fit(texts, eos=True, min_count=min_count)
+    files = {
+        "source": images,
+        "captions": captions,
+        "validation": dev_images,
+        "validation_captions": validation_captions,
+    }
+    counts = {}
+    with StoreWriter(directory, _MANIFEST) as writer:
+        vocabulary.save(writer.path("vocabulary.json"))
+        for part, captioned, from_store, file in (
+            ("train", train, store, captions),
+            ("valid", valid, dev_store, dev_file),
+        ):
+            rows = [
+                encode_sentence(vocabulary, caption.text, max_length, str(file), caption.line)
+                for own in captioned.values()
+                for caption in own
+            ]
+            sentences = Ragged.of(rows)
+            sentences.save(writer, f"{part}.symbols", f"{part}.offsets")
+            writer.array(f"{part}.captions", np.cumsum([0, *map(len, captioned.values())]))
+            pixels = writer.growing(f"{part}.images", np.uint8, (3, size, size))
+            for name in captioned:
+                pixels.append(from_store.image(name)[None])
+            counts[part] = {
+                "images": len(captioned),
+                "captions": len(rows),
+                "words": len(sentences.values),
+                "unknown": int((sentences.values == vocabulary.unknown).sum()),
+            }
+        manifest = {
+            **{name: None if path is None else store_fingerprint(path) for name, path in files.items()},
+            **counts,
+            "words": len(vocabulary),
+            "size": size,
+            "fit": fit,
+        }
+        writer.finish(manifest)
+    return open_captions(directory)
+
+
+def open_captions(directory: str | Path) -> PreparedCaptions:
+    """Open a folder written by `prepare_captions`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "captions")
+    vocabulary = WordVocabulary.load(store.directory / "vocabulary.json")
+    with store.checked():
+        manifest, size = store.manifest, store.manifest["size"]
+        train, valid = (
+            _open_part(store, part, read_value(int, manifest[part]["images"], f"{part}.images"), size, vocabulary)
+            for part in ("train", "valid")
+        )
+    return PreparedCaptions(vocabulary, train, valid, manifest)
+
+
+def _open_part(store: Store, part: str, count: int, size: int, vocabulary: WordVocabulary) -> CaptionedImages:
+    captions = Ragged.load(store, f"{part}.symbols", f"{part}.offsets", len(vocabulary), shortest=1)
+    images = store.array(f"{part}.images", np.uint8, (count, 3, size, size))
+    return CaptionedImages(images, captions, store.offsets(f"{part}.captions", len(captions), rows=count, shortest=1))
+
+
+def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
+    """The captions of each image, in lower case or as they are, in the order in which the images come first.
+
+    Raises:
+        ValueError: an image is missing, or there is no caption; the message names file and line.
+    """
+    found: dict[str, list[Caption]] = {}
+    named: dict[str, str] = {}  # with its folders, which the store may have others of
+    for caption in read_captions(path):
+        name = PurePosixPath(caption.image.replace("\\", "/")).name
+        if name not in store:
+            raise ValueError(f"{path} line {caption.line}: the image {caption.image} is not in {store.path}")
+        if named.setdefault(name, caption.image) != caption.image:
+            raise ValueError(
+                f"{path} line {caption.line}: {named[name]} and {caption.image}: expected one image of each name"
+            )
+        text = caption.text.lower() if lower_case else caption.text
+        found.setdefault(name, []).append(replace(caption, image=name, text=text))
+    if not found:
+        raise ValueError(f"{path}: expected captions, got none")
+    return found
+
+
+def store_fingerprint(path: str | Path) -> dict[str, Any]:
+    """`name`, number of `bytes` and `sha256` of a file, or of the images of a folder."""
+    return images_in(Path(path)).fingerprint() if Path(path).is_dir() else fingerprint(path)

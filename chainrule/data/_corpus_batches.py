@@ -1,0 +1,219 @@
+"""Read a corpus in batches: as one stream, B tracks side by side, or by lines, each a sequence that ends in `<eos>`."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from chainrule._ranges import check_batch_size, check_seed
+from chainrule.data._batches import Batch, padded
+from chainrule.data._vocabulary import Ids, Tokens
+
+
+class StreamBatches:
+    r"""Chunks of a stream for truncated backpropagation through time, as a pure function of (seed, step).
+
+    The stream of N elements is cut into B tracks of K·T elements. Step k of an epoch reads the k-th chunk of T
+    elements of every track, so that the state of each row carries over from step to step:
+
+    .. math:: x_{b,t} = \text{tokens}[o_e + (bK + k)T + t], \quad K = \lfloor (N - T + 1) / BT \rfloor
+
+    Each epoch e begins at another offset :math:`0 \le o_e \le N - BKT`, so that chunk boundaries differ from epoch to
+    epoch, and reads each of B·K·T elements once. There is no state to save: to resume is to ask for the next step.
+
+    Args:
+        tokens: the corpus.
+        batch_size: the number of tracks B, over all processes.
+        chunk_length: T.
+        seed: at least 0.
+        shard: (rank, number of processes): this one gets the rows rank, rank + processes, ...
+
+    Raises:
+        ValueError: the corpus has fewer than B·T + T − 1 elements.
+    """
+
+    def __init__(
+        self, tokens: Tokens, batch_size: int, chunk_length: int, seed: int = 0, shard: tuple[int, int] = (0, 1)
+    ) -> None:
+        check_batch_size(batch_size, shard)
+        check_seed(seed)
+        if chunk_length < 1:
+            raise ValueError(f"chunk_length: expected at least 1, got {chunk_length}")
+        needed = batch_size * chunk_length + chunk_length - 1
+        if len(tokens) < needed:
+            raise ValueError(
+                f"the text: expected at least {needed:,} symbols for {batch_size} rows of chunks of {chunk_length:,}, "
+                f"got {len(tokens):,}: lower --batch-size or --chunk-length, or give more text"
+            )
+        self.tokens, self.batch_size, self.chunk_length, self.seed = tokens, batch_size, chunk_length, seed
+        self.steps_per_epoch = (len(tokens) - chunk_length + 1) // (batch_size * chunk_length)
+        self._tracks = np.arange(shard[0], batch_size, shard[1]) * (self.steps_per_epoch * chunk_length)
+
+    def offset(self, epoch: int) -> int:
+        """Start of the first track of an epoch."""
+        slack = len(self.tokens) - self.steps_per_epoch * self.batch_size * self.chunk_length
+        return int(np.random.default_rng([self.seed, epoch]).integers(slack + 1))
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step, counted from 0 over all epochs."""
+        epoch, chunk = divmod(step, self.steps_per_epoch)
+        starts = self._tracks + (self.offset(epoch) + chunk * self.chunk_length)
+        return _chunk(self.tokens, starts, self.chunk_length, first=chunk == 0)
+
+
+def stream_evaluation(tokens: Tokens, batch_size: int, chunk_length: int) -> Iterator[Batch]:
+    """Read every element of a stream exactly once, in order within each of at most `batch_size` tracks.
+
+    The state is reset at each track, so fewer tracks give each element a longer past: one track is
+    the chain rule over the whole text. A short text gets fewer tracks, each at least one chunk long. Elements that do
+    not divide by the number of tracks (fewer than `batch_size`) come last, in a batch of one row.
+
+    Raises:
+        ValueError: there is no element to read, or an argument is below 1.
+    """
+    check_batch_size(batch_size, (0, 1))
+    if chunk_length < 1:
+        raise ValueError(f"chunk_length: expected at least 1, got {chunk_length}")
+    if not len(tokens):
+        raise ValueError("tokens: expected at least one element to evaluate, got none")
+    return _stream_evaluation(tokens, max(min(batch_size, len(tokens) // chunk_length), 1), chunk_length)
+
+
+def _stream_evaluation(tokens: Tokens, rows: int, chunk_length: int) -> Iterator[Batch]:
+    length, rest = divmod(len(tokens), rows)
+    tracks = np.arange(rows) * length
+    for begin in range(0, length, chunk_length):
+        yield _chunk(tokens, tracks + begin, min(chunk_length, length - begin), first=begin == 0)
+    if rest:
+        yield _chunk(tokens, np.array([rows * length]), rest, first=True)
+
+
+def _chunk(tokens: Tokens, starts: Ids, length: int, *, first: bool) -> Batch:
+    """Elements [start, start + length) of each row, and the one before where the stream goes on."""
+    back = 0 if first else 1
+    rows = torch.from_numpy(np.stack(tokens.rows(starts - back, starts + length)).astype(np.int64))
+    return Batch(rows[:, back:], previous=None if first else rows[:, 0], fresh=first)
+
+
+_BLOCKS = 1 << 20
+_BATCHES_IN_POOL = 128
+_LINES_AT_ONCE = 1 << 16
+
+
+class LineBatches:
+    """Lines in random order, sorted so that rows of a batch have similar lengths, as a pure function of (seed, step).
+
+    An epoch shuffles the lines, takes them by pools of 128 batches, sorts each pool by length, cuts it into batches and
+    shuffles those. It reads every line once, but for the last (number of lines mod B), other lines in each epoch.
+    Beyond a million lines, blocks of neighbouring lines are shuffled in place of single ones, at most a million of
+    them, so that memory stays bounded; lines of a block still meet only where their length agrees.
+
+    Args:
+        tokens: a corpus prepared with reading="lines".
+        batch_size: the number of lines B, over all processes.
+        max_length: longer lines are cut to this many elements, and lose their `<eos>`; `cut_lines` counts them.
+        seed: at least 0.
+        shard: (rank, number of processes): this one gets the rows rank, rank + processes, ...
+
+    Raises:
+        ValueError: the corpus is no corpus of lines, or has fewer than B.
+    """
+
+    def __init__(
+        self, tokens: Tokens, batch_size: int, max_length: int, seed: int = 0, shard: tuple[int, int] = (0, 1)
+    ) -> None:
+        check_batch_size(batch_size, shard)
+        check_seed(seed)
+        check_lines(tokens, batch_size)
+        if max_length < 1:
+            raise ValueError(f"max_length: expected at least 1, got {max_length}")
+        self.tokens, self.batch_size, self.max_length, self.seed, self.shard = (
+            tokens, batch_size, max_length, seed, shard,
+        )  # fmt: skip
+        self.steps_per_epoch = tokens.line_count // batch_size
+        self.cut_lines = sum(int((stops - starts > max_length).sum()) for starts, stops in _all_bounds(tokens))
+        self._block = -(-tokens.line_count // _BLOCKS)
+        self._epoch: tuple[int, Ids, Ids] | None = None
+        self._pool: tuple[int, int, Ids] | None = None
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step, counted from 0 over all epochs."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        pool, index = divmod(index, _BATCHES_IN_POOL)
+        if self._pool is None or self._pool[:2] != (epoch, pool):
+            self._pool = (epoch, pool, self._sorted_pool(epoch, pool))
+        rank, world = self.shard
+        return _lines(self.tokens, self._pool[2][index], self.max_length, slice(rank, None, world))
+
+    def _sorted_pool(self, epoch: int, pool: int) -> Ids:
+        """The lines of each batch of a pool, (batches, B)."""
+        first = pool * _BATCHES_IN_POOL * self.batch_size
+        last = min(first + _BATCHES_IN_POOL * self.batch_size, self.steps_per_epoch * self.batch_size)
+        lines = self._shuffled(epoch, first, last)
+        starts, stops = self.tokens.line_bounds(lines)
+        rng = np.random.default_rng([self.seed, epoch, 1 + pool])
+        mixed = rng.permutation(len(lines))  # so that lines of equal length do not come in the order of the file
+        by_length = mixed[np.argsort(np.minimum(stops - starts, self.max_length)[mixed], kind="stable")]
+        return rng.permutation(lines[by_length].reshape(-1, self.batch_size))
+
+    def _shuffled(self, epoch: int, first: int, last: int) -> Ids:
+        """The lines at places [first, last) of an epoch's order, in which whole blocks are shuffled."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            count = self.tokens.line_count
+            blocks = np.random.default_rng([self.seed, epoch, 0]).permutation(-(-count // self._block))
+            sizes = np.minimum((blocks + 1) * self._block, count) - blocks * self._block  # the last block may be short
+            self._epoch = (epoch, blocks, np.cumsum(sizes) - sizes)
+        _, blocks, places = self._epoch
+        order = np.arange(first, last)
+        at = np.searchsorted(places, order, side="right") - 1
+        return blocks[at] * self._block + (order - places[at])
+
+
+def line_evaluation(tokens: Tokens, batch_size: int, *, max_elements: int = 1 << 16) -> Iterator[Batch]:
+    """Read every line exactly once, whole and in order, at most `batch_size` in a batch.
+
+    A batch holds fewer lines where they are so long that it would exceed `max_elements` elements, padding counted; a
+    single longer line is a batch of its own.
+
+    Raises:
+        ValueError: the corpus is no corpus of lines.
+    """
+    check_batch_size(batch_size, (0, 1))
+    check_lines(tokens, 1)
+    return _line_evaluation(tokens, batch_size, max_elements)
+
+
+def _line_evaluation(tokens: Tokens, batch_size: int, max_elements: int) -> Iterator[Batch]:
+    first, rows, longest = 0, 0, 0
+    for starts, stops in _all_bounds(tokens):
+        for length in (stops - starts).tolist():
+            if rows == batch_size or (rows and (rows + 1) * max(longest, length) > max_elements):
+                yield _lines(tokens, np.arange(first, first + rows))
+                first, rows, longest = first + rows, 0, 0
+            rows, longest = rows + 1, max(longest, length)
+    yield _lines(tokens, np.arange(first, first + rows))
+
+
+def check_lines(tokens: Tokens, needed: int) -> None:
+    """`ValueError` unless there are at least `needed` lines."""
+    if not tokens.line_count:
+        raise ValueError("corpus: expected one of lines, got one stream: prepare it with reading='lines'")
+    if tokens.line_count < needed:
+        raise ValueError(
+            f"corpus: expected at least {needed} lines for one batch, got {tokens.line_count}: "
+            "lower --batch-size, or give more text"
+        )
+
+
+def _all_bounds(tokens: Tokens) -> Iterator[tuple[Ids, Ids]]:
+    for first in range(0, tokens.line_count, _LINES_AT_ONCE):
+        yield tokens.line_bounds(np.arange(first, min(first + _LINES_AT_ONCE, tokens.line_count)))
+
+
+def _lines(tokens: Tokens, lines: Ids, max_length: int | None = None, shard: slice = slice(None)) -> Batch:
+    """Rows of the batch of `lines` that `shard` names, padded with 0 to the longest of all rows."""
+    starts, stops = tokens.line_bounds(lines)
+    if max_length is not None:
+        stops = np.minimum(stops, starts + max_length)
+    width = int((stops - starts).max())
+    return Batch(padded(tokens.rows(starts[shard], stops[shard]), width), torch.from_numpy((stops - starts)[shard]))

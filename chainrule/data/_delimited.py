@@ -1,0 +1,244 @@
+"""Text files of lines and cells: UTF-8, compressed by gzip or not, with errors that name the line."""
+
+import csv
+import gzip
+import io
+import re
+import sys
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from chainrule.data._text import LONGEST_LINE, STDIN, check_file, name_of, raw_lines, refuse_utf16
+
+DELIMITERS = ",;\t|"
+Row = tuple[int, list[str]]
+GROUPING = ". '\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between groups of three digits of such a number
+DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]+")  # 1.234,5
+_GZIP = b"\x1f\x8b"
+MOST_COLUMNS = 1 << 12
+LARGEST_CELL = 1 << 22  # characters
+MOST_EMPTY = 1 << 20  # lines in a row: a small compressed file may hold nothing else
+_ROWS_TO_COMPARE = 20
+_BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
+
+
+class DelimitedFile:
+    r"""A file of lines, or of rows of cells, which can be read again and again.
+
+    A byte order mark at the beginning is passed over. Lines end in ``\n`` or ``\r\n``, or all in ``\r``.
+
+    Its generators hold the file open until they end or are closed: a reader that may raise, or stop before the end,
+    closes them (`contextlib.closing`).
+
+    Args:
+        path: the file; "-" is standard input, which can be read once.
+
+    Attributes:
+        name: of the file, for errors.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty or no regular file. In reading: the compression is damaged, a line is no UTF-8 or has a
+            NUL byte.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "rows.csv"
+    ...     _ = path.write_text('a,b\n\n"x, y", 2\n')
+    ...     file = DelimitedFile(path)
+    ...     list(file.lines())[0], list(file.quoted_rows(file.find_delimiter()))
+    ((1, 'a,b'), [(1, ['a', 'b']), (3, ['x, y', '2'])])
+    """
+
+    def __init__(self, path: str | Path):
+        self._path = None if str(path) == STDIN else check_file(path)
+        self.name = name_of(path)
+
+    def lines(self) -> Generator[tuple[int, str], None, None]:
+        """The lines without their ends, with their numbers from 1, as soon as they are there."""
+        with self.open() as file:
+            for number, text in self._decoded(file, 0):
+                if number == 1 and not text.endswith("\n"):  # the whole file: lines may end in a lone carriage return
+                    yield from enumerate(text.removesuffix("\r").split("\r"), 1)
+                    return
+                yield number, text.removesuffix("\n").removesuffix("\r")
+
+    def plain_rows(self, delimiter: str = "\t") -> Generator[Row, None, None]:
+        """The cells of each line that is not empty, where a quote is a character like any other."""
+        return ((line, self._checked(line, text.split(delimiter))) for line, text in self.lines() if text)
+
+    def quoted_rows(self, delimiter: str, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
+        """The cells of each row, where double quotes may enclose a cell, with the number of the row's last line.
+
+        Cells lose the white space around them; empty lines are passed over.
+
+        Args:
+            delimiter: between cells.
+            file: a stretch of the file, to be read in place of the whole.
+            before: lines of the file before the stretch; of the whole, lines that are passed over.
+
+        Raises:
+            ValueError: a row cannot be read, or a cell has rows in it, as it is where a quote is lost.
+        """
+        with self.open() if file is None else self._readable(file) as raw:
+            lines = self._any_lines(raw, before) if file is not None else islice(self._any_lines(raw, 0), before, None)
+            reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+            ended, width = before, 0
+            while True:
+                began = ended + 1
+                try:
+                    cells = next(reader, None)
+                except csv.Error as error:
+                    raise self._no_row(began, before + reader.line_num, str(error)) from None
+                if cells is None:
+                    return
+                ended = before + reader.line_num
+                cells = self._checked(ended, cells)
+                if ended - began > 1 and any(_has_rows(cell, delimiter, width or len(cells)) for cell in cells):
+                    raise self._no_row(began, ended, "every line of it looks like a row")
+                cells = [cell.strip() for cell in cells]
+                if any(cells) or len(cells) > 1:
+                    width = len(cells)
+                    yield ended, cells
+
+    def _no_row(self, first: int, last: int, reason: str) -> ValueError:
+        """The error for lines that are no row of a table."""
+        if first == last:
+            return ValueError(
+                f"{self.name} line {last}: no row of a table: {reason}: write a double quote inside of a cell twice, "
+                "and put the whole cell into double quotes"
+            )
+        return ValueError(
+            f"{self.name} line {first}: no row of a table: a double quote opens a cell that goes on to line {last} "
+            f"({reason}): close it, or write a quote that belongs to the text twice and the whole cell in double quotes"
+        )
+
+    def find_delimiter(self, before: int = 0) -> str:
+        """The delimiter with which the most of the first rows have as many cells, two or more, as the very first.
+
+        Of equals, the one whose cells hold the fewest others, decimal commas apart; then the one that gives more cells.
+        A file named .tsv has tabs where its first row has one. Where no delimiter cuts the first row, it is the most
+        frequent one of its line.
+
+        Args:
+            before: lines that are passed over.
+        """
+        with self.open() as file:
+            first_lines = (file.read(_BEGINNING) + file.readline(LONGEST_LINE)).split(b"\n")
+        beginning = b"\n".join(first_lines[before:])
+        found = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
+        cutting = [delimiter for delimiter, rows in found.items() if rows and len(rows[0]) > 1]
+        if "\t" in cutting and self.name.lower().endswith((".tsv", ".tsv.gz")):
+            return "\t"
+        if cutting:
+            return max(cutting, key=lambda one: _fitness(found[one]))
+        with closing(self.lines()) as lines:
+            first = next((text for _, text in islice(lines, before, None) if text.strip()), "")
+        return max(DELIMITERS, key=first.count)
+
+    def _first_rows(self, beginning: bytes, delimiter: str) -> list[list[str]]:
+        """The cells of the first rows, up to one that cannot be read."""
+        found: list[list[str]] = []
+        with closing(self.quoted_rows(delimiter, io.BytesIO(beginning))) as rows, suppress(ValueError):
+            found.extend(cells for _, cells in islice(rows, _ROWS_TO_COMPARE))
+        return found
+
+    def open(self) -> AbstractContextManager[BinaryIO]:
+        """Open the file for reading bytes, uncompressed."""
+        if self._path is None:
+            return nullcontext(sys.stdin.buffer)
+        file = self._path.open("rb")
+        compressed = self._path.suffix.lower() == ".gz" or file.peek(2).startswith(_GZIP)
+        return self._readable(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if compressed else file, file)
+
+    @contextmanager
+    def _readable(self, file: BinaryIO, inner: BinaryIO | None = None) -> Iterator[BinaryIO]:
+        """Close files at the end; report damage of the file in one line."""
+        with inner or nullcontext(), file:
+            try:
+                yield file
+            except (OSError, EOFError, zlib.error) as error:
+                raise ValueError(f"{self.name}: cannot be read ({error}): restore it from a copy") from None
+
+    def _checked(self, line: int, cells: list[str]) -> list[str]:
+        if len(cells) > MOST_COLUMNS:
+            raise ValueError(
+                f"{self.name} line {line}: expected at most {MOST_COLUMNS:,} columns, got {len(cells):,}: "
+                "keep those that matter"
+            )
+        return cells
+
+    def _decoded(self, file: BinaryIO, before: int) -> Iterator[tuple[int, str]]:
+        last = before  # line that is not empty
+        for number, raw in raw_lines(file, self.name, before):
+            if not raw.isspace():
+                last = number
+            elif number - last > MOST_EMPTY:
+                raise ValueError(f"{self.name} line {number}: {MOST_EMPTY:,} empty lines in a row: remove them")
+            try:
+                text = raw.decode()
+            except UnicodeDecodeError:
+                if number == 1:
+                    refuse_utf16(raw, self.name)
+                raise ValueError(
+                    f"{self.name} line {number}: expected UTF-8, got other bytes: convert the file, from Latin-1 for "
+                    "example with iconv -f latin1 -t utf-8"
+                ) from None
+            if "\0" in text:
+                raise ValueError(f"{self.name} line {number}: expected text, got a NUL byte: correct the file")
+            yield number, text.removeprefix("\ufeff") if number == 1 else text
+
+    def _any_lines(self, file: BinaryIO, before: int) -> Iterator[str]:
+        r"""Lines with their ends, which may be a lone ``\r`` too."""
+        for _, text in self._decoded(file, before):
+            if "\r" in text:
+                yield from io.StringIO(text, newline="")
+            else:
+                yield text
+
+
+def may_have_decimal_commas(delimiter: str) -> bool:
+    """Whether numbers of a file that is cut so may have decimal commas; elsewhere 1,234 may be a thousand."""
+    return delimiter == ";"
+
+
+def with_point(cell: str) -> str:
+    """A number with a decimal comma as one with a point, its digits ungrouped; any other cell as it is.
+
+    >>> with_point("1.234,50"), with_point("-7,5"), with_point("1.234"), with_point("red, blue")
+    ('1234.50', '-7.5', '1.234', 'red, blue')
+    """
+    if "," not in cell or not DECIMAL_COMMA.fullmatch(cell):
+        return cell
+    whole, _, rest = cell.partition(",")
+    return "".join(character for character in whole if character not in GROUPING) + "." + rest
+
+
+def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
+    """How many rows are as wide as the first, the share of clean cells, and how wide the first row is.
+
+    A cell is clean that holds no delimiter, but for the comma of a number.
+    """
+    width, cells = len(rows[0]), list(chain(*rows))
+    clean = sum(not any(mark in cell for mark in DELIMITERS) or bool(DECIMAL_COMMA.fullmatch(cell)) for cell in cells)
+    return sum(len(row) == width for row in rows), clean / len(cells), width
+
+
+def _has_rows(cell: str, delimiter: str, width: int) -> bool:
+    """Whether the lines inside of a cell are rows of as many cells as others, which is so where a quote was lost.
+
+    In prose a blank comes after a comma. Of rows of two cells there must be two.
+    """
+    inner = [line for line in cell.split("\n")[1:-1] if line.strip()]
+    return (
+        width > 1
+        and len(inner) >= 1 + (width == 2)
+        and all(line.count(delimiter) == width - 1 and f"{delimiter} " not in line for line in inner)
+    )
+
+
+csv.field_size_limit(LARGEST_CELL)

@@ -1,0 +1,59 @@
+"""The kind of data that a path names, by its ending or, for a folder or an archive, by the names of the files in it."""
+
+from itertools import islice
+from pathlib import Path
+
+from chainrule.data._members import ARCHIVES, TARS, file_names, is_visible
+
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether the name of a file says that it is a table.
+
+    >>> is_table("rows.csv"), is_table("rows.CSV.gz"), is_table("rows.txt")
+    (True, True, False)
+    """
+    return Path(path).name.lower().endswith(TABLES)
+
+
+def is_images(path: str | Path) -> bool:
+    """Whether a path names images: a folder, .zip or .tar file with images, an image, an array or an idx file.
+
+    >>> is_images("train-images-idx3-ubyte.gz"), is_images("x.npz:train"), is_images("rows.csv")
+    (True, True, False)
+    """
+    path, _ = file_and_array(path)
+    name = path.name.lower()
+    if path.is_dir() or (name.endswith(ARCHIVES) and path.is_file()):
+        names = file_names(path)  # of a .tar archive the first tells: its list takes long to read
+        if path.is_file() and name.endswith(TARS):
+            names = islice(names, 1)
+        return any(is_visible(name, IMAGES) for name in names)
+    return name.endswith((".npz", ".npy", *IMAGES)) or "-idx" in name
+
+
+def file_and_array(path: str | Path) -> tuple[Path, str | None]:
+    """A path, and the name of the array after the colon of `x.npz:array`.
+
+    >>> file_and_array("x.npz:train")[1], file_and_array("rows.csv")[1]
+    ('train', None)
+    """
+    file, colon, array = str(path).rpartition(":")
+    return (Path(file), array) if colon and file.lower().endswith(".npz") else (Path(path), None)
+
+
+def is_sounds(path: str | Path) -> bool:
+    """Whether a path is meant as sounds: a sound file, or a folder or an archive with more sounds than other files."""
+    if str(path).lower().endswith(SOUNDS):
+        return True
+    names = list(file_names(Path(path)))
+    sounds = sum(name.lower().endswith(SOUNDS) for name in names)
+    return sounds > len(names) - sounds
+
+
+def is_tagged(path: str | Path) -> bool:
+    """Whether the name of a file says that it holds words with labels."""
+    return Path(path).name.lower().removesuffix(".gz").endswith((".conllu", ".conll"))

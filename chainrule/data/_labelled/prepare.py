@@ -1,0 +1,268 @@
+"""Prepare labelled texts on disk: labels and symbols from the training part, then all texts as numbers."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from chainrule.data._labelled.batches import Labels, labelled_evaluation
+from chainrule.data._labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
+from chainrule.data._labelled.labelled_file import LabelledFile, LabelledText
+from chainrule.data._split import check_fraction, hold_out
+from chainrule.data._store import Store, StoreWriter
+from chainrule.data._text import fingerprint
+from chainrule.layers._ngram_scores import NgramScores
+
+_MANIFEST = "labelled.json"
+_COUNTS = "counts"
+_NGRAMS = "ngrams"
+_TOGETHER = 128  # texts whose n-grams are counted together
+_FEWEST = 2  # rows to train on
+
+
+@dataclass(frozen=True)
+class LabelledPart:
+    """Texts of one part.
+
+    Attributes:
+        texts: N of them, as numbers.
+        labels: (N,) numbers of labels.
+        lines: (N,) line of each in its file.
+    """
+
+    texts: EncodedTexts
+    labels: Numbers
+    lines: Numbers
+
+    def save(self, writer: StoreWriter, part: str) -> None:
+        """Write all arrays, each as PART.NAME."""
+        self.texts.save(writer, part)
+        writer.array(f"{part}.labels", np.asarray(self.labels, np.int64))
+        writer.array(f"{part}.lines", np.asarray(self.lines, np.int64))
+
+    @classmethod
+    def load(cls, store: Store, part: str, symbols: TextSymbols, labels: Labels) -> "LabelledPart":
+        """Open what `save` wrote; raises ValueError where it is damaged."""
+        texts = EncodedTexts.load(store, part, symbols)
+        numbers = store.array(f"{part}.labels", "i8", (len(texts),), len(labels))
+        return cls(texts, numbers, store.array(f"{part}.lines", "i8", (len(texts),)))
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """A prepared classification.
+
+    Attributes:
+        symbols: of the texts.
+        labels: of the classification.
+        train: to train on.
+        valid: held out.
+        valid_texts: held-out texts as written in the file, to show.
+        manifest: content of labelled.json: fingerprints, columns and counts.
+    """
+
+    symbols: TextSymbols
+    labels: Labels
+    train: LabelledPart
+    valid: LabelledPart
+    valid_texts: tuple[str, ...]
+    manifest: dict[str, Any]
+
+
+def prepare_labelled(
+    path: str | Path,
+    directory: str | Path,
+    *,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    level: TextLevel = "word",
+    lower: bool = True,
+    ngrams: bool = True,
+    min_count: int = 2,
+    limit: int = 1024,
+    ngram_order: int = 0,
+    seed: int = 0,
+) -> LabelledTexts:
+    """Read labelled texts, hold some out, and write both parts as numbers into a directory.
+
+    Symbols and labels are made of the training part alone.
+
+    Args:
+        path: see `LabelledFile`.
+        directory: created if it is missing; `labelled.json` is the last file written into it.
+        validation: a file to hold out in place of rows of the first; its columns are found as those of the first.
+        validation_fraction: share of the rows that is held out otherwise, drawn from the seed.
+        text_column, label_column: see `LabelledFile`.
+        level, lower, ngrams, min_count: see `TextSymbols`.
+        limit: elements after which a text will be cut.
+        ngram_order: symbols of the longest n-grams that naive Bayes of the training part counts; 0 for none.
+        seed: of the rows held out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: columns are missing, there is one label or one text alone, too few rows, or a label that is held
+            out was never trained on.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     rows = Path(folder) / "rows.tsv"
+    ...     _ = rows.write_text("\\n".join(f"it is {word} {n}\\t{word}" for n in range(20) for word in ("good", "bad")))
+    ...     data = prepare_labelled(rows, Path(folder) / "data")
+    ...     data.labels.names, len(data.train.texts), len(data.valid.texts)
+    (('bad', 'good'), 36, 4)
+    """
+    check_fraction("validation_fraction", validation_fraction)
+    file = LabelledFile(path, text_column=text_column, label_column=label_column)
+    train_rows = _checked(str(path), list(file))
+    if validation is not None:
+        valid_rows = list(
+            LabelledFile(validation, text_column=text_column, label_column=label_column, like=file.columns)
+        )
+    else:
+        held_out = hold_out(len(train_rows), validation_fraction, seed, [{row.label} for row in train_rows])
+        valid_rows = [row for row, held in zip(train_rows, held_out, strict=True) if held]
+        train_rows = [row for row, held in zip(train_rows, held_out, strict=True) if not held]
+    if len(train_rows) < _FEWEST or not valid_rows:
+        raise ValueError(f"{path}: expected at least {_FEWEST} rows to train on and one to hold out: give more rows")
+    labels = Labels.fit(row.label for row in train_rows)
+    symbols = TextSymbols.fit((row.text for row in train_rows), level, lower=lower, ngrams=ngrams, min_count=min_count)
+    parts = {
+        "train": encoded_part(train_rows, symbols, labels, str(path)),
+        "valid": encoded_part(valid_rows, symbols, labels, str(validation or path)),
+    }
+    manifest = {
+        "source": fingerprint(path),
+        "validation": None if validation is None else fingerprint(validation),
+        "columns": asdict(file.columns),
+        **{part: part_facts(encoded, limit) for part, encoded in parts.items()},
+        "labels": labels.counts,
+        "symbols": len(symbols),
+    }
+    with StoreWriter(directory, _MANIFEST) as writer:
+        for part, encoded in parts.items():
+            encoded.save(writer, part)
+        writer.array(_COUNTS, label_counts(parts["train"], len(symbols), len(labels)))
+        if ngram_order:
+            writer.array(_NGRAMS, ngram_weights(parts["train"], symbols.elements, labels.prior, ngram_order, limit))
+        writer.json("valid.json", {"texts": [row.text for row in valid_rows]})
+        symbols.save(writer.path("symbols.json"))
+        labels.save(writer.path("labels.json"))
+        writer.finish(manifest)
+    return open_labelled(directory)
+
+
+def open_labelled(directory: str | Path) -> LabelledTexts:
+    """Open a folder written by `prepare_labelled`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "texts")
+    symbols = TextSymbols.load(store.directory / "symbols.json")
+    labels = Labels.load(store.directory / "labels.json")
+    train, valid = (LabelledPart.load(store, part, symbols, labels) for part in ("train", "valid"))
+    with store.checked("valid.json"):
+        shown = tuple(map(str, store.json("valid.json")["texts"]))
+        if len(shown) != len(valid.labels):
+            raise ValueError(f"expected {len(valid.labels)} texts, got {len(shown)}")
+    return LabelledTexts(symbols, labels, train, valid, shown, store.manifest)
+
+
+def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
+    """Read the result of `label_counts` from a prepared folder.
+
+    Raises:
+        ValueError: the file is missing, or holds something else.
+    """
+    return np.array(Store(directory, _MANIFEST, "texts").array(_COUNTS, "i8", shape))
+
+
+def load_ngrams(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+    """Read the result of `ngram_weights` from a prepared folder.
+
+    Raises:
+        ValueError: the file is missing, or holds something else.
+    """
+    return np.array(Store(directory, _MANIFEST, "texts").array(_NGRAMS, "f4", shape))
+
+
+def ngram_weights(
+    part: LabelledPart, symbols: int, prior: Sequence[float], order: int, limit: int
+) -> npt.NDArray[np.float32]:
+    """Fit naive Bayes of n-grams: the rows of a `chainrule.layers.NgramScores`, (rows, C)."""
+    texts = part.texts.without_parts()
+
+    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for batch in labelled_evaluation(texts, part.labels, _TOGETHER, limit):
+            context = cast("dict[str, Tensor]", batch.context)
+            yield context["inputs"], context["lengths"], batch.x
+
+    scores = NgramScores(symbols, len(prior), order)
+    scores.fit(batches, torch.tensor(prior))
+    return scores.table.weight.detach().numpy()
+
+
+def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[np.int64]:
+    """Count the texts of each label in which each symbol occurs, (V, C).
+
+    >>> texts = EncodedTexts.of(["aab", "b"], TextSymbols("char", "ab"))
+    >>> label_counts(LabelledPart(texts, np.array([1, 0]), np.array([1, 2])), symbols=3, labels=2).tolist()
+    [[0, 0], [0, 1], [1, 1]]
+    """
+    counts = np.zeros((symbols, labels), dtype=np.int64)
+    tokens, bags = part.texts.tokens, part.texts.bags
+    for row, label in enumerate(part.labels.tolist()):
+        found = np.unique(tokens.row(row))
+        if bags is not None and len(found):
+            found = np.unique(np.concatenate([bags.row(token) for token in found]))
+        counts[found, label] += 1
+    return counts
+
+
+def encoded_part(rows: Sequence[LabelledText], symbols: TextSymbols, labels: Labels, path: str) -> LabelledPart:
+    """Rows as numbers.
+
+    Raises:
+        ValueError: a label was not seen in training; the file and its line are named.
+    """
+    numbers = []
+    for row in rows:
+        try:
+            numbers.append(labels.encode(row.label))
+        except ValueError as error:
+            raise ValueError(f"{path} line {row.line}: {error}") from None
+    texts = EncodedTexts.of((row.text for row in rows), symbols)
+    return LabelledPart(texts, np.array(numbers, dtype=np.int64), np.array([row.line for row in rows], dtype=np.int64))
+
+
+def part_facts(part: LabelledPart, limit: int) -> dict[str, int]:
+    """Counts of a part: rows, elements, empty texts, and texts that are cut."""
+    lengths = part.texts.lengths
+    return {
+        "rows": len(lengths),
+        "elements": int(lengths.sum()),
+        "longest": int(lengths.max(initial=0)),
+        "empty": int((lengths == 0).sum()),
+        "cut": int((lengths > limit).sum()),
+    }
+
+
+def _checked(path: str, rows: list[LabelledText]) -> list[LabelledText]:
+    counts = Counter(row.label for row in rows)
+    if len(counts) == 1:
+        raise ValueError(
+            f"{path}: all {len(rows)} rows have the label {rows[0].label!r:.60}: expected at least two labels; "
+            "is the label in another column (--label-column)?"
+        )
+    if rows and len({row.text for row in rows}) == 1:
+        raise ValueError(f"{path}: all {len(rows)} texts are equal: is the text in another column (--text-column)?")
+    if len(counts) > max(len(rows) // 2, 2):
+        raise ValueError(
+            f"{path}: {len(counts)} different labels in {len(rows)} rows: expected few labels, each seen often: "
+            "is the label in another column (--label-column)?"
+        )
+    return rows

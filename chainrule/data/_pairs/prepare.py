@@ -1,0 +1,228 @@
+"""Prepare pairs on disk: two vocabularies from the training pairs, then all pairs as numbers, in bounded memory."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chainrule._blocks import in_blocks
+from chainrule._typed_json import read_value
+from chainrule.data._characters import WordVocabulary
+from chainrule.data._corpus import load_vocabulary
+from chainrule.data._pairs.batches import PairedSentences
+from chainrule.data._pairs.sentences import Pair, read_pairs
+from chainrule.data._ragged import Ragged
+from chainrule.data._split import OneInEvery, check_fraction
+from chainrule.data._store import Store, StoreWriter
+from chainrule.data._subwords import BPEVocabulary
+from chainrule.data._text import fingerprint
+from chainrule.data._vocabulary import Ids, Vocabulary
+
+_MANIFEST = "pairs.json"
+LEVELS: dict[str, type[Vocabulary]] = {"word": WordVocabulary, "bpe": BPEVocabulary}
+SIDES, PARTS = ("source", "target"), ("train", "valid")
+_BLOCK = 8192  # pairs read together
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Prepared pairs.
+
+    Attributes:
+        source_vocabulary, target_vocabulary: of the training pairs.
+        train, valid: as numbers, read from the disk on demand.
+        manifest: content of pairs.json: counts and fingerprints.
+    """
+
+    source_vocabulary: Vocabulary
+    target_vocabulary: Vocabulary
+    train: PairedSentences
+    valid: PairedSentences
+    manifest: dict[str, Any]
+
+
+def prepare_pairs(
+    directory: str | Path,
+    source: str | Path,
+    target: str | Path | None = None,
+    *,
+    validation_source: str | Path | None = None,
+    validation_target: str | Path | None = None,
+    level: str = "word",
+    min_count: int = 2,
+    vocabulary_size: int | None = None,
+    max_length: int = 256,
+    validation_fraction: float = 0.1,
+    seed: int = 0,
+) -> Pairs:
+    """Read pairs twice, once for their vocabularies and once for their numbers, and write both into a directory.
+
+    Every sentence ends in `<eos>`; an empty one is `<eos>` alone, and stays.
+
+    Args:
+        directory: created if it is missing; `pairs.json` is the last file written into it.
+        source: source sentences, or both, separated by a tab; see `read_pairs`.
+        target: target sentences.
+        validation_source: pairs to hold out, in place of some of the first.
+        validation_target: their targets.
+        level: "word", text between blanks; or "bpe", pieces of words.
+        min_count: rarer words are `<unk>`; pieces of words, rarer than that, are not merged.
+        vocabulary_size: most symbols of each vocabulary; None sets no limit to words, and 4096 to pieces.
+        max_length: most symbols of a sentence, `<eos>` not counted.
+        validation_fraction: of the pairs, held out where no others are given.
+        seed: of the pairs held out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the files do not fit together, or have too few pairs, or a sentence that is too long.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "pairs.tsv"
+    ...     _ = file.write_text("ja\\tyes\\nnein\\tno\\n" * 10)
+    ...     pairs = prepare_pairs(Path(folder) / "data", file)
+    ...     len(pairs.train), len(pairs.valid), pairs.target_vocabulary.words
+    (18, 2, ['no', 'yes'])
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
+    check_fraction("validation_fraction", validation_fraction)
+    every = None if validation_source is not None else round(1 / validation_fraction)
+    vocabularies = {
+        side: LEVELS[level].fit(
+            (
+                f"{getattr(pair, side)}\n"
+                for pair, held_out in _shared_out(read_pairs(source, target), every, seed)
+                if not held_out
+            ),
+            eos=True,
+            min_count=min_count,
+            vocabulary_size=vocabulary_size,
+        )
+        for side in SIDES
+    }
+    names = {"source": str(source), "target": str(target or source)}
+    dev_names = {"source": str(validation_source), "target": str(validation_target or validation_source)}
+    files = {
+        "source": source,
+        "target": target,
+        "validation_source": validation_source,
+        "validation_target": validation_target,
+    }
+    with StoreWriter(directory, _MANIFEST) as writer:
+        for side, vocabulary in vocabularies.items():
+            vocabulary.save(writer.path(f"{side}.json"))
+        train = _Written(writer, "train", vocabularies, max_length, names)
+        valid = _Written(writer, "valid", vocabularies, max_length, names if validation_source is None else dev_names)
+        for pair, held_out in _shared_out(read_pairs(source, target), every, seed):
+            (valid if held_out else train).add(pair)
+        for pair in () if validation_source is None else read_pairs(validation_source, validation_target):
+            valid.add(pair)
+        for counted, what in ((train, "to train on"), (valid, "to hold out")):
+            if not counted.pairs:
+                raise ValueError(f"{source}: expected at least one pair {what}, got none: give more pairs")
+        manifest = {
+            **{name: None if path is None else fingerprint(path) for name, path in files.items()},
+            "train": train.counts(),
+            "valid": valid.counts(),
+            "symbols": {side: len(vocabulary) for side, vocabulary in vocabularies.items()},
+        }
+        writer.finish(manifest)
+    return open_pairs(directory)
+
+
+def open_pairs(directory: str | Path) -> Pairs:
+    """Open a folder written by `prepare_pairs`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "pairs")
+    vocabularies = {side: load_vocabulary(store.directory / f"{side}.json") for side in SIDES}
+    sides = {}
+    with store.checked():
+        for part, side in product(PARTS, SIDES):
+            name, below = f"{part}.{side}", len(vocabularies[side])
+            rows = read_value(int, store.manifest[part]["pairs"], f"{part}.pairs")
+            sides[name] = Ragged.load(store, f"{name}.symbols", f"{name}.offsets", below, rows=rows, shortest=1)
+    train, valid = (PairedSentences(sides[f"{part}.source"], sides[f"{part}.target"]) for part in PARTS)
+    return Pairs(vocabularies["source"], vocabularies["target"], train, valid, store.manifest)
+
+
+def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
+    """The pairs held out as they were written: sources and targets.
+
+    Raises:
+        ValueError: one side has more sentences than the other, or none: a file was changed.
+    """
+    store = Store(directory, _MANIFEST, "pairs")
+    texts = []
+    for side in SIDES:
+        name = f"valid.{side}.text"
+        with store.checked(name):
+            texts.append(store.array(name, "u1").tobytes().decode().split("\n")[:-1])
+            if len(texts[-1]) != store.manifest["valid"]["pairs"]:
+                raise ValueError(f"{len(texts[-1])} held-out sentences: another number than of pairs")
+    return texts[0], texts[1]
+
+
+def encode_sentence(vocabulary: Vocabulary, sentence: str, max_length: int, name: str, line: int) -> Ids:
+    """The symbols of a sentence, `<eos>` last.
+
+    Raises:
+        ValueError: it is longer than `max_length`; the message names the file and the line.
+    """
+    symbols = vocabulary.encode(f"{sentence}\n")
+    if len(symbols) - 1 > max_length:
+        raise ValueError(
+            f"{name} line {line}: expected at most {max_length} symbols, got {len(symbols) - 1}: "
+            "split the sentence, or train with a larger --max-length"
+        )
+    return symbols
+
+
+class _Written:
+    """The pairs of one part while they are written: their symbols, and the texts of those held out."""
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        part: str,
+        vocabularies: dict[str, Vocabulary],
+        max_length: int,
+        names: dict[str, str],
+    ):
+        self._vocabularies, self._max_length, self._names = vocabularies, max_length, names
+        self._symbols = {side: writer.growing(f"{part}.{side}.symbols", "i4") for side in SIDES}
+        self._offsets = {side: writer.growing(f"{part}.{side}.offsets", "i8") for side in SIDES}
+        self._texts = {side: writer.growing(f"{part}.{side}.text", "u1") for side in SIDES if part == "valid"}
+        for offsets in self._offsets.values():
+            offsets.append([0])
+        self._unknown, self._longest = dict.fromkeys(SIDES, 0), dict.fromkeys(SIDES, 0)
+        self.pairs = 0
+
+    def add(self, pair: Pair) -> None:
+        self.pairs += 1
+        for side, vocabulary in self._vocabularies.items():
+            row = encode_sentence(vocabulary, getattr(pair, side), self._max_length, self._names[side], pair.line)
+            self._symbols[side].append(row)
+            self._offsets[side].append([self._symbols[side].rows])
+            self._longest[side] = max(self._longest[side], len(row))
+            if vocabulary.unknown is not None:
+                self._unknown[side] += int((row == vocabulary.unknown).sum())
+        for side, file in self._texts.items():
+            file.append(np.frombuffer(f"{getattr(pair, side)}\n".encode(), np.uint8))
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "pairs": self.pairs,
+            **{f"{side}_symbols": self._symbols[side].rows for side in SIDES},
+            **{f"{side}_unknown": self._unknown[side] for side in SIDES},
+            **{f"{side}_longest": self._longest[side] for side in SIDES},
+        }
+
+
+def _shared_out(pairs: Iterable[Pair], every: int | None, seed: int) -> Iterator[tuple[Pair, bool]]:
+    """Each pair, and whether it is held out; the same ones at each call."""
+    draw = OneInEvery(every, seed)
+    for block in in_blocks(pairs, _BLOCK):
+        yield from zip(block, draw.take(len(block)).tolist(), strict=True)

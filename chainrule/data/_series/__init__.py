@@ -1,0 +1,36 @@
+"""A file of series becomes windows: dates, covariates, scaling, batches."""
+
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.data._series.frequency import Frequency
+    from chainrule.data._series.prepare import PreparedSeries, open_series, prepare_series
+    from chainrule.data._series.schema import SeriesSchema, future_dates
+    from chainrule.data._series.series_file import SeriesFile, read_series
+    from chainrule.data._series.windows import (
+        SeriesWindows,
+        rolling_origins,
+        window_batch,
+        window_context,
+        window_evaluation,
+    )
+
+__all__ = [
+    "Frequency",
+    "PreparedSeries",
+    "SeriesFile",
+    "SeriesSchema",
+    "SeriesWindows",
+    "future_dates",
+    "open_series",
+    "prepare_series",
+    "read_series",
+    "rolling_origins",
+    "window_batch",
+    "window_context",
+    "window_evaluation",
+]
+
+__getattr__, __dir__ = attach(__name__)

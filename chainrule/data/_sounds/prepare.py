@@ -1,0 +1,198 @@
+"""Prepare sounds on disk: one rate, one channel, one integer a sample, in bounded memory."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chainrule._typed_json import read_value
+from chainrule.data._members import Members
+from chainrule.data._sounds.batches import Labels
+from chainrule.data._sounds.clip_writer import ClipWriter, Writing
+from chainrule.data._sounds.labels import Labelling, ordered
+from chainrule.data._sounds.levels import SoundLevels, make_levels
+from chainrule.data._sounds.sound_file import Collection, SoundFacts, SoundFile, sound_facts
+from chainrule.data._split import OneInEvery, check_fraction
+from chainrule.data._store import Store, StoreWriter
+from chainrule.data._vocabulary import FileTokens
+
+_MANIFEST = "sounds.json"
+SEQUENCES = ("clips", "stream")
+LOWEST_RATE, HIGHEST_USUAL_RATE = 100, 16_000
+FILES_TO_HOLD_OUT_WHOLE = 10
+_PARTS = ("train", "valid")
+
+
+@dataclass(frozen=True)
+class Sounds:
+    """Prepared sounds.
+
+    Attributes:
+        levels: meaning of each integer.
+        train: levels of all samples, uint8 or uint16, a line a clip, read from the disk on demand.
+        valid: the same of the sounds held out.
+        train_labels, valid_labels: (clips,) of each clip; `None` without labels.
+        manifest: content of sounds.json: rate, labels, counts, fingerprints.
+    """
+
+    levels: SoundLevels
+    train: FileTokens
+    valid: FileTokens
+    train_labels: Labels | None
+    valid_labels: Labels | None
+    manifest: dict[str, Any]
+
+    @property
+    def rate(self) -> int:
+        """Samples a second."""
+        return int(self.manifest["rate"])
+
+
+def prepare_sounds(
+    source: str | Path,
+    directory: str | Path,
+    *,
+    rate: int | None = None,
+    law: str = "mu",
+    levels: int = 256,
+    labels: str = "auto",
+    label_pattern: str | None = None,
+    sequences: str = "auto",
+    longest_clip: int = 8192,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
+    skip_bad: bool = False,
+    seed: int = 0,
+) -> Sounds:
+    """Read the headers of all sounds, then their samples, and write those as integers into a directory.
+
+    Of ten files or more, one out of each 1 / `validation_fraction` in succession, drawn from the seed, is held out; of
+    fewer, the end of each.
+
+    Args:
+        source: a folder, an archive or a file, as `Members` reads it.
+        directory: created if it is missing; `sounds.json` is the last file written into it.
+        rate: samples a second; the lowest of the files, 16,000 at most, if not given. Others are resampled.
+        law: mu or linear, see `make_levels`.
+        levels: of an amplitude.
+        labels: folders, none, or auto: folders where every file is in one and there are two or more.
+        label_pattern: the label in file names, see `Labelling`, in place of folders.
+        sequences: clips, each file a sequence; stream, all of them one; auto takes clips where there are labels, or
+            where nine files in ten have at most `longest_clip` samples.
+        longest_clip: for `sequences` auto.
+        validation: sounds to hold out in place of some of the source.
+        validation_fraction: of the files, or of each file.
+        skip_bad: leave out files that cannot be read, and list them, in place of an error.
+        seed: of the files held out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: an argument out of range, a file that is no sound, is damaged or empty, all of them silent, or
+            labels that cannot be told.
+    """
+    _check(rate, labels, label_pattern, sequences, validation_fraction)
+    quantised = make_levels(law, levels)
+    skipped: list[dict[str, str]] = []
+    collection = Collection(source)
+    sounds = list(_headers(collection, skipped, skip_bad=skip_bad))
+    held_out = None if validation is None else Collection(validation)
+    others = [] if held_out is None else list(_headers(held_out, skipped, skip_bad=skip_bad))
+    rates = Counter(facts.rate for _, facts in sounds)
+    rate = rate or min(*rates, HIGHEST_USUAL_RATE)
+    if rate < LOWEST_RATE:
+        raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: say --rate")
+    labelling = _labelling(labels, label_pattern, [file.name for file, _ in sounds])
+    names = [] if labelling is None else ordered(labelling(file.name) for file, _ in sounds)
+    lengths = [facts.frames * rate / facts.rate for _, facts in sounds]
+    if sequences == "auto":
+        short = sum(length <= longest_clip for length in lengths) >= 0.9 * len(lengths)
+        sequences = "clips" if names or short else "stream"
+    if names and sequences == "stream":
+        raise ValueError("sequences: expected clips where sounds have labels, got stream: give --labels none, or clips")
+    writing = Writing(quantised, rate, labelling, names, skipped, skip_bad=skip_bad)
+    with StoreWriter(directory, _MANIFEST) as writer:
+        parts = {part: ClipWriter(writer, part, quantised.levels) for part in _PARTS}
+        if held_out is not None:
+            writing.whole((file for file, _ in sounds), parts["train"])
+            writing.whole((file for file, _ in others), parts["valid"])
+        elif len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
+            chosen = OneInEvery(round(1 / validation_fraction), seed).take(len(sounds))
+            for held, (file, _) in zip(chosen, sounds, strict=True):
+                writing.whole([file], parts["valid" if held else "train"])
+        else:
+            for (file, _), length in zip(sounds, lengths, strict=True):
+                writing.cut(file, round(length * (1 - validation_fraction)), parts["train"], parts["valid"])
+        counts = {part: written.counts for part, written in parts.items()}
+        if not all(count["samples"] for count in counts.values()):
+            raise ValueError(f"{source}: expected sounds to train on and to hold out, got too few: give more")
+        if writing.silent == sum(count["clips"] for count in counts.values()):
+            raise ValueError(f"{source}: expected sounds, got silence: every file has one amplitude only")
+        manifest = {
+            "source": collection.fingerprint(),
+            "validation": None if held_out is None else held_out.fingerprint(),
+            "rate": rate,
+            "rates": {str(found): count for found, count in sorted(rates.items())},
+            "law": law,
+            "levels": levels,
+            "sequences": sequences,
+            "labels": names,
+            "silent": writing.silent,
+            "clipped": writing.clipped,
+            "skipped": skipped,
+            **counts,
+        }
+        writer.finish(manifest)
+    return open_sounds(directory)
+
+
+def open_sounds(directory: str | Path) -> Sounds:
+    """Open a folder written by `prepare_sounds`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "sounds")
+    manifest = store.manifest
+    tokens: dict[str, FileTokens] = {}
+    labels: dict[str, Labels | None] = dict.fromkeys(_PARTS)
+    with store.checked():
+        levels = make_levels(manifest["law"], manifest["levels"])
+        for part in _PARTS:
+            clips, samples = (read_value(int, manifest[part][name], f"{part}.{name}") for name in ("clips", "samples"))
+            tokens[part] = FileTokens(store, f"{part}.tokens", samples, levels.levels, f"{part}.clips", clips)
+            if manifest["labels"]:
+                labels[part] = np.array(store.array(f"{part}.labels", "i8", (clips,), len(manifest["labels"])))
+    return Sounds(levels, tokens["train"], tokens["valid"], labels["train"], labels["valid"], manifest)
+
+
+def _headers(
+    collection: Members, skipped: list[dict[str, str]], *, skip_bad: bool
+) -> Iterator[tuple[SoundFile, SoundFacts]]:
+    for file in collection.files:
+        try:
+            yield file, sound_facts(file)
+        except ValueError as error:
+            if not skip_bad:
+                raise ValueError(f"{error}; --skip-bad leaves such files out") from None
+            skipped.append({"file": file.name, "reason": str(error)})
+
+
+def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling | None:
+    if pattern is not None:
+        return Labelling(pattern)
+    folders = {name.rpartition("/")[0] for name in names}
+    found = len(folders) > 1 and "" not in folders
+    if labels == "folders" and not found:
+        raise ValueError("labels: expected sounds in two folders or more, one for each label, got one")
+    return Labelling(None) if labels == "folders" or (labels == "auto" and found) else None
+
+
+def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:
+    if rate is not None and not LOWEST_RATE <= rate <= 1_000_000:
+        raise ValueError(f"rate: expected samples a second from {LOWEST_RATE} to 1000000, got {rate}")
+    if labels not in ("auto", "folders", "none"):
+        raise ValueError(f"labels: expected auto, folders or none, got {labels!r}")
+    if labels == "none" and pattern is not None:
+        raise ValueError("label_pattern: expected no pattern where labels is none: leave one of them out")
+    if sequences not in ("auto", *SEQUENCES):
+        raise ValueError(f"sequences: expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
+    check_fraction("validation_fraction", fraction)

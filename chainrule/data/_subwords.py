@@ -1,0 +1,186 @@
+"""Pieces of words as symbols: byte-level byte-pair encoding, fitted and applied by the `tokenizers` library."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data._characters import visible
+from chainrule.data._vocabulary import EOS, Ids, Vocabulary, cut_before_space
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+DEFAULT_SIZE = 4096
+_FIT_CHARACTERS, _FIT_WORDS = 50_000_000, 300_000
+_MOST_KNOWN = 200_000
+# A unit is white space and what follows it up to the next white space. Byte-level BPE never merges across the beginning
+# of a run of white space, so units can be encoded one by one. (U+001C to U+001F are space to Python alone.)
+_UNIT = r"[^\S\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\x1c-\x1f]+"
+_LINE_UNIT = r"\n|[^\S\n\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\n\x1c-\x1f]+"
+
+
+class BPEVocabulary(Vocabulary):
+    r"""The 256 bytes, then one symbol for each merge of two symbols, in order, then `<eos>` where lines are read.
+
+    Byte-pair encoding (Sennrich et al. 2016) over the bytes of UTF-8 (Radford et al. 2019): nothing is unknown,
+    nothing is normalised, `decode(encode(text)) == text`. Merges stay inside words, numbers, or runs of punctuation
+    or white space. Needs ``pip install tokenizers``.
+
+    Args:
+        merges: the pairs of symbols merged, in order, in the printable form of bytes that `tokenizers` uses.
+        eos: whether the newline ends a sequence (it is then `<eos>`, and in no other symbol).
+
+    Example:
+        >>> vocabulary = BPEVocabulary([("t", "h"), ("th", "e")])
+        >>> [vocabulary.token(symbol) for symbol in vocabulary.encode("then")]
+        ['the', 'n']
+    """
+
+    level: ClassVar[str] = "bpe"
+    _FIELDS: ClassVar[dict[str, Any]] = {"merges": list[str], "eos": bool}
+    cuts_at_spaces: ClassVar[bool] = True
+    unknown: None = None
+
+    def __init__(self, merges: Iterable[tuple[str, str]], *, eos: bool = False) -> None:
+        self.merges = [(left, right) for left, right in merges]
+        ids = {character: byte for byte, character in enumerate(_byte_characters())}
+        for left, right in self.merges:
+            if left not in ids or right not in ids:
+                raise ValueError(f"merges: expected pairs of earlier symbols, got {left!r} {right!r}")
+            ids.setdefault(left + right, len(ids))
+        byte_of = dict(zip(_byte_characters(), range(256), strict=True))
+        self._bytes = [bytes(map(byte_of.__getitem__, piece)) for piece in ids]
+        self._tokenizer = _tokenizer(ids, self.merges)
+        self.eos = len(ids) if eos else None
+        if eos:
+            self._bytes.append(b"\n")
+        self._line_ends = np.array([piece.count(b"\n") for piece in self._bytes], dtype=np.int64)
+        self._units = re.compile(_LINE_UNIT if eos else _UNIT)
+        self._known: dict[str, bytes]  # units met before, and their symbols as int32: most text repeats itself
+        self._forget()
+
+    @classmethod
+    def fit(
+        cls, chunks: Iterable[str], *, eos: bool = False, min_count: int = 1, vocabulary_size: int | None = None
+    ) -> Self:
+        """Merge the most frequent pair until `vocabulary_size` symbols (4096 unless told) or pairs seen once are
+        reached.
+
+        Only the first 50 million characters are looked at, and fewer once they hold 300,000 different words, to keep
+        memory and time bounded.
+        """
+        size = DEFAULT_SIZE if vocabulary_size is None else vocabulary_size
+        smallest = 257 if eos else 256
+        if size < smallest:
+            raise ValueError(f"vocabulary_size: expected at least {smallest} at level bpe (the bytes), got {size}")
+        trainer = _tokenizers().trainers.BpeTrainer(
+            vocab_size=size - 1 if eos else size,
+            min_frequency=max(min_count, 2),
+            initial_alphabet=list(_byte_characters()),
+            show_progress=False,
+        )
+        tokenizer = _tokenizer(dict(zip(_byte_characters(), range(256), strict=True)), [])
+        texts = (_scalars([text])[0] for text in _beginning(cut_before_space(_slices(chunks))))
+        tokenizer.train_from_iterator((text.split("\n") for text in texts) if eos else texts, trainer)
+        merges = json.loads(tokenizer.to_str())["model"]["merges"]
+        return cls([(left, right) for left, right in merges], eos=eos)
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def encode(self, text: str) -> Ids:
+        units = self._units.findall(text)
+        known = self._known
+        unknown = [unit for unit in set(units) if unit not in known]
+        for unit, encoding in zip(unknown, self._tokenizer.encode_batch_fast(_scalars(unknown)), strict=True):
+            known[unit] = np.array(encoding.ids, dtype=np.int32).tobytes()
+        ids = np.frombuffer(b"".join(map(known.__getitem__, units)), dtype=np.int32).astype(np.int64)
+        if len(known) > _MOST_KNOWN:
+            self._forget()
+        return ids
+
+    def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
+        ids = self.encode(text)
+        ends = self._line_ends[ids]
+        return ids, ends.cumsum() - ends
+
+    def _forget(self) -> None:
+        self._known = {} if self.eos is None else {"\n": np.int32(self.eos).tobytes()}
+
+    def decode(self, ids: npt.ArrayLike) -> str:
+        return b"".join([self._bytes[symbol] for symbol in self.check_ids(ids).tolist()]).decode("utf-8", "replace")
+
+    def token(self, symbol: int) -> str:
+        self.check_ids(symbol)
+        if symbol == self.eos:
+            return EOS
+        return visible(self._bytes[symbol].decode("utf-8", "backslashreplace"))
+
+    def to_json(self) -> dict[str, Any]:
+        merges = [f"{left} {right}" for left, right in self.merges]
+        return {"format": 1, "level": self.level, "merges": merges, "eos": self.eos is not None}
+
+    @classmethod
+    def _from_fields(cls, *, level: str, **fields: Any) -> Self:
+        merges = []
+        for merge in fields["merges"]:
+            left, _, right = merge.partition(" ")
+            if not (left and right):
+                raise ValueError(f"merges: expected two symbols, got {merge!r:.80}")
+            merges.append((left, right))
+        return cls(merges, eos=fields["eos"])
+
+
+def _tokenizers() -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise ValueError(
+            "level bpe needs the package tokenizers, which is not installed: pip install tokenizers, "
+            "or choose level char, byte or word"
+        ) from None
+    return tokenizers
+
+
+def _tokenizer(pieces: dict[str, int], merges: list[tuple[str, str]]) -> "Tokenizer":
+    tokenizers = _tokenizers()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=pieces, merges=merges))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return tokenizer
+
+
+@cache
+def _byte_characters() -> str:
+    """The printable character of each byte: itself where it is printable Latin-1, else one from U+0100
+    on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return "".join(chr(byte if byte in printable else next(others)) for byte in range(256))
+
+
+def _beginning(chunks: Iterable[str]) -> Iterator[str]:
+    """As much of a text as merges are fitted on."""
+    characters, words = 0, set[str]()
+    for chunk in chunks:
+        yield chunk[: _FIT_CHARACTERS - characters]
+        characters += len(chunk)
+        words.update(chunk.split())
+        if characters >= _FIT_CHARACTERS or len(words) > _FIT_WORDS:
+            return
+
+
+def _slices(chunks: Iterable[str], size: int = 1 << 14) -> Iterator[str]:
+    """Smaller chunks: the library holds back hundreds of those it is given."""
+    for chunk in chunks:
+        for begin in range(0, len(chunk), size):
+            yield chunk[begin : begin + size]
+
+
+def _scalars(texts: list[str]) -> list[str]:
+    """`texts` with U+FFFD for each half of a surrogate pair, which is no character and which the library refuses."""
+    return [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]

@@ -1,0 +1,258 @@
+"""Cells of a table: their text as integer, number or word, one at a time or a block of a column at once."""
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import isinf, nan
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data._delimited import DECIMAL_COMMA
+
+MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"))
+LARGEST = 2**53  # float64 holds every integer up to here
+MOST_DECIMALS = 15  # digits after the point that a float64 keeps of a number below 1
+
+# Written so that the regular expressions of Python and of polars read them alike.
+INTEGER = "(?:0|-?[1-9][0-9]*)"
+NUMBER = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+INFINITE = "[+-]?[iI][nN][fF](?:[iI][nN][iI][tT][yY])?"
+LONGEST_INTEGER = 17  # characters: a sign and the digits of LARGEST
+
+# 1.234,5; $5; 5 %; 3 kg; 3kg; and a minus sign that is no hyphen
+_UNIT = "kg|mg|g|t|lb|km|cm|mm|m|ms|min|s|h|kWh|kW|W|V|mV|A|mA|Hz|kHz|MHz|GHz|°C|°F|°|kB|MB|GB|TB|ml|l|dB"
+_DIGITS = r"[+\-\N{MINUS SIGN}]?\d[\d.,]*"
+_ODD_NUMBER = re.compile(
+    DECIMAL_COMMA.pattern
+    + rf"|[€$£¥] ?{_DIGITS}|{_DIGITS} ?[€$£¥%]|{_DIGITS}(?:{_UNIT})|{_DIGITS} [^\W\d_%°µ/²³]{{1,4}}"
+    + rf"|{_DIGITS} [^\W\d_]{{0,3}}[%°/²³][^\W\d_]{{0,3}}[²³]?|\N{{MINUS SIGN}}\d[\d.,]*(?:[eE][+-]?\d+)?"
+)
+_INTEGER, _NUMBER, _INFINITE = re.compile(INTEGER), re.compile(NUMBER), re.compile(INFINITE)
+
+
+def as_integer(cell: str) -> int | None:
+    """The integer that a cell spells in the usual way, so that writing it gives the cell again; else None.
+
+    >>> as_integer("-12"), as_integer("012"), as_integer("1.0"), as_integer("9007199254740993")
+    (-12, None, None, None)
+    """
+    if not _INTEGER.fullmatch(cell) or len(cell) > LONGEST_INTEGER:
+        return None
+    value = int(cell)
+    return value if abs(value) <= LARGEST else None
+
+
+def is_large_integer(cell: str) -> bool:
+    """Whether a cell spells an integer that a float64 may not hold.
+
+    >>> is_large_integer("9007199254740993"), is_large_integer("-12")
+    (True, False)
+    """
+    return as_integer(cell) is None and _INTEGER.fullmatch(cell) is not None
+
+
+def as_number(cell: str) -> float | None:
+    """The number that a cell spells, infinities included; None for any other text, 007 among them: that is a name.
+
+    >>> as_number("1e3"), as_number("-inf"), as_number("1_000"), as_number("1e999")
+    (1000.0, -inf, None, inf)
+    """
+    return float(cell) if _NUMBER.fullmatch(cell) or _INFINITE.fullmatch(cell) else None
+
+
+def is_odd_number(cell: str) -> bool:
+    """Whether a cell tells a number in a notation that `as_number` does not read, for a hint.
+
+    >>> [is_odd_number(cell) for cell in ("1.234,5", "$5", "5 %", "3 kg", "\N{MINUS SIGN}7", "12", "4x4", "12a")]
+    [True, True, True, True, True, False, False, False]
+    """
+    return _ODD_NUMBER.fullmatch(cell) is not None
+
+
+def decimals(cell: str) -> int | None:
+    """Digits after the point of a number; None where it is written with an exponent.
+
+    >>> decimals("1.50"), decimals("-3"), decimals("1e-3")
+    (2, 0, None)
+    """
+    return None if "e" in cell.lower() else len(cell.partition(".")[2])
+
+
+def number_text(value: float, *, whole: bool, decimals: tuple[int, int] | None = None) -> str:
+    """A number as a cell: an integer without a point, any other with the digits that give it back.
+
+    Args:
+        value: the number; NaN gives an empty cell.
+        whole: whether it is an integer.
+        decimals: the fewest and the most digits to write after the point.
+
+    >>> number_text(3.0, whole=True), number_text(0.1, whole=False), number_text(math.nan, whole=False)
+    ('3', '0.1', '')
+    >>> number_text(2.71828, whole=False, decimals=(0, 2)), number_text(3.0, whole=False, decimals=(1, 2))
+    ('2.72', '3.0')
+    """
+    if math.isnan(value):
+        return ""
+    if whole:
+        return str(int(value))
+    if decimals is None:
+        return repr(float(value))
+    fewest, most = decimals
+    text = f"{value:.{most}f}"
+    spare = min(len(text) - len(text.rstrip("0")), most - fewest)
+    text = text[: len(text) - spare].removesuffix(".")
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+Floats = npt.NDArray[np.float64]
+Lines = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class NumberCells:
+    """The numbers of a column.
+
+    Attributes:
+        values: (N,), NaN where a cell is no finite number.
+        word: place of the first cell that is neither missing nor a number, if there is one.
+        infinite: place of the first infinity.
+        fraction: place of the first finite number that is not spelt as an integer.
+    """
+
+    values: Floats
+    word: int | None
+    infinite: int | None
+    fraction: int | None
+
+
+class CellColumn(ABC):
+    """N cells. Both kinds, lists of Python and columns of polars, answer alike."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """N."""
+
+    @abstractmethod
+    def cell(self, place: int) -> str:
+        """The text of one cell."""
+
+    @abstractmethod
+    def part(self, chosen: Flags | slice) -> "CellColumn":
+        """Cells of some rows."""
+
+    @abstractmethod
+    def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
+        """Each different cell and how often it occurs, in the order in which they first occur.
+
+        Args:
+            among: count these alone; None counts all.
+        """
+
+    @abstractmethod
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
+        """The cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
+
+    @abstractmethod
+    def floats(self) -> Floats:
+        """The cells as numbers, where each is known to be missing or a finite number; NaN where it is missing."""
+
+    @abstractmethod
+    def missing(self) -> Flags:
+        """(N,) which cells say that there is nothing."""
+
+    @abstractmethod
+    def codes(self, codes: Mapping[str, int], other: float) -> Floats:
+        """(N,) the code of each cell, `other` for a cell without a code."""
+
+
+class ListedCells(CellColumn):
+    """Cells as a sequence of Python.
+
+    >>> cells = ListedCells(["2", "?", "red", "2"])
+    >>> cells.counts(), cells.numbers().values, cells.codes({"red": 0}, 1.0)
+    ([('2', 2), ('?', 1), ('red', 1)], array([ 2., nan, nan,  2.]), array([1., 1., 0., 1.]))
+    """
+
+    def __init__(self, cells: Sequence[str]):
+        self._cells = cells
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def cell(self, place: int) -> str:
+        return self._cells[place]
+
+    def part(self, chosen: Flags | slice) -> "ListedCells":
+        if isinstance(chosen, slice):
+            return ListedCells(self._cells[chosen])
+        return ListedCells([self._cells[place] for place in np.flatnonzero(chosen).tolist()])
+
+    def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
+        counted = Counter(self._cells).items()
+        return list(counted) if among is None else [(cell, count) for cell, count in counted if cell in among]
+
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
+        found: dict[str, tuple[float, str]] = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
+        seen = [found[cell] for cell in self._cells]
+        first: dict[str, int] = {}
+        for place, (_, kind) in enumerate(seen):
+            first.setdefault(kind, place)
+        values = np.array([value for value, _ in seen], dtype=np.float64)
+        return NumberCells(
+            values, first.get("word"), first.get("infinite"), first.get("fraction") if fraction else None
+        )
+
+    def floats(self) -> Floats:
+        return self.numbers().values
+
+    def missing(self) -> Flags:
+        return np.array([cell in MISSING for cell in self._cells], dtype=np.bool_)
+
+    def codes(self, codes: Mapping[str, int], other: float) -> Floats:
+        return np.array([codes.get(cell, other) for cell in self._cells], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows in succession.
+
+    Attributes:
+        lines: (N,) the number of the line where each row ends.
+        columns: of all cells, (D).
+    """
+
+    lines: Lines
+    columns: Sequence[CellColumn]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def part(self, rows: slice) -> "Block":
+        """Some rows in succession; the block itself where these are all."""
+        if rows.indices(len(self)) == (0, len(self), 1):
+            return self
+        return Block(self.lines[rows], [column.part(rows) for column in self.columns])
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[tuple[int, Sequence[str]]]) -> "Block":
+        """Rows with their lines, of which there is at least one."""
+        lines, cells = zip(*rows, strict=True)
+        return cls(np.array(lines, dtype=np.int64), [ListedCells(column) for column in zip(*cells, strict=True)])
+
+
+def _look_at(cell: str) -> tuple[float, str]:
+    """The number of a cell, NaN where it has none, and its kind."""
+    if cell in MISSING:
+        return nan, "missing"
+    number: Any = as_number(cell)
+    if number is None:
+        return nan, "word"
+    if isinf(number):
+        return nan, "infinite"
+    return number, "fraction" if as_integer(cell) is None else "integer"

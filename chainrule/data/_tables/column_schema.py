@@ -1,0 +1,240 @@
+"""One column of a schema: which cells it takes, and the numbers they become."""
+
+import math
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from chainrule._typed_json import field_types, read_fields
+from chainrule.data._tables.cell_column import (
+    LARGEST,
+    MISSING,
+    MOST_DECIMALS,
+    CellColumn,
+    Flags,
+    Floats,
+    as_integer,
+    as_number,
+    number_text,
+)
+from chainrule.data._tables.column_facts import ColumnFacts, ColumnKind
+from chainrule.heads._column import Column
+
+OTHER = "<other>"
+_IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None, "prior": ()}  # of numbers: not written
+
+
+@dataclass(frozen=True)
+class ColumnSchema:
+    """How the cells of a column become numbers and numbers become cells.
+
+    Args:
+        name: of the column.
+        kind: categorical, integer, real, or skip for one that is left out.
+        categories: texts of a categorical column, in the order of their codes: "" is a missing cell, `<other>`
+            for any that is not listed.
+        numbers: of an integer or real column, what `chainrule.heads.Column` knows of it.
+        unseen: whether `<other>`, or the missing cell of a numeric column, never occurred in training: it is scored,
+            not sampled.
+        decimals: of a real column, the fewest and the most digits after the point; None writes all that a number has.
+            Of an integer column, those with which the file writes integers, as 3.0; they are decoded without.
+        bounds: of an integer or real column, the lowest and the highest number in training: samples keep to them.
+        shares: of the symbols of the head in training, nothing impossible: a model begins with them.
+
+    Raises:
+        ValueError: these do not fit together.
+
+    >>> colour = ColumnSchema("colour", "categorical", ("blue", "red", ""))
+    >>> colour.encode("red"), colour.encode("?"), colour.decode(2.0)
+    (1.0, 2.0, '')
+    """
+
+    name: str
+    kind: ColumnKind
+    categories: tuple[str, ...] = ()
+    numbers: Column | None = field(default=None)
+    unseen: bool = False
+    decimals: tuple[int, int] | None = None
+    bounds: tuple[float, float] | None = None
+    shares: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        numeric, listed = self.kind in ("integer", "real"), self.categories
+        if (self.kind == "categorical") != bool(listed) or len(set(listed)) < len(listed):
+            raise self._error(f"categories: expected different texts where it is categorical, got {listed!r:.80}")
+        if numeric != (self.numbers is not None) or (self.numbers is not None and self.numbers.kind != self.kind):
+            raise self._error(f"numbers: expected those of kind {self.kind}, got {self.numbers!r:.80}")
+        if self.unseen and not (OTHER in listed if self.numbers is None else self.numbers.missing):
+            raise self._error("unseen: expected a column that takes such cells")
+        fewest, most = self.decimals or (0, 0)
+        if not 0 <= fewest <= most <= MOST_DECIMALS:
+            raise self._error(f"decimals: expected from 0 to {MOST_DECIMALS}, got {self.decimals}")
+        lowest, highest = self.bounds or (0.0, 0.0)
+        if lowest > highest:
+            raise self._error(f"bounds: expected two numbers in order, got {self.bounds}")
+        if self.kind != "skip":
+            try:
+                self.column()
+            except ValueError as error:  # of shares that are none
+                raise self._error(str(error)) from None
+
+    @classmethod
+    def fit(cls, facts: ColumnFacts, kind: ColumnKind, min_count: int) -> "ColumnSchema":
+        """The schema of a column of training rows.
+
+        Args:
+            facts: statistics of its cells.
+            kind: categorical, integer, real or skip.
+            min_count: rarer categories become `<other>`. Above 1 each column takes what it never saw: a categorical one
+                as `<other>`, a numeric one a missing cell.
+
+        Raises:
+            ValueError: the column cannot be of that kind, or has nothing to learn.
+        """
+        if kind == "skip":
+            return cls(facts.name, kind)
+        facts.check(kind, min_count)
+        if kind != "categorical":
+            numbers = facts.numbers(kind, missing=facts.missing > 0 or min_count > 1)
+            return cls(
+                facts.name,
+                kind,
+                numbers=numbers,
+                unseen=not facts.missing and min_count > 1,
+                decimals=facts.decimals() if kind == "real" or facts.gaps else None,
+                bounds=(facts.lowest, facts.highest),
+                shares=facts.number_shares(numbers),
+            )
+        categories = facts.categories(min_count)
+        added = min_count > 1 and OTHER not in categories
+        unseen = added and len(categories) == facts.distinct
+        listed = (*categories, *([OTHER] if added else []), *([""] if facts.missing else []))
+        return cls(facts.name, kind, listed, unseen=unseen, shares=facts.category_shares(listed, OTHER))
+
+    def column(self) -> Column:
+        """As a head takes it."""
+        column = self.numbers or Column("categorical", categories=len(self.categories))
+        return replace(column, prior=self.shares)
+
+    def encode(self, cell: str) -> float:
+        """The number of a cell: a code, the number itself, or NaN.
+
+        Raises:
+            ValueError: the column takes no such cell; the message names the column and the cell, not the file.
+        """
+        if self.numbers is None:
+            code = self._codes.get("" if cell in MISSING else cell, self._codes.get(OTHER))
+            if code is None and cell in MISSING:
+                raise self._error("a missing cell, though none was missing in training: fill it in")
+            if code is None:
+                raise self._error(
+                    f"the category {cell!r} was not in training (known: {', '.join(self.categories[:8])}"
+                    f"{', …' if len(self.categories) > 8 else ''}): correct it, or train with --min-count 2 or more, "
+                    f"which keeps a category {OTHER}"
+                )
+            return float(code)
+        if cell in MISSING:
+            if self.numbers.missing:
+                return math.nan
+            raise self._error("a missing cell, though none was missing in training: fill it in")
+        number = as_number(cell)
+        if number is None:
+            raise self._error(f"expected a number, got {cell!r}")
+        if math.isinf(number):
+            raise self._error(f"expected a finite number, got {cell!r}: correct it, or leave the cell empty")
+        if self.kind == "integer":
+            # "12.0" is an integer too, in a file that another program wrote.
+            if as_integer(cell) is None and not (number.is_integer() and abs(number) <= LARGEST):
+                most = f" of at most {LARGEST:,}" if number.is_integer() else ""
+                raise self._error(f"expected an integer{most}, got {cell!r}")
+            if self.numbers.low is not None and number < self.numbers.low:
+                raise self._error(f"expected an integer >= {self.numbers.low}, as in training, got {cell!r}")
+        return number
+
+    def encode_cells(self, cells: CellColumn, checked: Flags | None = None) -> tuple[Floats, int | None]:
+        """The numbers of cells as `encode` gives them, and the place of the first that it refuses, if there is one.
+
+        Args:
+            cells: of some rows.
+            checked: (N,) which are of training rows, from which the schema was made: the column takes those. None where
+                none are.
+        """
+        if self.numbers is None:
+            other = float(self._codes.get(OTHER, math.nan))
+            missing = self._codes.get("")
+            known = self._codes if missing is None else self._codes | dict.fromkeys(MISSING, missing)
+            values = cells.codes(known, other)
+            return values, _first(np.isnan(values))
+        if checked is None:
+            values = cells.numbers(fraction=False).values
+            return values, _first(self._refused(cells, values))
+        values, rest = cells.floats(), cells.part(~checked)
+        values[~checked] = rest.numbers(fraction=False).values
+        bad = _first(self._refused(rest, values[~checked]))
+        return values, None if bad is None else int(np.flatnonzero(~checked)[bad])
+
+    def _refused(self, cells: CellColumn, values: Floats) -> Flags:
+        """Which cells a numeric column does not take."""
+        assert self.numbers is not None
+        bad = np.isnan(values)
+        if self.numbers.missing:
+            bad &= ~cells.missing()
+        if self.kind == "integer":
+            with np.errstate(invalid="ignore"):
+                bad |= (values != np.floor(values)) & ~np.isnan(values) | (np.abs(values) > LARGEST)
+                bad |= values < (-math.inf if self.numbers.low is None else self.numbers.low)
+        return bad
+
+    def decode(self, value: float) -> str:
+        """The cell of a number: inside the range of the training rows, with as many digits as they have."""
+        if self.numbers is None:
+            return self.categories[int(value)]
+        if self.bounds is not None and not math.isnan(value):
+            value = min(max(value, self.bounds[0]), self.bounds[1])
+        return number_text(value, whole=self.kind == "integer", decimals=self.decimals)
+
+    def parsed(self, cell: str) -> int | float | str | None:
+        """The value that a cell spells: a number, a category, or None where it is missing."""
+        if cell in MISSING:
+            return None
+        if self.kind == "integer" or (self.kind == "skip" and as_integer(cell) is not None):
+            return int(float(cell)) if as_integer(cell) is None else int(cell)
+        return float(cell) if self.kind == "real" else cell
+
+    def unseen_symbol(self) -> int | None:
+        """The symbol of the head for cells that training lacked; None where it had all."""
+        if not self.unseen:
+            return None
+        return self._codes[OTHER] if self.numbers is None else self.numbers.symbols - 2
+
+    def seen(self, cell: str) -> bool:
+        """Whether a cell has a code of its own, or is a number; any other category is coded as `<other>`."""
+        return self.numbers is not None or ("" if cell in MISSING else cell) in self._codes
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        content = asdict(self)
+        if self.numbers is not None:
+            content["numbers"] = {name: value for name, value in content["numbers"].items() if name not in _IMPLIED}
+        return content
+
+    @classmethod
+    def from_json(cls, content: Any) -> "ColumnSchema":
+        """Check and read what `to_json` made; raise ValueError for anything else."""
+        if isinstance(content, dict) and isinstance(content.get("numbers"), dict):
+            numbers = _IMPLIED | {"kind": content.get("kind")} | content["numbers"]
+            content = content | {"numbers": numbers}
+        return cls(**read_fields(field_types(cls), content, "column"))
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        return {category: code for code, category in enumerate(self.categories)}
+
+    def _error(self, what: str) -> ValueError:
+        return ValueError(f"column {self.name!r}: {what}")
+
+
+def _first(bad: Flags) -> int | None:
+    return int(bad.argmax()) if bad.any() else None

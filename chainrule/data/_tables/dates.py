@@ -1,0 +1,61 @@
+"""Dates and times as the cells of a table write them."""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+
+from chainrule.data._tables.cell_column import as_number
+
+_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?![^ T])")  # with dots nobody writes the month first
+_MONTH_NAMES = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
+    "nov(?:ember)?|dec(?:ember)?"
+)
+_DATE_LIKE = re.compile(
+    r"\d{1,4}([-/.] ?)\d{1,2}\1\d{1,4}\.?(?:[ T,].*)?"  # 01/05/2026 12:00 AM
+    r"|\d{1,2}[-/.]\d{4}|\d{4}[-/.]\d{1,2}|\d{4}[- ]?[QW]\d{1,2}"  # 01/2026, 2026-Q1
+    rf"|(?=.*\d).*\b(?:{_MONTH_NAMES})\b.*"  # 5 Jan 2026
+    r"|\d{1,2}:\d\d.*",
+    re.IGNORECASE,
+)
+
+
+def as_date(cell: str) -> datetime | None:
+    """The moment that a cell names by ISO 8601, a month among them, with its zone, or as day.month.year.
+
+    None for any other text, such as 01/02/2020, which is in January or in February.
+
+    >>> as_date("2016-07-01 13:00"), as_date("1949-01"), as_date("1.7.2016")
+    (datetime.datetime(2016, 7, 1, 13, 0), datetime.datetime(1949, 1, 1, 0, 0), datetime.datetime(2016, 7, 1, 0, 0))
+    >>> as_date("112"), as_date("01/02/2020")
+    (None, None)
+    """
+    cell = _DAY_FIRST.sub(lambda found: f"{found[3]}-{found[2]:0>2}-{found[1]:0>2}", cell, count=1)
+    if month := _MONTH.fullmatch(cell):
+        year, number = map(int, month.groups())
+        return datetime(year, number, 1) if 1 <= number <= 12 and year else None
+    if "-" not in cell and "/" not in cell:  # 20160701 is a number
+        return None
+    try:
+        return datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
+    except ValueError:
+        return None
+
+
+def is_date_like(cell: str) -> bool:
+    """Whether a cell tells a date or a time in some notation, that of `as_date` or another; a number never does.
+
+    >>> [is_date_like(cell) for cell in ("2016-07-01", "01/05/2026 12:00 AM", "5 Jan 2026", "2016.5", "May", "A-7")]
+    [True, True, True, False, False, False]
+    """
+    return as_date(cell) is not None or (as_number(cell) is None and _DATE_LIKE.fullmatch(cell) is not None)
+
+
+def writes_months(cells: Iterable[str]) -> bool:
+    """Whether all cells name months, as 2024-01.
+
+    >>> [writes_months(cells) for cells in (["2024-01", "2024-02"], ["2024-01-01", "2024-02-01"], ["2024/1"])]
+    [True, False, False]
+    """
+    return all(re.fullmatch(r"\d{4}-\d\d", cell) for cell in cells)

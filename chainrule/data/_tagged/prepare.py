@@ -1,0 +1,228 @@
+"""Prepare tagged sentences on disk: a vocabulary of the training part, then all sentences as numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from chainrule.data._split import check_fraction, hold_out
+from chainrule.data._store import Store, StoreWriter
+from chainrule.data._tagged.batches import TaggedSentences, number_sentences
+from chainrule.data._tagged.conll_file import ConllFile, Sentence, read_conll
+from chainrule.data._tagged.tag_scheme import Spelling, find_spelling, impossible, repaired
+from chainrule.data._tagged.vocabulary import TaggedVocabulary
+from chainrule.data._text import fingerprint
+
+_MANIFEST = "corpus.json"
+_ARRAYS = ("words", "forms", "tags", "starts", "spellings")
+_PARTS = ("train", "valid")
+
+
+@dataclass(frozen=True)
+class TaggedCorpus:
+    """Prepared sentences.
+
+    Attributes:
+        vocabulary: of the training part.
+        train: sentences to train on, read from the disk on demand.
+        valid: sentences held out.
+        valid_words: the words of the sentences held out, as they were written.
+        manifest: content of corpus.json: fingerprints, counts, the column and the scheme.
+    """
+
+    vocabulary: TaggedVocabulary
+    train: TaggedSentences
+    valid: TaggedSentences
+    valid_words: list[list[str]]
+    manifest: dict[str, Any]
+
+
+def prepare_tagged(
+    path: str | Path,
+    directory: str | Path,
+    *,
+    column: str | None = None,
+    word_column: int = 1,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
+    max_length: int = 512,
+    repair: bool = False,
+    seed: int = 0,
+) -> TaggedCorpus:
+    """Read tagged sentences and write their numbers into a directory.
+
+    Empty sentences are left out: there is nothing to learn of them.
+
+    Args:
+        path: CoNLL-U or columns, compressed by gzip or not; see `ConllFile`.
+        directory: created if it is missing; `corpus.json` is the last file written into it.
+        column: of the tags; None takes upos, or the last one.
+        word_column: of the words, where the file is no CoNLL-U.
+        validation: a file to hold out in place of sentences of the first.
+        validation_fraction: of the sentences.
+        max_length: words of a sentence.
+        repair: read impossible sequences of BIO or BIOES tags as the nearest possible ones.
+        seed: of the sentences held out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names the file and the line of what cannot be read; too few sentences; a tag of the held-out
+            sentences that those to train on do not have.
+    """
+    check_fraction("validation_fraction", validation_fraction)
+    if max_length < 1:
+        raise ValueError(f"max_length: expected an integer >= 1, got {max_length}")
+    file = held_file = read_conll(path, column, word_column=word_column, max_length=max_length)
+    if validation is not None:
+        held_file = read_conll(validation, column_for(validation, file), word_column=word_column, max_length=max_length)
+    train = [sentence for sentence in file.sentences if sentence.words]
+    tags = {tag for sentence in train for tag in sentence.tags}
+    _refuse_numbers(train, file)
+    try:
+        spelling = find_spelling(tags)
+    except ValueError as error:
+        raise ValueError(f"{file.name}: {error}") from None
+    train, mended = possible(train, spelling, file.name, repair=repair)
+    if validation is None:
+        train, valid = _split(train, file.name, validation_fraction, seed)
+    else:
+        kept = [sentence for sentence in held_file.sentences if sentence.words]
+        valid, mended_too = possible(kept, spelling, held_file.name, repair=repair)
+        mended += mended_too
+    if not train or not valid:
+        raise ValueError(f"{(held_file if train else file).name}: expected sentences with words, got none")
+    vocabulary = TaggedVocabulary.fit(train)
+    check_tags_known(valid, vocabulary, held_file.name)
+    if len(vocabulary.tags) == 1:
+        raise ValueError(
+            f"{file.name}: column: expected at least two different tags, got only {vocabulary.tags[0]!r} in column "
+            f"{file.column}: name the column of the tags"
+        )
+    manifest = {
+        "source": fingerprint(path),
+        "validation": None if validation is None else fingerprint(validation),
+        "conllu": file.conllu,
+        "column": file.column,
+        "width": file.width,
+        "scheme": None if spelling is None else spelling.scheme,
+        "repaired": mended,
+        "sentences": {"train": len(train), "valid": len(valid)},
+        "words": {"train": _words(train), "valid": _words(valid)},
+        "different_words": len(vocabulary.words),
+        "tags": len(vocabulary.tags),
+    }
+    with StoreWriter(directory, _MANIFEST) as writer:
+        vocabulary.save(writer.path("vocabulary.json"))
+        for part, sentences in zip(_PARTS, (train, valid), strict=True):
+            numbers = number_sentences(sentences, vocabulary)
+            for name in _ARRAYS:
+                writer.array(f"{part}.{name}", getattr(numbers, name))
+        writer.json("valid.json", {"words": [list(sentence.words) for sentence in valid]})
+        writer.finish(manifest)
+    return open_tagged(directory)
+
+
+def open_tagged(directory: str | Path) -> TaggedCorpus:
+    """Open a folder written by `prepare_tagged`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "sentences")
+    vocabulary = TaggedVocabulary.load(store.directory / "vocabulary.json")
+    train, valid = (_open_part(store, part, vocabulary) for part in _PARTS)
+    with store.checked("valid.json"):
+        words = store.json("valid.json")["words"]
+        if list(map(len, words)) != valid.lengths.tolist():
+            raise ValueError(f"expected the words of {len(valid)} sentences")
+    return TaggedCorpus(vocabulary, train, valid, words, store.manifest)
+
+
+def column_for(path: str | Path, file: ConllFile) -> str | None:
+    """The column of the tags in another file: that of `file`, unless only one of the two is CoNLL-U."""
+    from chainrule.data._tagged.conll_file import is_conllu, read_lines_of
+
+    return file.column if is_conllu(read_lines_of(path)) == file.conllu else None
+
+
+def possible(
+    sentences: Sequence[Sentence], spelling: Spelling | None, name: str, *, repair: bool
+) -> tuple[list[Sentence], int]:
+    """Sentences whose tags keep the scheme, and how many had to be repaired.
+
+    Raises:
+        ValueError: one does not, and `repair` is false; the line is named.
+    """
+    if spelling is None:
+        return list(sentences), 0
+    scheme = spelling.scheme
+    kept, mended = [], 0
+    for sentence in sentences:
+        tags = [spelling.standard(tag) for tag in sentence.tags]
+        found = impossible(tags, scheme)
+        if found is not None:
+            if not repair:
+                place, what = found
+                raise ValueError(
+                    f"{name} line {sentence.lines[place]}: {what} is impossible in {scheme.upper()} tags: correct it, "
+                    "or say --repair to have it read as the nearest possible"
+                )
+            mended += 1
+            sentence = replace(sentence, tags=tuple(map(spelling.own, repaired(tags, scheme))))
+        kept.append(sentence)
+    return kept, mended
+
+
+def check_tags_known(
+    sentences: Sequence[Sentence], vocabulary: TaggedVocabulary, name: str, remedy: str = "correct it, or leave it out"
+) -> None:
+    """`ValueError` with the line of the first tag that was never seen in training."""
+    for sentence in sentences:
+        for line, tag in zip(sentence.lines, sentence.tags, strict=True):
+            try:
+                vocabulary.tag(tag)
+            except ValueError as error:
+                raise ValueError(f"{name} line {line}: {error}: {remedy}") from None
+
+
+def _refuse_numbers(sentences: Sequence[Sentence], file: ConllFile) -> None:
+    """`ValueError` where the words are the numbers of words or of sentences: the words are in another column."""
+    rows = [sentence.words for sentence in sentences if len(sentence.words) > 1]
+    if file.conllu or len(rows) < 2:
+        return
+    counted = all(
+        words[0].isdecimal() and list(words) == [str(int(words[0]) + place) for place in range(len(words))]
+        for words in rows
+    )
+    if counted or all(len(set(words)) == 1 for words in rows):
+        what = "the numbers of words" if counted else "the same for all words of a sentence"
+        raise ValueError(
+            f"{file.name} line {sentences[0].line}: expected words, got {what}: name the column that holds the words, "
+            "as in --word-column 2"
+        )
+
+
+def _split(sentences: list[Sentence], name: str, fraction: float, seed: int) -> tuple[list[Sentence], list[Sentence]]:
+    """Training and held-out sentences, both in the order of the file; a tag that is seen once stays in training."""
+    if not 0 < round(len(sentences) * fraction) < len(sentences):
+        raise ValueError(
+            f"{name}: expected sentences enough to hold some out, got {len(sentences)}: give more, or --validation"
+        )
+    chosen = hold_out(len(sentences), fraction, seed, [set(sentence.tags) for sentence in sentences])
+    train, valid = (
+        [sentence for sentence, held in zip(sentences, chosen, strict=True) if held == wanted]
+        for wanted in (False, True)
+    )
+    return train, valid
+
+
+def _words(sentences: Sequence[Sentence]) -> int:
+    return sum(len(sentence.words) for sentence in sentences)
+
+
+def _open_part(store: Store, part: str, vocabulary: TaggedVocabulary) -> TaggedSentences:
+    words = store.array(f"{part}.words", "i4", below=vocabulary.word_symbols)
+    spellings = store.array(f"{part}.spellings", "i4", (None, None), vocabulary.character_symbols + 1)
+    return TaggedSentences(
+        words,
+        store.array(f"{part}.forms", "i4", words.shape, len(spellings)),
+        store.array(f"{part}.tags", "i4", words.shape, len(vocabulary.tags)),
+        store.offsets(f"{part}.starts", len(words)),
+        spellings,
+    )

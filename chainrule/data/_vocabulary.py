@@ -1,0 +1,302 @@
+"""Vocabulary: the map between text and the symbols 0..V-1 that a model predicts; the symbols of a corpus on disk."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data._atomic import Record, read_record
+from chainrule.data._store import DamagedDataError, Store
+
+Ids = npt.NDArray[np.int64]
+
+UNKNOWN, EOS = "<unk>", "<eos>"
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class Vocabulary(Record, ABC):
+    r"""A finite set of symbols and the map from text to them and back.
+
+    One rule for the end of a line: where a vocabulary has `<eos>`, the newline *is* `<eos>`. `encode` turns each
+    ``\n`` into it and `decode` turns it back, so a line read alone is encoded with its ``\n``.
+
+    Attributes:
+        level: the name of the kind of symbol: char, byte, word or bpe.
+        unknown: the symbol of what was never seen in training; `None` where every text has its own symbols.
+        eos: the symbol that ends a line; `None` where the newline is a symbol like others.
+    """
+
+    level: ClassVar[str]
+    cuts_at_spaces: ClassVar[bool]
+    """Whether a long text must be cut before white space, so that its parts are encoded as in the whole text."""
+
+    reads_any_bytes: ClassVar[bool] = False
+    """Whether bytes that are not valid UTF-8 can be read too (`read_text` and `read_lines` with `strict=False`)."""
+
+    _FIELDS: ClassVar[dict[str, Any]]
+    """The fields of a record of `to_json` by their types, level and format left out."""
+
+    unknown: int | None
+    eos: int | None
+
+    @classmethod
+    @abstractmethod
+    def fit(
+        cls, chunks: Iterable[str], *, eos: bool = False, min_count: int = 1, vocabulary_size: int | None = None
+    ) -> Self:
+        """The vocabulary of a training text that comes in chunks.
+
+        Args:
+            chunks: the text, cut anywhere; read once, in bounded memory.
+            eos: whether the newline is to be `<eos>`.
+            min_count: rarer ones get no symbol.
+            vocabulary_size: at most so many symbols, special ones included; the most frequent ones are kept.
+        """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of symbols, V: the size of the support of p(x_t)."""
+
+    @abstractmethod
+    def encode(self, text: str) -> Ids:
+        """The symbols of a text, (T,) int64."""
+
+    @abstractmethod
+    def decode(self, ids: npt.ArrayLike) -> str:
+        """The text of symbols (T,); `<unk>` becomes U+FFFD, the replacement character, except between words."""
+
+    @abstractmethod
+    def token(self, symbol: int) -> str:
+        """One symbol in a form to print: special symbols by name, blanks and line ends visible."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """A record from which `vocabulary_from_json` builds an equal vocabulary."""
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Build the vocabulary of a record of `to_json`; raise ValueError for any other record."""
+        return read_record(cls._from_fields, {"level": str, **cls._FIELDS}, content)
+
+    @classmethod
+    def _from_fields(cls, *, level: str, **fields: Any) -> Self:
+        """Make a vocabulary of the values of a record, which may not fit together."""
+        return cls(**fields)
+
+    def encode_chunks(self, chunks: Iterable[str]) -> Iterator[Ids]:
+        """The symbols of a long text that comes in chunks cut anywhere, equal to those of the whole, in bounded
+        memory."""
+        for chunk in cut_before_space(chunks) if self.cuts_at_spaces else chunks:
+            yield self.encode(chunk)
+
+    def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
+        r"""The symbols of a text, those of `encode`, and the line in which each begins, counted from 0; (T,) each.
+
+        This version encodes line by line, for levels whose symbols end at a line end at the latest.
+        """
+        lines = text.split("\n")
+        parts = [self.encode(line + "\n") for line in lines[:-1]] + [self.encode(lines[-1])]
+        return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+
+    def check_ids(self, ids: npt.ArrayLike) -> Ids:
+        """`ids` as a (T,) array; `ValueError` where one is outside [0, V)."""
+        array = np.asarray(ids, dtype=np.int64).reshape(-1)
+        if array.size and (array.min() < 0 or array.max() >= len(self)):
+            outside = array[(array < 0) | (array >= len(self))][0]
+            raise ValueError(f"ids: expected symbols from 0 to {len(self) - 1}, got {outside}")
+        return array
+
+
+def cut_before_space(chunks: Iterable[str], limit: int = 1 << 22) -> Iterator[str]:
+    """Cut a text that comes in chunks before runs of white space only, so that no word is cut.
+
+    Before the run, not after it: byte-level BPE glues a space to the word behind it and looks ahead in runs of spaces.
+    The run begins with ASCII white space: other white space, such as a no-break space, is part of a word at level word.
+    A word of more than `limit` characters is cut every `limit` characters, wherever the chunks end.
+    """
+    parts: list[str] = []
+    held = 0
+    for chunk in chunks:
+        parts.append(chunk)
+        held += len(chunk)
+        if held <= limit and " " not in chunk and "\n" not in chunk:
+            continue
+        text = "".join(parts)
+        while len(text) > limit:
+            cut = _last_run_of_space(text[:limit]) or limit
+            yield text[:cut]
+            text = text[cut:]
+        if cut := _last_run_of_space(text):
+            yield text[:cut]
+            text = text[cut:]
+        parts, held = [text], len(text)
+    if held:
+        yield "".join(parts)
+
+
+# White space as everybody has it: U+001C to U+001F are space to Python alone, and a byte of a word to subwords.
+_SPACE = "".join(char for char in map(chr, range(0x3001)) if char.isspace() and not "\x1c" <= char <= "\x1f")
+_ASCII_SPACE = " \t\n\r\v\f"
+
+
+def _last_run_of_space(text: str) -> int:
+    """Start of the last run of white space that follows a word and begins with ASCII white space; 0 without one."""
+    cut = max(text.rfind(" "), text.rfind("\n"), 0)
+    while cut and (text[cut] not in _ASCII_SPACE or text[cut - 1] in _SPACE):
+        cut -= 1
+    return cut
+
+
+_WINDOW = 8  # symbols decoded again with each next one: a character has at most four bytes
+
+
+def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[tuple[int, int]]]:
+    """The text of symbols (T,), and the start and stop of each in it.
+
+    A byte, or a piece of a word, that goes on with a character begun before it shares that character. The space that
+    is put between words belongs to none.
+
+    >>> from chainrule.data import ByteVocabulary, WordVocabulary
+    >>> symbol_spans(ByteVocabulary(), [97, 195, 169, 98])
+    ('aéb', [(0, 1), (1, 2), (1, 2), (2, 3)])
+    >>> symbol_spans(WordVocabulary(["a", "cat"]), [2, 3, 1])
+    ('a cat\\n', [(0, 1), (2, 5), (5, 6)])
+    """
+    symbols = vocabulary.check_ids(ids).tolist()
+    text = vocabulary.decode(symbols)
+    window: list[int] = []
+    shown, at, spans = 0, 0, []
+    for symbol in symbols:
+        window.append(symbol)
+        now = len(vocabulary.decode(window))
+        start, at = at, at + now - shown
+        if vocabulary.level == "word" and at - start > 1 and text[start] == " ":
+            start += 1
+        spans.append((min(start, at - 1), at))
+        window = window[1 - _WINDOW :]
+        shown = len(vocabulary.decode(window))
+    assert at == len(text)
+    return text, spans
+
+
+class Tokens(ABC):
+    """A sequence of symbols, and the lines in it where the corpus is read by lines.
+
+    Attributes:
+        line_count: number of lines; 0 where the corpus is one stream.
+    """
+
+    line_count: int
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of symbols."""
+
+    @abstractmethod
+    def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
+        """The symbols from each start up to its stop, in the smallest type that holds them."""
+
+    @abstractmethod
+    def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
+        """Start and end of each of the given lines, `<eos>` included."""
+
+    def slice(self, start: int, stop: int) -> Ids:
+        """The symbols from `start` up to `stop`, int64; `ValueError` where they are not all there."""
+        if not 0 <= start <= stop <= len(self):
+            raise ValueError(f"slice: expected 0 <= start <= stop <= {len(self)}, got {start} and {stop}")
+        return self.rows(np.array([start]), np.array([stop]))[0].astype(np.int64)
+
+
+class MemoryTokens(Tokens):
+    """Symbols in memory: for tests, short texts, and corpora made by other means.
+
+    Args:
+        ids: (N,) symbols.
+        eos: the symbol that ends a line, where the corpus is to be read by lines.
+
+    Example:
+        >>> tokens = MemoryTokens([5, 1, 6, 7, 1], eos=1)
+        >>> tokens.line_count
+        2
+    """
+
+    def __init__(self, ids: npt.ArrayLike, *, eos: int | None = None) -> None:
+        self._ids = np.asarray(ids, dtype=np.int64).reshape(-1)
+        self._offsets = np.zeros(1, dtype=np.int64)
+        if eos is not None and len(self._ids):
+            stops = np.flatnonzero(self._ids == eos) + 1
+            if not len(stops) or stops[-1] != len(self._ids):
+                raise ValueError(f"ids: expected the last line to end in the symbol {eos}, got {self._ids[-1]}")
+            self._offsets = np.concatenate([self._offsets, stops])
+        self.line_count = len(self._offsets) - 1
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
+        return [self._ids[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+    def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
+        return self._offsets[lines], self._offsets[lines + 1]
+
+
+class FileTokens(Tokens):
+    """Symbols in a file of raw little-endian unsigned integers, memory-mapped for each read alone.
+
+    A map that lives only for one read keeps resident memory small however much of the file has been read.
+
+    Args:
+        store: the prepared folder.
+        name: the array of symbols, of the type that `token_dtype` gives.
+        count: how many there must be.
+        symbols: V, one more than the largest symbol there may be; checked in what is read.
+        lines: the array of int64 offsets where lines start, and the end of the last; `None` for a stream.
+        line_count: how many lines there must be.
+
+    Raises:
+        ValueError: a file has not the size it must have; in reading, a symbol or an offset is out of range.
+    """
+
+    def __init__(
+        self, store: Store, name: str, count: int, symbols: int, lines: str | None = None, line_count: int = 0
+    ) -> None:
+        self._dtype = np.dtype(token_dtype(symbols)).newbyteorder("<")
+        store.array(name, self._dtype, (count,))
+        if lines is not None:
+            store.array(lines, "i8", (line_count + 1,))
+        self._path, self._count, self._symbols = store.directory / name, count, symbols
+        self._lines, self.line_count = None if lines is None else store.directory / lines, line_count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
+        if not self._count:
+            return [np.zeros(0, dtype=self._dtype) for _ in starts]
+        ids = np.asarray(np.memmap(self._path, dtype=self._dtype, mode="r", shape=(self._count,)))
+        rows = [ids[start:stop].copy() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+        if self._symbols <= np.iinfo(self._dtype).max:
+            largest = max((int(row.max()) for row in rows if len(row)), default=0)
+            if largest >= self._symbols:
+                raise DamagedDataError(self._path, f"expected symbols from 0 to {self._symbols - 1}, got {largest}")
+        return rows
+
+    def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
+        if self._lines is None:
+            raise ValueError("this corpus is one stream: prepare it with reading='lines' to read it by lines")
+        offsets = np.asarray(np.memmap(self._lines, dtype="<i8", mode="r", shape=(self.line_count + 1,)))
+        starts, stops = offsets[lines].astype(np.int64), offsets[lines + 1].astype(np.int64)
+        if len(starts) and not (starts.min() >= 0 and (starts < stops).all() and stops.max() <= self._count):
+            raise DamagedDataError(self._lines, "expected where each line begins, in order, got other numbers")
+        return starts, stops
+
+
+def token_dtype(symbols: int) -> str:
+    """The smallest unsigned type that holds the symbols 0..V-1.
+
+    >>> token_dtype(256), token_dtype(257)
+    ('uint8', 'uint16')
+    """
+    return np.min_scalar_type(symbols - 1).name

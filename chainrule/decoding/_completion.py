@@ -1,0 +1,151 @@
+"""Fill in the unknown elements of a sequence, given the known ones, wherever they are."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from chainrule._base import AutoregressiveModel, Context
+from chainrule._modes import device_of, in_evaluation
+from chainrule._ranges import check_sizes
+from chainrule.heads import head_of
+from chainrule.state import expand, map_state, select
+
+
+@dataclass(frozen=True)
+class Completed:
+    """The result of `complete`.
+
+    Args:
+        x: (B, T) the sequences, known elements as they were given.
+        log_evidence: (B,) an estimate of log p(known | c), nats: exact where no known element comes after an unknown
+            one.
+        effective_particles: (B,) on how many equally weighted draws the completion rests: the fewest of any
+            resampling and of the last choice. Few of many say that the known elements were improbable after those
+            drawn before them: use more particles.
+    """
+
+    x: Tensor
+    log_evidence: Tensor
+    effective_particles: Tensor
+
+
+@in_evaluation
+@torch.no_grad()
+def complete(
+    model: AutoregressiveModel,
+    x: Tensor,
+    known: Tensor,
+    context: Context = None,
+    *,
+    particles: int = 256,
+    generator: torch.Generator | None = None,
+) -> Completed:
+    r"""Draw the unknown elements from p(unknown | known, c), by sequential importance resampling.
+
+    .. math:: x^{(i)}_t \sim p(\cdot \mid x^{(i)}_{<t}, c) \text{ where unknown}, \quad
+        w^{(i)} \leftarrow w^{(i)}\, p(x_t \mid x^{(i)}_{<t}, c) \text{ where known}
+
+    Particles are resampled in proportion to their weights when these become uneven (effective number under a half).
+    Where all known elements come first, all weights are equal: the draw is exact, that of `model.sample(prefix=...)`,
+    and one particle is enough. Elsewhere it becomes exact as particles grow.
+
+    Args:
+        model: any model with a fixed or an open length.
+        x: (B, T) in visiting order, as `model.to_sequence` makes it; values at unknown places are not read.
+        known: (B, T) booleans.
+        context: the condition of each row.
+        particles: for each row.
+        generator: source of randomness; the same seed gives the same completion.
+
+    Returns:
+        A completion of each row, its log-evidence and the effective number of particles.
+
+    Raises:
+        ValueError: the shapes do not agree, or the known elements are impossible under the model.
+
+    Source: N. Gordon, D. Salmond and A. Smith, Novel approach to nonlinear and non-Gaussian Bayesian state
+    estimation, 1993.
+
+    >>> from chainrule.models import MADE
+    >>> model = MADE(4, [16])
+    >>> x = torch.tensor([[0.0, 0.0, 1.0, 1.0]])
+    >>> known = torch.tensor([[False, False, True, True]])
+    >>> complete(model, x, known, generator=torch.Generator().manual_seed(0)).x[:, 2:]
+    tensor([[1., 1.]])
+    """
+    if x.dim() != 2 or known.shape != x.shape or known.dtype != torch.bool:
+        raise ValueError(
+            f"known: expected booleans of the shape of x, (B, T), got {tuple(known.shape)} of {known.dtype} "
+            f"with x {tuple(x.shape)}"
+        )
+    check_sizes(particles=particles)
+    rows, time = x.shape
+    device = device_of(model)
+    x, known = x.to(device), known.to(device)
+    if not rows:  # of which not every model makes a step
+        none = torch.zeros(0, dtype=torch.float64, device=device)
+        return Completed(x, none, none)
+    spread = torch.arange(rows, device=device).repeat_interleave(particles)
+    if context is not None:
+        context = select(expand(map_state(lambda leaf: leaf.to(device), context), rows), spread)
+    step, state = model.stepper(), model.initial_state(rows * particles, context)
+    drawn = x.new_empty(rows * particles, 0)
+    log_weights = torch.zeros(rows, particles, dtype=torch.float64, device=device)
+    log_evidence = torch.zeros(rows, dtype=torch.float64, device=device)
+    fewest = torch.full_like(log_evidence, particles)
+    x_prev = None
+    for t in range(time):
+        conditional, state = step(x_prev, state)
+        given = known[:, t].repeat_interleave(particles)
+        x_prev = x[:, t].repeat_interleave(particles)
+        if not given.all():
+            drawn_now = head_of(conditional).sample(generator=generator)
+            x_prev = torch.where(given, x_prev, drawn_now.to(x.dtype))
+        if given.any():
+            log_prob = conditional.log_prob(x_prev).double().masked_fill(~given, 0.0)
+            log_weights = log_weights + log_prob.view(rows, particles)
+            impossible = ~log_weights.isfinite().any(1)
+            if impossible.any():
+                row = int(impossible.nonzero()[0])
+                raise ValueError(
+                    f"x: row {row}: the known elements up to {t} are impossible after any of the {particles} draws: "
+                    "expected values that the model can draw; more particles may find some"
+                )
+        drawn = torch.cat([drawn, x_prev.unsqueeze(1)], 1)
+        if t < time - 1 and bool((_effective(log_weights) < particles / 2).any()):
+            log_evidence = log_evidence + _mean(log_weights)
+            fewest = fewest.minimum(_effective(log_weights))  # resampled weights are equal and show it no more
+            parents = _resampled(log_weights, generator)
+            state, drawn, x_prev = select(state, parents), drawn[parents], x_prev[parents]
+            log_weights = torch.zeros_like(log_weights)
+    chosen = _one_of_each(log_weights, generator)
+    return Completed(drawn[chosen], log_evidence + _mean(log_weights), fewest.minimum(_effective(log_weights)))
+
+
+def _effective(log_weights: Tensor) -> Tensor:
+    """(rows,), 1 / sum of squared normalised weights (Kong 1992)."""
+    return 1 / log_weights.softmax(1).square().sum(1)
+
+
+def _mean(log_weights: Tensor) -> Tensor:
+    return log_weights.logsumexp(1) - math.log(log_weights.shape[1])
+
+
+def _resampled(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
+    """(rows * particles,) the parents: systematic resampling, row by row, a particle about as often as it weighs."""
+    rows, particles = log_weights.shape
+    start = torch.rand(rows, 1, dtype=torch.float64, device=log_weights.device, generator=generator)
+    places = (start + torch.arange(particles, device=log_weights.device)) / particles
+    parents = torch.searchsorted(log_weights.softmax(1).cumsum(1), places).clamp_(max=particles - 1)
+    return (parents + particles * torch.arange(rows, device=parents.device).unsqueeze(1)).flatten()
+
+
+def _one_of_each(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
+    """(rows,) a particle of each row, in proportion to its weight."""
+    rows, particles = log_weights.shape
+    if particles == 1:
+        return torch.arange(rows, device=log_weights.device)
+    picked = torch.multinomial(log_weights.softmax(1), 1, generator=generator).squeeze(1)
+    return picked + particles * torch.arange(rows, device=picked.device)

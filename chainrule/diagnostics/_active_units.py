@@ -1,0 +1,113 @@
+"""Active units: the latent dimensions that a model uses, and remedies if it uses none."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from chainrule._latent import CodeModel, LatentModel
+from chainrule._modes import device_of, evaluating
+from chainrule.models._conditioned import Conditioned
+
+ROWS = 1024  # encoded at once
+
+
+@dataclass(frozen=True)
+class LatentUse:
+    """The use that a model makes of its code, on some rows.
+
+    Args:
+        codes: (N, L) the posterior mean of each row, or the code of an autoencoder.
+        variances: (L,) variance over the rows of the posterior mean of each number.
+        kl: (L,) KL divergence of each number from the prior, mean over the rows, nats; `None` for an autoencoder.
+        active: (L,) booleans: the variance is above the threshold.
+        remedies: changes to try where the posterior has collapsed, most promising first; empty otherwise.
+    """
+
+    codes: Tensor
+    variances: Tensor
+    kl: Tensor | None
+    active: Tensor
+    remedies: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """Active numbers."""
+        return int(self.active.sum())
+
+    @property
+    def ranked(self) -> list[int]:
+        """The active numbers, those with most KL divergence first, or of an autoencoder those that vary most."""
+        order = (self.variances if self.kl is None else self.kl).argsort(descending=True, stable=True)
+        return [number for number in order.tolist() if self.active[number]]
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether no latent dimension is active: the decoder ignores the code."""
+        return not bool(self.active.any())
+
+    def __str__(self) -> str:
+        size, nats = len(self.active), "" if self.kl is None else f", {float(self.kl.sum()):.2f} nats of KL divergence"
+        if self.collapsed:
+            return f"Collapsed: no dimension of {size} is active{nats}: the decoder does without the code."
+        return f"Not collapsed: {self.count} of {size} dimensions {'is' if self.count == 1 else 'are'} active{nats}."
+
+
+@torch.no_grad()
+def active_units(model: CodeModel, x: Tensor, threshold: float = 0.01, *, lengths: Tensor | None = None) -> LatentUse:
+    r"""The active units (Burda et al. 2016), latent dimensions that distinguish rows, and the KL divergence of each.
+
+    .. math:: A_j = \mathrm{Var}_x\left( E_{q(z \mid x)}[z_j] \right) > \text{threshold}
+
+    The posterior of an inactive dimension equals the prior for every x, so that it carries no information. If all are
+    inactive, the posterior has collapsed, and the result names the remedies that the model's settings leave open.
+
+    Args:
+        model: read in evaluation mode; its mode is put back after.
+        x: (N, ...) rows, a few hundred at least.
+        threshold: of the variance.
+        lengths: (N,) real elements of each row.
+
+    Raises:
+        ValueError: there are fewer than 2 rows.
+
+    >>> from chainrule.models import VAE
+    >>> use = active_units(VAE((1, 4, 4), 2, latent_size=3, hidden_size=8), torch.randint(2, (50, 1, 4, 4)))
+    >>> use.variances.shape, use.kl.shape
+    (torch.Size([3]), torch.Size([3]))
+    """
+    if len(x) < 2:
+        raise ValueError(f"x: expected at least 2 rows, whose codes can differ, got {len(x)}")
+    device = device_of(model)
+    generator = torch.Generator(device).manual_seed(0)
+    codes, terms = [], []
+    with evaluating(model):
+        for rows in torch.arange(len(x), device="cpu").split(ROWS):
+            part, own = x[rows].to(device), None if lengths is None else lengths[rows].to(device)
+            codes.append(model.codes(part, lengths=own).double())
+            if isinstance(model, LatentModel):
+                terms.append(model.kl_terms(part, generator, lengths=own).double())
+    means = torch.cat(codes)
+    variances = means.var(0)
+    active = variances > threshold
+    remedies = () if bool(active.any()) else _remedies(model)
+    return LatentUse(means, variances, torch.cat(terms).mean(0) if terms else None, active, remedies)
+
+
+def _remedies(model: CodeModel) -> tuple[str, ...]:
+    found = ["train longer, or with a lower learning rate"]
+    return (*_of_the_bound(model), *found) if isinstance(model, LatentModel) else tuple(found)
+
+
+def _of_the_bound(model: LatentModel) -> list[str]:
+    found = []
+    if model.beta > 1:
+        found.append(f"beta is {model.beta:g}: lower it to 1")
+    if not model.kl_warmup:
+        found.append("kl_warmup is 0: let the weight of the KL divergence grow over the first third (--kl-warmup 0.3)")
+    if not model.free_bits and model.importance_samples == 1 and not model.doubly_reparameterised:
+        found.append("free_bits is 0: exempt some nats of each latent dimension from the cost (--free-bits 0.1)")
+    decoded = model.decode(torch.zeros(1, model.latent_size, device=device_of(model)))
+    if isinstance(decoded, Conditioned):
+        found.append("the decoder reads its own output: weaken it by word_dropout, fewer layers or smaller kernels")
+    return found

@@ -1,0 +1,313 @@
+"""Each recurrence along real data, and the derivative of its every step.
+
+RNN: J_t = D_t W_hh. LSTM: the state is [h, c], and c_t passes f_t ⊙ c_{t−1} on without W_hh. GRU, in both conventions:
+z ⊙ h_{t−1} passes the old state on without W_hh.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import torch
+from torch import Tensor, ones_like
+from torch.linalg import matrix_norm
+
+from chainrule.layers._rnn import ACTIVATIONS
+
+SLOPES = {  # f′(a) from y = f(a)
+    "tanh": lambda y: 1 - y * y,
+    "relu": lambda y: (y > 0).to(y.dtype),
+    "sigmoid": lambda y: y * (1 - y),
+    "identity": ones_like,
+}
+
+
+@dataclass(frozen=True)
+class Derivative(ABC):
+    r"""The derivative of one step :math:`s_t = F(p_t, s_{t-1})` of a recurrence, at a set of points.
+
+    The state s is h, (.., M); for an LSTM the concatenation [h, c], (.., 2M). p_t = W_ih x_t + b is the part of
+    the input, (.., G·M). Every factor has shape (.., M), the dots being the points: (T, B) along whole rows; a single
+    step is `derivative[t]`. No Jacobian is ever formed: J_t is a product with W_hh between elementwise factors.
+    """
+
+    weight_hh: Tensor  # (G·M, M)
+
+    @abstractmethod
+    def pull(self, ds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """J_tᵀ ds: a gradient at s_t carried back over the step.
+
+        Returns:
+            The gradient at s_{t−1}, (.., S); at p_t, (.., G·M), which is D_t δ_t; and at the product with W_hh,
+            (.., G·M), the same unless a gate is between the two.
+        """
+
+    @abstractmethod
+    def push(self, ds: Tensor, dp: Tensor | None = None) -> Tensor:
+        """J_t ds + ∂s_t/∂p_t dp: a change of s_{t−1}, and of p_t, carried forward over the step."""
+
+    @abstractmethod
+    def bound(self) -> Tensor:
+        """A bound of ‖J_t‖ from norms alone, (..): ‖D_t‖‖W_hh‖, plus the largest direct path past W_hh where one is.
+
+        The spectral norm of a matrix that acts on each unit alone is its largest number.
+        """
+
+    def weight_gradient(self, d_recurrent: Tensor, h_before: Tensor) -> Tensor:
+        """∂L/∂W_hh = Σ_t (D_t δ_t) h_{t−1}ᵀ over all points: one product.
+
+        d_recurrent: (.., G·M), from `pull`; h_before: (.., M), the h_{t−1} of each point.
+        """
+        return outer_sum(d_recurrent, h_before)
+
+    def whole_gradient(self, ds: Tensor) -> Tensor:
+        """∂L/∂s_t from a gradient that holds, for c_t, only the part of the next step: c_t also acts through h_t."""
+        return ds
+
+    def __getitem__(self, point: int | slice) -> Self:
+        return self.each(lambda factor: factor[point])
+
+    def each(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """The same derivative with `function` applied to every factor: other points, or another shape of them."""
+        factors = [field.name for field in fields(self) if field.name != "weight_hh"]
+        return replace(self, **{name: function(getattr(self, name)) for name in factors})
+
+    @property
+    def points(self) -> torch.Size:
+        """The shape of the set of points."""
+        first = next(field.name for field in fields(self) if field.name != "weight_hh")
+        factor: Tensor = getattr(self, first)
+        return factor.shape[:-1]
+
+    @property
+    def state_size(self) -> int:
+        """S: M, or 2M with a cell."""
+        return self.weight_hh.shape[1]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One layer along real data: the results of every step, and its derivative there. Arrays are (T, B, M).
+
+    Args:
+        h: computed from h_before, one step each: equal to the output of the layer.
+        h_before: h_{t−1}.
+        c: cell states, where there are any.
+        gates: by name, after their σ or tanh.
+        derivative: at the points (T, B).
+    """
+
+    h: Tensor
+    h_before: Tensor
+    c: Tensor | None
+    gates: dict[str, Tensor]
+    derivative: Derivative
+
+
+def outer_sum(left: Tensor, right: Tensor) -> Tensor:
+    """Σ left rightᵀ over all points, (.., K) and (.., M) → (K, M)."""
+    return left.flatten(0, -2).t() @ right.flatten(0, -2)
+
+
+def rnn(projected: Tensor, weight_hh: Tensor, h_before: Tensor, nonlinearity: str) -> Passage:
+    r"""All steps of :math:`h_t = f(p_t + W_{hh} h_{t-1})` at once, from the states that each started from.
+
+    projected, h_before: (T, B, M).
+    """
+    h = ACTIVATIONS[nonlinearity](projected + h_before @ weight_hh.t())
+    return Passage(h, h_before, None, {}, RNNDerivative(weight_hh, SLOPES[nonlinearity](h)))
+
+
+@dataclass(frozen=True)
+class RNNDerivative(Derivative):
+    """slope: D_t = f′(a_t)."""
+
+    slope: Tensor
+
+    def pull(self, ds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        d = self.slope * ds  # D_t δ_t
+        return d @ self.weight_hh, d, d
+
+    def push(self, ds: Tensor, dp: Tensor | None = None) -> Tensor:
+        da = ds @ self.weight_hh.t()
+        return self.slope * (da if dp is None else da + dp)
+
+    def bound(self) -> Tensor:
+        return self.slope.abs().amax(-1) * matrix_norm(self.weight_hh, 2)
+
+
+def lstm(projected: Tensor, weight_hh: Tensor, h_before: Tensor, c0: Tensor) -> Passage:
+    r"""All steps at once, from the states that each started from; only c runs through time, elementwise.
+
+    .. math:: c_t = f \odot c_{t-1} + i \odot g, \qquad h_t = o \odot \tanh(c_t)
+
+    projected: (T, B, 4M), gates in the order i, f, g, o; h_before: (T, B, M); c0: (B, M).
+    """
+    a_i, a_f, a_g, a_o = (projected + h_before @ weight_hh.t()).chunk(4, -1)
+    i, f, g, o = torch.sigmoid(a_i), torch.sigmoid(a_f), torch.tanh(a_g), torch.sigmoid(a_o)
+    cells, c_t = [], c0
+    for f_t, gain_t in zip(f, i * g, strict=True):
+        c_t = torch.addcmul(gain_t, f_t, c_t)
+        cells.append(c_t)
+    c = torch.stack(cells)
+    c_before, tanh_c = torch.cat([c0.unsqueeze(0), c[:-1]]), torch.tanh(c)
+    derivative = LSTMDerivative(
+        weight_hh,
+        c_by_i=g * i * (1 - i),
+        c_by_f=c_before * f * (1 - f),
+        c_by_g=i * (1 - g * g),
+        c_by_c=f,
+        h_by_o=tanh_c * o * (1 - o),
+        h_by_c=o * (1 - tanh_c * tanh_c),
+    )
+    return Passage(o * tanh_c, h_before, c, {"input": i, "forget": f, "candidate": g, "output": o}, derivative)
+
+
+@dataclass(frozen=True)
+class LSTMDerivative(Derivative):
+    """Each factor is one partial derivative of c_t or h_t: by a gate's pre-activation, by c_{t−1} or by c_t."""
+
+    c_by_i: Tensor
+    c_by_f: Tensor
+    c_by_g: Tensor
+    c_by_c: Tensor
+    h_by_o: Tensor
+    h_by_c: Tensor
+
+    def pull(self, ds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        dh, dc = self.whole_gradient(ds).chunk(2, -1)
+        d = torch.cat([dc * self.c_by_i, dc * self.c_by_f, dc * self.c_by_g, dh * self.h_by_o], -1)  # D_t δ_t
+        return torch.cat([d @ self.weight_hh, dc * self.c_by_c], -1), d, d
+
+    def push(self, ds: Tensor, dp: Tensor | None = None) -> Tensor:
+        dh, dc = ds.chunk(2, -1)
+        da = dh @ self.weight_hh.t()
+        di, df, dg, do = (da if dp is None else da + dp).chunk(4, -1)
+        dc = self.c_by_c * dc + self.c_by_i * di + self.c_by_f * df + self.c_by_g * dg
+        return torch.cat([self.h_by_c * dc + self.h_by_o * do, dc], -1)
+
+    def bound(self) -> Tensor:
+        # Of each unit, (h, c) by (i, f, g, o) is the 2×4 matrix [[h_by_c·r, h_by_o], [r, 0]] with r = (c_by_i, c_by_f,
+        # c_by_g): its norm is the root of the larger eigenvalue of its 2×2 Gram matrix.
+        r = self.c_by_i**2 + self.c_by_f**2 + self.c_by_g**2
+        half_trace = (r * (1 + self.h_by_c**2) + self.h_by_o**2) / 2
+        determinant = r * self.h_by_o**2
+        gates = (half_trace + (half_trace**2 - determinant).clamp(min=0).sqrt()).sqrt()
+        cell = self.c_by_c * (1 + self.h_by_c**2).sqrt()  # the path past W_hh: c_{t−1} to c_t and h_t
+        return gates.amax(-1) * matrix_norm(self.weight_hh, 2) + cell.amax(-1)
+
+    def whole_gradient(self, ds: Tensor) -> Tensor:
+        dh, dc = ds.chunk(2, -1)
+        return torch.cat([dh, dc + dh * self.h_by_c], -1)
+
+    @property
+    def state_size(self) -> int:
+        return 2 * self.weight_hh.shape[1]
+
+
+def gru_reset_after(projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h_before: Tensor) -> Passage:
+    r"""All steps of :math:`h_t = (1 - z) \odot n + z \odot h_{t-1}` with :math:`n = \tanh(p_n + r \odot q)` at once.
+
+    projected: (T, B, 3M), order r, z, n; bias_hn: (M,), inside q = W_hn h_{t−1} + b_hn; h_before: (T, B, M).
+    """
+    p_rz, p_n = projected.split([2 * len(bias_hn), len(bias_hn)], -1)
+    q_rz, q_n = (h_before @ weight_hh.t()).split([2 * len(bias_hn), len(bias_hn)], -1)
+    r, z = torch.sigmoid(p_rz + q_rz).chunk(2, -1)
+    q = q_n + bias_hn
+    n = torch.tanh(p_n + r * q)
+    derivative = ResetAfterDerivative(
+        weight_hh,
+        n_by_r=q * r * (1 - r),
+        n_by_q=r,
+        h_by_n=(1 - z) * (1 - n * n),
+        h_by_z=(h_before - n) * z * (1 - z),
+        h_by_h=z,
+    )
+    return Passage((1 - z) * n + z * h_before, h_before, None, {"reset": r, "update": z, "candidate": n}, derivative)
+
+
+def gru_reset_before(projected: Tensor, weight_hh: Tensor, h_before: Tensor) -> Passage:
+    r"""The same with :math:`n = \tanh(p_n + W_{hn} (r \odot h_{t-1}))`; projected holds all biases."""
+    size = h_before.shape[-1]
+    p_rz, p_n = projected.split([2 * size, size], -1)
+    r, z = torch.sigmoid(p_rz + h_before @ weight_hh[: 2 * size].t()).chunk(2, -1)
+    n = torch.tanh(p_n + (r * h_before) @ weight_hh[2 * size :].t())
+    derivative = ResetBeforeDerivative(
+        weight_hh,
+        reset=r,
+        reset_by_r=h_before * r * (1 - r),
+        h_by_n=(1 - z) * (1 - n * n),
+        h_by_z=(h_before - n) * z * (1 - z),
+        h_by_h=z,
+    )
+    return Passage((1 - z) * n + z * h_before, h_before, None, {"reset": r, "update": z, "candidate": n}, derivative)
+
+
+@dataclass(frozen=True)
+class ResetAfterDerivative(Derivative):
+    """Partial derivatives by pre-activations; n_by_r and n_by_q are those of a_n, before its tanh."""
+
+    n_by_r: Tensor
+    n_by_q: Tensor
+    h_by_n: Tensor
+    h_by_z: Tensor
+    h_by_h: Tensor
+
+    def pull(self, ds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        dn = ds * self.h_by_n
+        d_rz = torch.cat([dn * self.n_by_r, ds * self.h_by_z], -1)
+        d_recurrent = torch.cat([d_rz, dn * self.n_by_q], -1)
+        return d_recurrent @ self.weight_hh + ds * self.h_by_h, torch.cat([d_rz, dn], -1), d_recurrent
+
+    def push(self, ds: Tensor, dp: Tensor | None = None) -> Tensor:
+        qr, qz, qn = (ds @ self.weight_hh.t()).chunk(3, -1)
+        pr, pz, pn = (0, 0, 0) if dp is None else dp.chunk(3, -1)
+        dn = pn + self.n_by_q * qn + self.n_by_r * (qr + pr)
+        return self.h_by_n * dn + self.h_by_z * (qz + pz) + self.h_by_h * ds
+
+    def bound(self) -> Tensor:
+        # Of each unit, h by (r, z, q) is one row.
+        row = ((self.h_by_n * self.n_by_r) ** 2 + self.h_by_z**2 + (self.h_by_n * self.n_by_q) ** 2).sqrt()
+        return row.amax(-1) * matrix_norm(self.weight_hh, 2) + self.h_by_h.amax(-1)
+
+
+@dataclass(frozen=True)
+class ResetBeforeDerivative(Derivative):
+    """Partial derivatives by pre-activations; reset is r, and reset_by_r that of r ⊙ h_{t−1}."""
+
+    reset: Tensor
+    reset_by_r: Tensor
+    h_by_n: Tensor
+    h_by_z: Tensor
+    h_by_h: Tensor
+
+    def pull(self, ds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        weight_rz, weight_n = self._weights()
+        dn = ds * self.h_by_n
+        d_reset = dn @ weight_n  # at r ⊙ h_{t−1}
+        d_rz = torch.cat([d_reset * self.reset_by_r, ds * self.h_by_z], -1)
+        d = torch.cat([d_rz, dn], -1)
+        return d_rz @ weight_rz + d_reset * self.reset + ds * self.h_by_h, d, d
+
+    def push(self, ds: Tensor, dp: Tensor | None = None) -> Tensor:
+        weight_rz, weight_n = self._weights()
+        qr, qz = (ds @ weight_rz.t()).chunk(2, -1)
+        pr, pz, pn = (0, 0, 0) if dp is None else dp.chunk(3, -1)
+        dn = pn + (self.reset * ds + self.reset_by_r * (qr + pr)) @ weight_n.t()
+        return self.h_by_n * dn + self.h_by_z * (qz + pz) + self.h_by_h * ds
+
+    def bound(self) -> Tensor:
+        weight_rz, weight_n = self._weights()
+        weight_r, weight_z = weight_rz.chunk(2)
+        through_reset = self.reset.amax(-1) + self.reset_by_r.abs().amax(-1) * matrix_norm(weight_r, 2)
+        through_n = self.h_by_n.amax(-1) * matrix_norm(weight_n, 2) * through_reset
+        return through_n + self.h_by_z.abs().amax(-1) * matrix_norm(weight_z, 2) + self.h_by_h.amax(-1)
+
+    def weight_gradient(self, d_recurrent: Tensor, h_before: Tensor) -> Tensor:
+        d_rz, dn = d_recurrent.split([2 * h_before.shape[-1], h_before.shape[-1]], -1)
+        return torch.cat([outer_sum(d_rz, h_before), outer_sum(dn, self.reset * h_before)])
+
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        size = self.weight_hh.shape[1]
+        return self.weight_hh[: 2 * size], self.weight_hh[2 * size :]

@@ -1,0 +1,269 @@
+"""The flow of gradients back through a recurrence, step by step: gradients, Jacobians and their products."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from chainrule.diagnostics._backpropagation import run_back
+from chainrule.diagnostics._derivatives import Passage
+from chainrule.diagnostics._distance import by_distance, gradient_norms, reach
+from chainrule.diagnostics._influence import influence, memory_length
+from chainrule.diagnostics._jacobians import jacobian_norms, products_of_bounds, running_products
+from chainrule.diagnostics._panels import Array, draw_every, draw_influence, draw_jacobians, draw_last, new_figure
+from chainrule.diagnostics._passages import replay
+from chainrule.diagnostics._subject import Loss, Subject, subject_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class GradientFlow:
+    """Gradients of a loss through time, and how the steps stretch them. Lists are over layers, bottom first.
+
+    Arrays are batch first, zero past a row's end, and NaN in a row of `nonfinite`. Norms are float64. A gradient that
+    overflows on its way back is infinite or NaN from there on.
+
+    Args:
+        loss: "last", "mean" or "function".
+        value: the loss, summed over rows; nats for a model.
+        lengths: (B,).
+        delta: δ_t = ∂L/∂h_t, (B, T, M).
+        local: g_t, the part that arrives at step t itself, (B, T, M).
+        delta_cell: ∂L/∂c_t, (B, T, M); an empty list where there are no cells.
+        jacobian_norms: ‖J_t‖ of J_t = ∂s_t/∂s_{t−1}, the largest singular value, (B, T); s is h, for an LSTM [h, c].
+        product_norms: ‖∂s_n/∂s_t‖ = ‖J_n ⋯ J_{t+1}‖ up to the row's last step n, (B, T).
+        bound: its upper bound from norms alone: the product of ‖D_j‖‖W_hh‖, plus the path past W_hh in gates, (B, T).
+        spectral_radius: the largest modulus of an eigenvalue of W_hh; in gated cells of the candidate's part of it.
+        spectral_norm: ‖W_hh‖, of all gates together.
+        influence: of an input on the layer's state k steps later, by the derivative, relative to its largest, (T,).
+        influence_perturbed: the same by changing the input.
+        memory_length: steps after which `influence` stays under 1%; infinite if it never does on this data.
+        memory_length_perturbed: the same for `influence_perturbed`.
+        weight_gradients: ∂L/∂W by torch.nn's names; rows that are not finite are left out.
+        gates: each gate by name, and "hidden" and "cell" for h and c, (B, T, M).
+        nonfinite: (row, step) of the first input or output that is not finite, for each row that has one.
+        replay_error: how far the replayed h_t are from the module's own, at most.
+    """
+
+    loss: str
+    value: float
+    lengths: Tensor
+    delta: list[Tensor]
+    local: list[Tensor]
+    delta_cell: list[Tensor]
+    jacobian_norms: list[Tensor]
+    product_norms: list[Tensor]
+    bound: list[Tensor]
+    spectral_radius: list[float]
+    spectral_norm: list[float]
+    influence: list[Tensor]
+    influence_perturbed: list[Tensor]
+    memory_length: list[float]
+    memory_length_perturbed: list[float]
+    weight_gradients: dict[str, Tensor]
+    gates: list[dict[str, Tensor]]
+    nonfinite: list[tuple[int, int]]
+    replay_error: float
+
+    def plot(self) -> "list[Figure]":
+        """Figures of matplotlib: gradients against the distance to the loss, Jacobians, and influence of inputs.
+
+        Raises:
+            ImportError: matplotlib is missing.
+        """
+
+        return flow_figures(self)
+
+
+def gradient_flow(
+    module: nn.Module, x: Tensor, loss: Loss = "last", lengths: Tensor | None = None, *, seed: int = 0
+) -> GradientFlow:
+    r"""Follow a loss back through a recurrence on real data (Hochreiter 1991, Pascanu et al. 2013).
+
+    .. math::
+        \delta_t = g_t + J_{t+1}^\top \delta_{t+1}, \qquad
+        \lVert \delta_t \rVert \le \sum_{k \ge t} \lVert g_k \rVert \prod_{j=t+1}^{k} \lVert J_j \rVert, \qquad
+        \lVert J_j \rVert \le \lVert D_j \rVert \lVert W_{hh} \rVert
+
+    A fused kernel gives no gradient of single steps, so every step is replayed from the states the module went through,
+    and shown equal to it. Rows do not influence each other; a row with a number that is not finite is reported in
+    `nonfinite` and left out of the figures that are taken over rows.
+
+    Args:
+        module: a layer of `chainrule.layers` or `torch.nn` (RNN, LSTM, GRU; not bidirectional), or a `RecurrentLM`,
+            which may be the network of a `CalibratedMixture` or the first member of an `Ensemble`; its dropout is
+            off. Not changed.
+        x: (B, T, N) features, or (B, T) integers for chainrule's layers and models; for a module of torch.nn, in the
+            layout that it reads.
+        loss: "last" is that of the last step alone, "mean" the average over steps: of Σ h_t² for a bare layer, of
+            −log p(x_t | x_{<t}), nats, for a model. A function maps the top layer's h (B, T, M) to a scalar.
+        lengths: (B,) real elements of each row.
+        seed: of the directions that norms of large states and the changes of inputs begin with.
+
+    Raises:
+        ValueError: no recurrence, a shape that does not fit, a weight that is not finite, fewer than two steps, or no
+            row that is finite.
+
+    >>> layer = nn.RNN(1, 1, nonlinearity="relu", bias=False, batch_first=True)
+    >>> _ = layer.weight_hh_l0.data.fill_(0.5), layer.weight_ih_l0.data.fill_(1.0)
+    >>> flow = gradient_flow(layer, torch.ones(1, 21, 1))
+    >>> delta = flow.delta[0].norm(dim=-1)[0]
+    >>> f"{delta[0] / delta[-1]:.1e}", flow.memory_length
+    ('9.5e-07', [7.0])
+    """
+    whole = subject_of(module, x, lengths)
+    nonfinite = _nonfinite(whole)
+    bad = {row for row, _ in nonfinite}
+    good = torch.tensor(
+        [row for row in range(len(whole.lengths)) if row not in bad], dtype=torch.long, device="cpu"
+    ).to(x.device)
+    if not len(good):
+        row, step = nonfinite[0]
+        raise ValueError(f"x: no row is finite; row {row} is the first, at step {step}")
+    subject = whole.select(good)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        passages, inputs, error = replay(subject)
+        local, value = _finite_part(whole, good).local_gradient(loss)
+        deltas, locals_, cells, weights = run_back(subject, passages, inputs, local[good])
+        by_derivative, by_change = influence(subject, passages, generator)
+        past = ~subject.real.t()
+        jacobians = [jacobian_norms(p.derivative, generator).masked_fill(past, 0) for p in passages]
+        products = [
+            running_products(p.derivative, norms, subject.lengths, generator)
+            for p, norms in zip(passages, jacobians, strict=True)
+        ]
+        bounds = [products_of_bounds(p.derivative.bound(), subject.lengths) for p in passages]
+
+    def rows(arrays: list[Tensor]) -> list[Tensor]:
+        """(T, B', ...) of the finite rows → (B, T, ...) of all."""
+        return [_spread(array.transpose(0, 1), good, len(whole.lengths)) for array in arrays]
+
+    return GradientFlow(
+        loss=loss if isinstance(loss, str) else "function",
+        value=value,
+        lengths=whole.lengths,
+        delta=rows(deltas),
+        local=rows(locals_),
+        delta_cell=rows(cells),
+        jacobian_norms=rows(jacobians),
+        product_norms=rows(products),
+        bound=rows(bounds),
+        spectral_radius=[spectral_radius(p.derivative.weight_hh) for p in passages],
+        spectral_norm=[float(torch.linalg.matrix_norm(p.derivative.weight_hh, 2)) for p in passages],
+        influence=by_derivative,
+        influence_perturbed=by_change,
+        memory_length=[memory_length(curve) for curve in by_derivative],
+        memory_length_perturbed=[memory_length(curve) for curve in by_change],
+        weight_gradients=weights,
+        gates=[
+            dict(zip(gates, rows([gate.masked_fill(past.unsqueeze(-1), 0) for gate in gates.values()]), strict=True))
+            for gates in map(_traces, passages)
+        ],
+        nonfinite=nonfinite,
+        replay_error=error,
+    )
+
+
+def spectral_radius(weight_hh: Tensor) -> float:
+    """The largest |eigenvalue| of W_hh (G·M, M): of the candidate's M rows, the third gate, where there are gates."""
+    size = weight_hh.shape[1]
+    candidate = weight_hh if len(weight_hh) == size else weight_hh[2 * size : 3 * size]
+    return float(torch.linalg.eigvals(candidate).abs().amax())
+
+
+def _nonfinite(subject: Subject) -> list[tuple[int, int]]:
+    """The first step of each row that reads or computes a number that is not finite."""
+    wrong = ~subject.output.isfinite().all(-1)
+    if subject.features.is_floating_point():
+        wrong |= ~subject.features.isfinite().all(-1)
+    wrong &= subject.real
+    return [(int(row), int(wrong[row].int().argmax())) for row in torch.nonzero(wrong.any(1)).flatten()]
+
+
+def _finite_part(subject: Subject, good: Tensor) -> Subject:
+    """The subject of the loss: all rows, as a function may count on them, those that are not finite as zeros."""
+    finite = torch.zeros(len(subject.lengths), dtype=torch.bool, device=good.device)
+    finite[good] = True
+    return replace(
+        subject,
+        output=subject.output.masked_fill(~finite.view(-1, 1, 1), 0),
+        lengths=subject.lengths.masked_fill(~finite, 0),
+    )
+
+
+def _spread(array: Tensor, rows: Tensor, batch_size: int) -> Tensor:
+    if len(rows) == batch_size:
+        return array
+    spread = array.new_full((batch_size, *array.shape[1:]), float("nan"))
+    spread[rows] = array
+    return spread
+
+
+def _traces(passage: Passage) -> dict[str, Tensor]:
+    cell = {} if passage.c is None else {"cell": passage.c}
+    return passage.gates | {"hidden": passage.h} | cell
+
+
+def flow_figures(flow: "GradientFlow") -> "list[Figure]":
+    """Three figures, each with one image a layer, bottom first: gradients against the distance to the last step,
+    Jacobians and their products, and the influence of inputs on later states.
+
+    Curves are means over rows.
+
+    Raises:
+        ImportError: matplotlib is missing.
+
+    >>> import torch
+    >>> from chainrule.diagnostics import gradient_flow
+    >>> flow = gradient_flow(torch.nn.GRU(2, 3, num_layers=2, batch_first=True), torch.randn(4, 9, 2))
+    >>> [len(figure.axes) for figure in flow_figures(flow)]
+    [2, 2, 2]
+    """
+
+    def profile(values: Tensor) -> Array:
+        return np.asarray(by_distance(values, flow.lengths))
+
+    finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
+
+    def norms(gradient: Tensor) -> Array:
+        return np.asarray(by_distance(gradient_norms(gradient[finite]), flow.lengths[finite]))
+
+    def gradients(axes: "Axes", layer: int) -> None:
+        delta, local = norms(flow.delta[layer]), norms(flow.local[layer])
+        if flow.loss == "last":
+            cell = norms(flow.delta_cell[layer]) if flow.delta_cell else None
+            furthest = max(reach(torch.from_numpy(each)) for each in (delta, cell) if each is not None)
+            draw_last(axes, delta, local, furthest, cell)
+        else:
+            draw_every(axes, delta, local)
+
+    def jacobians(axes: "Axes", layer: int) -> None:
+        norm, product, bound = flow.jacobian_norms[layer], flow.product_norms[layer], flow.bound[layer]
+        draw_jacobians(axes, profile(norm), profile(product), profile(bound))
+
+    def influence(axes: "Axes", layer: int) -> None:
+        derivative, perturbed = np.asarray(flow.influence[layer]), np.asarray(flow.influence_perturbed[layer])
+        draw_influence(axes, derivative, perturbed, (flow.memory_length[layer], flow.memory_length_perturbed[layer]))
+
+    count = len(flow.delta)
+    return [
+        _stacked(count, gradients, f"gradients, loss: {flow.loss}"),
+        _stacked(count, jacobians, "Jacobians"),
+        _stacked(count, influence, "influence of inputs"),
+    ]
+
+
+def _stacked(count: int, draw: "Callable[[Axes, int], None]", title: str) -> "Figure":
+    figure = new_figure(5.6, 0.3 + 3.0 * count)
+    figure.set_facecolor("white")
+    for layer, axes in enumerate(figure.subplots(count, 1, squeeze=False)[:, 0]):
+        draw(axes, layer)
+        axes.set_title(f"layer {layer + 1}: {title}", fontsize=10, loc="left")
+    return figure

@@ -1,0 +1,304 @@
+"""Everything that `chainrule inspect` shows of a recurrence on data: one object, made in one call."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from chainrule._base import AutoregressiveModel
+from chainrule._modes import evaluating
+from chainrule.diagnostics._backpropagation import Backpropagation, backpropagate
+from chainrule.diagnostics._distance import by_distance, gradient_norms, reach
+from chainrule.diagnostics._gradient_flow import GradientFlow, gradient_flow
+from chainrule.diagnostics._hidden_units import (
+    SIGMOIDS,
+    SeparatingUnit,
+    dead_units,
+    histogram,
+    saturation,
+    separating_units,
+)
+from chainrule.diagnostics._subject import single_layers
+from chainrule.diagnostics._verdict import Evidence, Verdict, verdict
+from chainrule.layers import GRU, LSTM, RNN, Recurrent
+from chainrule.models import RecurrentLM
+from chainrule.models._model_mean import first_part
+
+LOSSES = 6  # of each row: in its second half, so that each looks far back
+LARGEST_SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25, "identity": 1.0}
+
+
+@dataclass(frozen=True)
+class SingleLosses:
+    r"""Norms of the gradients of single losses by the distance k to each loss, (T,), a tensor a layer, bottom first.
+
+    Every loss weighs as much as its gradient: one that the model is nearly certain of, as of a line's end, says little
+    about the rest. At each distance the losses that have so many steps before them are compared with themselves:
+
+    .. math:: \bar\delta_k = \bar\delta_0 \, \frac{\sum_n \lVert\delta^{(n)}_{n-k}\rVert}
+                                              {\sum_n \lVert\delta^{(n)}_n\rVert}
+
+    Args:
+        delta: ‖δ‖.
+        local: ‖g‖.
+        cell: ‖∂L/∂c‖; an empty list where there are no cells.
+    """
+
+    delta: list[Tensor]
+    local: list[Tensor]
+    cell: list[Tensor]
+
+
+def single_losses(module: nn.Module, x: Tensor, lengths: Tensor, rows: list[int]) -> SingleLosses:
+    """Backpropagate several losses of each row, one at a time.
+
+    Args:
+        module, x: as for `backpropagate`.
+        lengths: (B,).
+        rows: those that count; others are not finite.
+
+    >>> flow = single_losses(nn.RNN(2, 3, batch_first=True), torch.randn(4, 9, 2), torch.full((4,), 9), [0, 1, 2, 3])
+    >>> flow.delta[0].shape
+    torch.Size([9])
+    """
+    chosen = torch.tensor(rows, device="cpu")
+    ends = _ends(lengths.cpu())
+    passes = [(end[chosen], backpropagate(module, x, "last", end)) for end in ends]
+
+    def profiles(part: str) -> list[Tensor]:
+        layers = range(len(getattr(passes[0][1], part)))
+        return [
+            _profile([(end, gradient_norms(getattr(found, part)[layer][chosen])) for end, found in passes])
+            for layer in layers
+        ]
+
+    return SingleLosses(profiles("delta"), profiles("local"), profiles("delta_cell"))
+
+
+def _ends(lengths: Tensor) -> list[Tensor]:
+    """Steps of the losses of each row, (B,) each: evenly over its second half, the last step among them."""
+    ends = [(lengths * (LOSSES + place) / (2 * LOSSES)).ceil().long().clamp(min=2) for place in range(1, LOSSES + 1)]
+    return [torch.minimum(end, lengths) for end in ends]
+
+
+def _profile(losses: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Combine (ends (B,), norms (B, T)) of several losses; NaN at distances that no loss with a gradient has."""
+    steps = torch.arange(losses[0][1].shape[1], device="cpu")
+    kept = at_the_loss = torch.zeros(len(steps), dtype=torch.float64, device="cpu")
+    count = 0
+    for ends, norms in losses:
+        places = ends.unsqueeze(1) - 1 - steps
+        there = places >= 0
+        back = norms.gather(1, places.clamp(min=0)).masked_fill(~there, 0)
+        kept = kept + back.sum(0)
+        at_the_loss = at_the_loss + (back[:, :1] * there).sum(0)
+        count += int((ends > 0).sum())
+    return torch.where(at_the_loss > 0, kept / at_the_loss, torch.nan) * (at_the_loss[0] / max(count, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerInspection(Evidence):
+    """One layer. Profiles are means over rows by the distance k to a row's last step, (T,), float64.
+
+    Args:
+        description: the cell in words, such as "RNN (tanh)".
+        hidden_size: M.
+        delta_last: ‖δ_{n−k}‖ for a loss at the last step only.
+        delta_every: ‖δ_{n−k}‖ for a loss at every step.
+        local_every: ‖g_{n−k}‖ for the same loss.
+        jacobian_norm: ‖J_{n−k}‖.
+        product_norm: ‖J_n ⋯ J_{n−k+1}‖.
+        bound: the upper bound of `product_norm` from norms alone.
+        delta_single, local_single, cell_single: the same by the distance to a single loss, over several losses of each
+            row: see `SingleLosses`. `reach`, `growth` and the verdict come from these.
+        spectral_radius, memory_length, memory_length_perturbed: see `GradientFlow`.
+        gate_histograms: shares in 20 bins over [0, 1].
+        units: those that separate the chosen property best; empty where none was chosen.
+        verdict: one sentence, and the rule it comes from.
+    """
+
+    description: str
+    hidden_size: int
+    delta_last: Tensor
+    delta_single: Tensor
+    local_single: Tensor
+    cell_single: Tensor | None
+    delta_every: Tensor
+    local_every: Tensor
+    jacobian_norm: Tensor
+    product_norm: Tensor
+    bound: Tensor
+    spectral_radius: float
+    memory_length: float
+    memory_length_perturbed: float
+    gate_histograms: dict[str, Tensor]
+    units: list[SeparatingUnit]
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A recurrence on data.
+
+    Args:
+        layers: bottom first.
+        flow: for a loss at each row's last step.
+        every_step: gradients for a loss averaged over all steps.
+        surprise: −log2 p(x_t | x_{<t}), (B, T), bits; zero past a row's end; `None` for a bare layer.
+        has_property: (B, T) booleans, as given.
+    """
+
+    layers: list[LayerInspection]
+    flow: GradientFlow
+    every_step: Backpropagation
+    surprise: Tensor | None
+    has_property: Tensor | None
+
+
+def inspect_recurrence(
+    module: nn.Module,
+    x: Tensor,
+    lengths: Tensor | None = None,
+    *,
+    has_property: Tensor | None = None,
+    seed: int = 0,
+) -> Inspection:
+    """Look inside a recurrence on real data: gradients through time, Jacobians, gates, memory, and a verdict a layer.
+
+    Args:
+        module, x, lengths, seed: as for `gradient_flow`.
+        has_property: (B, T) booleans; the units are sought whose state, after x_t was read, separates elements that
+            have the property from those that have not.
+
+    Raises:
+        ValueError: as for `gradient_flow`; `has_property` of another shape than x.
+
+    >>> from chainrule import RecurrentLM
+    >>> model = RecurrentLM(vocab_size=5, hidden_size=8)
+    >>> inspection = inspect_recurrence(model, torch.randint(0, 5, (2, 12)))
+    >>> inspection.layers[0].description, inspection.surprise.shape
+    ('LSTM', torch.Size([2, 12]))
+    """
+    if isinstance(module, AutoregressiveModel):
+        module, _ = first_part(module)
+    flow = gradient_flow(module, x, "last", lengths, seed=seed)
+    every_step = backpropagate(module, x, "mean", lengths)
+    recurrent = module.recurrent if isinstance(module, RecurrentLM) else module
+    assert isinstance(recurrent, nn.RNNBase)
+    if has_property is not None and has_property.shape != flow.delta[0].shape[:2]:
+        raise ValueError(
+            f"has_property: expected a boolean for each element, {tuple(flow.delta[0].shape[:2])}, "
+            f"got {tuple(has_property.shape)}"
+        )
+    # A model's h_t has read x_{t−1} and predicts x_t; a bare layer's has read x_t.
+    lag = int(isinstance(module, RecurrentLM))
+    bad = dict(flow.nonfinite)
+    single = single_losses(module, x, flow.lengths, [row for row in range(len(flow.lengths)) if row not in bad])
+    began_open = isinstance(module, RecurrentLM)
+    layers = [
+        _layer(layer, index, flow, every_step, single, has_property, lag, began_open=began_open)
+        for index, layer in enumerate(single_layers(recurrent))
+    ]
+    return Inspection(layers, flow, every_step, _surprise(module, x, flow), has_property)
+
+
+def _layer(
+    layer: Recurrent,
+    index: int,
+    flow: GradientFlow,
+    every_step: Backpropagation,
+    single: SingleLosses,
+    has_property: Tensor | None,
+    lag: int,
+    *,
+    began_open: bool,
+) -> LayerInspection:
+    finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
+
+    def profile(values: Tensor) -> Tensor:
+        return by_distance(values[finite], flow.lengths[finite])
+
+    def norms(gradient: Tensor) -> Tensor:
+        return by_distance(gradient_norms(gradient[finite]), flow.lengths[finite])
+
+    real = torch.arange(flow.delta[0].shape[1], device="cpu") < flow.lengths.cpu().unsqueeze(1)
+    values = {name: gate.cpu()[finite][real[finite]] for name, gate in flow.gates[index].items()}  # (P, M) each
+    gates = {name: gate for name, gate in values.items() if name in SIGMOIDS}
+    nonlinearity = layer.nonlinearity if isinstance(layer, RNN) else "tanh"
+    flat = {name: saturation(gate, "sigmoid") for name, gate in gates.items()}
+    if isinstance(layer, LSTM | GRU):
+        flat["candidate"] = saturation(values["candidate"], "tanh")
+    elif nonlinearity in ("tanh", "sigmoid"):
+        flat["hidden"] = saturation(values["hidden"], nonlinearity)
+    delta_single, cell_single = single.delta[index], single.cell[index] if single.cell else None
+    # An LSTM's gradient travels by the cell, which may keep it where h has lost it.
+    profiles = [delta_single] if cell_single is None else [delta_single, cell_single]
+    relative = torch.stack([each / each[0] for each in profiles]).nan_to_num(-1.0, posinf=math.inf).amax(0)
+    relative = relative[relative >= 0]  # up to the longest distance to a loss that has a gradient
+    evidence = Evidence(
+        cell={LSTM: "lstm", GRU: "gru", RNN: "rnn"}[type(layer)],
+        nonlinearity=nonlinearity,
+        steps=max(len(relative) - 1, 0),
+        reach=max(reach(each) for each in profiles),
+        end=float(relative[-1]) if len(relative) else math.nan,
+        growth=float(relative.amax()) if len(relative) else math.nan,
+        spectral_norm=flow.spectral_norm[index],
+        largest_slope=LARGEST_SLOPES[nonlinearity],
+        saturation=flat,
+        dead=dead_units(values["hidden"]) if nonlinearity == "relu" else None,
+        gate_means={name: float(gate.mean()) for name, gate in gates.items()},
+        began_open=began_open,
+    )
+    return LayerInspection(
+        **vars(evidence),
+        description=_description(layer),
+        hidden_size=layer.hidden_size,
+        delta_last=norms(flow.delta[index]),
+        delta_single=delta_single,
+        local_single=single.local[index],
+        cell_single=cell_single,
+        delta_every=norms(every_step.delta[index]),
+        local_every=norms(every_step.local[index]),
+        jacobian_norm=profile(flow.jacobian_norms[index]),
+        product_norm=profile(flow.product_norms[index]),
+        bound=profile(flow.bound[index]),
+        spectral_radius=flow.spectral_radius[index],
+        memory_length=flow.memory_length[index],
+        memory_length_perturbed=flow.memory_length_perturbed[index],
+        gate_histograms={name: histogram(gate) for name, gate in gates.items()},
+        units=[] if has_property is None else _units(flow, index, has_property.cpu() & real, real, finite, lag),
+        verdict=verdict(evidence),
+    )
+
+
+def _units(
+    flow: GradientFlow, index: int, has_property: Tensor, real: Tensor, finite: list[int], lag: int
+) -> list[SeparatingUnit]:
+    """Units that separate by c if the cell has one, else by h, after each element."""
+    traces = flow.gates[index]
+    state = traces.get("cell", traces["hidden"]).cpu()[finite]
+    time = state.shape[1] - lag
+    after = state[:, lag:]
+    read = real[finite][:, lag:]  # x_t was read by a state that is real itself
+    return separating_units(after[read], has_property[finite][:, :time][read])
+
+
+def _description(layer: Recurrent) -> str:
+    match layer:
+        case LSTM():
+            return "LSTM"
+        case GRU():
+            return f"GRU (reset {'after' if layer.reset_after else 'before'} the product)"
+        case RNN():
+            return f"RNN ({layer.nonlinearity})"
+    raise ValueError(f"module: expected an RNN, LSTM or GRU, got {type(layer).__name__}")
+
+
+def _surprise(module: nn.Module, x: Tensor, flow: GradientFlow) -> Tensor | None:
+    if not isinstance(module, RecurrentLM):
+        return None
+    real = torch.arange(x.shape[1], device=x.device) < flow.lengths.unsqueeze(1)
+    with torch.no_grad(), evaluating(module):
+        nats = -module(x.masked_fill(~real, 0), lengths=flow.lengths).log_prob(x.masked_fill(~real, 0))
+    return nats.masked_fill(~real, 0) / math.log(2)

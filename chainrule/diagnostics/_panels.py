@@ -1,0 +1,277 @@
+"""Single plots on given axes: gradients, Jacobians, influence, gates. Lines carry their names at their ends."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from chainrule.diagnostics._distance import THRESHOLD
+from chainrule.diagnostics._distance import reach as reach_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, GRID = "#1b1d21", "#6b7078", "#d8dade"
+BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"  # told apart by colour-blind readers (Okabe and Ito 2008)
+SMALL, SMALLEST = 8.5, 1e-12  # points of type; of the value at the loss, below which nothing is drawn
+LABEL_GAP = 0.085  # of the axes' height, between the names of two lines
+
+Array = npt.NDArray[np.float64]
+Label = tuple[float, str, str]  # height in data, text, colour
+
+
+def new_figure(width: float = 3.5, height: float = 2.6) -> "Figure":
+    """An empty figure, inches, without the global state of pyplot.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError(
+            "figures need the package matplotlib, which is not installed: pip install matplotlib"
+        ) from None
+    return Figure(figsize=(width, height), layout="constrained", facecolor="none")
+
+
+def draw_last(axes: "Axes", delta: Array, local: Array, reach: float, cell: Array | None = None) -> None:
+    """‖δ‖, in h and in a cell, and ‖g‖ by distance from a loss at the last step, with the 1% line and the reach."""
+    bottom, top = _decades(delta, local) if cell is None else _decades(delta, local, cell)
+    labels = [_line(axes, delta, "‖δ‖", BLUE)]
+    if cell is not None:
+        labels.append(_line(axes, cell, "‖∂L/∂c‖", GREEN))
+    if np.count_nonzero(local > 0) == 1:
+        axes.plot([0], [local[0]], "o", color=ORANGE, markersize=4.5, clip_on=False, zorder=3)
+        axes.annotate("‖g‖: at the loss alone", (0, local[0]), (7, 2), textcoords="offset points", color=ORANGE,
+                      fontsize=SMALL)  # fmt: skip
+    else:
+        labels.append(_line(axes, local, "‖g‖", ORANGE))
+    deciding, colour = _deciding(delta, reach, cell)
+    if not math.isnan(reach):
+        _threshold(axes, THRESHOLD * float(deciding[0]), "1%")
+    _finish(axes, "steps back from the loss", "norm of the gradient", (0, _longest(delta)), (bottom, top), labels)
+    if not math.isnan(reach):
+        _mark_reach(axes, reach, THRESHOLD * float(deciding[0]), colour)
+
+
+def draw_every(axes: "Axes", delta: Array, local: Array) -> None:
+    """‖δ‖ and ‖g‖ by distance from the last step, for a loss at every step."""
+    labels = [_line(axes, delta, "‖δ‖", BLUE), _line(axes, local, "‖g‖", ORANGE)]
+    _finish(
+        axes,
+        "steps back from the last step",
+        "norm of the gradient",
+        (0, _longest(delta)),
+        _decades(delta, local),
+        labels,
+    )
+
+
+def draw_jacobians(axes: "Axes", norm: Array, product: Array, bound: Array) -> None:
+    """‖J‖ of single steps, the norm of their running product, and its bound from norms alone."""
+    bottom, top = _decades(norm, product)
+    reachable = bound[np.isfinite(bound) & (bound < 1e3 * top)]
+    top = max(top, float(reachable.max(initial=0)) * 1.5)
+    labels = [_line(axes, norm, "‖J‖, one step", GREEN), _line(axes, product, "product", BLUE)]
+    if len(reachable) == len(bound[~np.isnan(bound)]):
+        labels.append(_line(axes, bound, "bound", ORANGE, dashed=True))
+    else:
+        _line(axes, bound, "bound", ORANGE, dashed=True)
+        inside = int(np.argmax(~(bound < top)))
+        axes.annotate(
+            f"bound: {_power(bound[_longest(bound)])}\nat {_longest(bound)} steps",
+            (inside, top), (6, -3), textcoords="offset points", color=ORANGE, fontsize=SMALL, va="top",
+        )  # fmt: skip
+    _threshold(axes, 1.0, "")
+    _finish(axes, "steps back from the last step", "spectral norm", (0, _longest(norm)), (bottom, top), labels)
+
+
+def draw_influence(axes: "Axes", derivative: Array, perturbed: Array, lengths: tuple[float, float]) -> None:
+    """How far an input has moved the state k steps later, by derivative and by change, and when that is under 1%."""
+    labels = [_line(axes, derivative, "by gradients", BLUE), _line(axes, perturbed, "by change", GREEN, dashed=True)]
+    _threshold(axes, THRESHOLD, "1%")
+    bottom, top = _decades(derivative, perturbed)
+    _finish(
+        axes,
+        "steps since the input",
+        "influence, part of largest",
+        (0, _longest(derivative)),
+        (min(bottom, 3e-3), top),
+        labels,
+    )
+    for length, colour in zip(lengths, (BLUE, GREEN), strict=True):
+        if math.isfinite(length):
+            axes.plot([length], [THRESHOLD], "o", color=colour, markersize=4.5, zorder=4)
+
+
+def draw_gates(figure: "Figure", histograms: dict[str, Array], means: dict[str, float]) -> None:
+    """How the values of each σ gate spread over [0, 1], one strip a gate, its mean marked."""
+    strips = figure.subplots(len(histograms), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, (name, shares) in zip(strips, histograms.items(), strict=True):
+        edges = np.linspace(0, 1, len(shares) + 1)
+        axes.stairs(shares, edges, fill=True, color=BLUE, alpha=0.55)
+        axes.axvline(means[name], color=ORANGE, linewidth=1.4)
+        right = means[name] < 0.5
+        axes.text(
+            0.99 if right else 0.01, 0.94, f"{name}: mean {means[name]:.2f}", transform=axes.transAxes, va="top",
+            ha="right" if right else "left", fontsize=SMALL, color=INK,
+        )  # fmt: skip
+        _plain(axes)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+    strips[-1].set_xlim(0, 1)
+    strips[-1].set_xlabel("value of the gate: 0 shut, 1 open", fontsize=SMALL, color=INK)
+    strips[0].set_ylim(0, 1.35 * max(float(shares.max()) for shares in histograms.values()))
+
+
+def draw_clipping(axes: "Axes", steps: Sequence[int], norms: Sequence[float], limit: float | None) -> None:
+    """The gradient's norm before clipping along training, the largest of each stretch, and the limit."""
+    stretches = np.array_split(np.arange(len(steps)), min(len(steps), 200))
+    largest = [max((norms[index], steps[index]) for index in stretch) for stretch in stretches]
+    axes.plot([step for _, step in largest], [norm for norm, _ in largest], color=BLUE, linewidth=1)
+    values = np.array([norm for norm, _ in largest])
+    if limit is not None:
+        _threshold(axes, limit, f"clipped above {limit:g}")
+        values = np.append(values, limit)
+    _finish(axes, "step of training", "norm of the gradient", (min(steps), max(steps) + 1), _decades(values), [])
+
+
+def _line(axes: "Axes", values: Array, name: str, colour: str, *, dashed: bool = False) -> Label:
+    known = values[~np.isnan(values)]
+    drawn = np.where((known > 0) & np.isfinite(known), known, np.nan)
+    axes.plot(drawn, color=colour, linewidth=1.5, linestyle=(0, (4, 2)) if dashed else "-")
+    ends = drawn[~np.isnan(drawn)]
+    return (float(ends[-1]) if len(ends) else SMALLEST, name, colour)
+
+
+def _threshold(axes: "Axes", value: float, name: str) -> None:
+    axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)))
+    axes.annotate(name, (1, value), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
+                  ha="right", color=MUTED, fontsize=SMALL, annotation_clip=True)  # fmt: skip
+
+
+def _deciding(delta: Array, reach: float, cell: Array | None) -> tuple[Array, str]:
+    """The curve that stays above 1% of its beginning for as long as `reach` says, and its colour."""
+    if cell is None or reach == reach_of(torch.from_numpy(delta)):
+        return delta, BLUE
+    return cell, GREEN
+
+
+def _mark_reach(axes: "Axes", reach: float, height: float, colour: str) -> None:
+    if math.isinf(reach):
+        axes.text(0.98, 0.96, "above 1% throughout", transform=axes.transAxes, ha="right", va="top", color=INK,
+                  fontsize=SMALL)  # fmt: skip
+        return
+    low, high = axes.get_ylim()
+    axes.vlines(reach, low, height, color=MUTED, linewidth=0.9)  # from the curve down: above it are labels
+    axes.set_ylim(low, high)
+    axes.plot([reach], [height], "o", color=colour, markersize=4.5, zorder=4)
+    # The curve falls from the left: above it is room, and further right below it.
+    far = reach > 0.6 * axes.get_xlim()[1]
+    axes.annotate(
+        f"reach: {reach:g} step{'s' * (reach != 1)}", (reach, height), (-6, -6) if far else (6, 6),
+        textcoords="offset points", va="top" if far else "bottom", ha="right" if far else "left", color=INK,
+        fontsize=SMALL,
+    )  # fmt: skip
+
+
+def _longest(curve: Array) -> int:
+    """The largest distance that is known; of an empty curve 1, so that axes have a width."""
+    return max(int(np.count_nonzero(~np.isnan(curve))) - 1, 1)
+
+
+def _decades(*curves: Array) -> tuple[float, float]:
+    """Limits of a logarithmic axis that shows all of the curves but their smallest values."""
+    values = np.concatenate(curves)
+    values = values[np.isfinite(values) & (values > 0)]
+    if not len(values):
+        return SMALLEST, 1.0
+    top = float(values.max())
+    return max(float(values.min()), top * SMALLEST) / 2, top * 2.5
+
+
+def _finish(
+    axes: "Axes",
+    across: str,
+    up: str,
+    across_limits: tuple[float, float],
+    limits: tuple[float, float],
+    labels: list[Label],
+) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axes.set_ylim(*limits)  # before the scale, which would look for limits itself and overflow at 1e±300
+    axes.set_yscale("log")
+    axes.set_xlim(*across_limits)
+    axes.set_xlabel(across, fontsize=SMALL, color=INK)
+    axes.set_ylabel(up, fontsize=SMALL, color=INK)
+    axes.yaxis.set_major_locator(FixedLocator(log_ticks(*limits)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    _plain(axes)
+    low, high = math.log(limits[0]), math.log(limits[1])
+    above = -1.0
+    for value, name, colour in sorted(labels):
+        height = (math.log(min(max(value, limits[0]), limits[1])) - low) / (high - low)
+        above = max(height, above + LABEL_GAP)
+        axes.text(1.02, above, name, transform=axes.transAxes, va="center", color=colour, fontsize=SMALL)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis: at most seven decades, and parts of them where it shows less than two.
+
+    >>> log_ticks(0.005, 20), log_ticks(0.3, 5)
+    ([0.01, 0.1, 1.0, 10.0], [0.5, 1.0, 2.0, 5.0])
+    """
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    if last > first:
+        return [float(f"1e{exponent}") for exponent in range(first, last + 1, -(-(last - first + 1) // 7))]
+    parts = [float(f"{part}e{exponent}") for exponent in range(first - 1, last + 1) for part in range(1, 10)]
+    inside = [part for part in parts if low <= part <= high]
+    few = [part for part in inside if f"{part:e}"[0] in "125"]
+    if len(few) > 1 or len(inside) > 1:
+        return few if len(few) > 1 else inside
+    return [float(f"{value:.3g}") for value in (low * (high / low) ** 0.2, low * (high / low) ** 0.8)]
+
+
+def _plain(axes: "Axes") -> None:
+    axes.set_facecolor("none")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(MUTED)
+    axes.tick_params(labelsize=SMALL, colors=MUTED, labelcolor=INK, length=3)
+
+
+def superscript(exponent: int) -> str:
+    """A power's exponent.
+
+    >>> superscript(-12)
+    '⁻¹²'
+    """
+    return str(exponent).translate(_SUPERSCRIPTS)
+
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _power(value: Any) -> str:
+    """A number on a logarithmic axis.
+
+    >>> _power(0.01), _power(1e-7), _power(3e45)
+    ('0.01', '10⁻⁷', '3·10⁴⁵')
+    """
+    if not math.isfinite(value) or value <= 0:
+        return "∞" if value > 0 else "0"
+    exponent = math.floor(math.log10(value) + 1e-9)
+    if -3 < exponent < 4:
+        return f"{value:g}"
+    factor = f"{value / 10.0**exponent:.3g}" if -300 < exponent < 300 else "1"
+    return ("" if factor == "1" else f"{factor}·") + "10" + superscript(exponent)

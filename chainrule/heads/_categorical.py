@@ -1,0 +1,233 @@
+"""The distribution of one symbol out of V."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributions
+from torch.distributions import constraints
+
+from chainrule._modes import custom_gradients_work, records_or_transforms, values_are_known
+from chainrule.heads._head import TensorHead, at_least_float32, broadcast_shapes, check_drawable, representable
+
+WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
+
+
+class Categorical(TensorHead, distributions.Categorical):
+    r"""A categorical distribution that draws from an explicit generator and can be filtered for sampling.
+
+    .. math:: p(x = v) = e^{a_v} / \sum_u e^{a_u}
+
+    It is `torch.distributions.Categorical` in every method, but normalises the scores only when `logits` or `probs` are
+    read: a log-likelihood over a wide vocabulary makes no second table of the size (B, T, V).
+
+    Args:
+        logits: (..., V) real scores a, in any normalisation.
+
+    >>> die = Categorical(logits=torch.zeros(6))
+    >>> round(die.log_prob(torch.tensor(2)).exp().item(), 4)
+    0.1667
+    """
+
+    def __init__(self, logits: Tensor):
+        if logits.dim() < 1 or logits.shape[-1] < 1:
+            raise ValueError(f"logits: expected shape (..., V) with V >= 1, got {tuple(logits.shape)}")
+        self._param = logits
+        self._num_events = logits.shape[-1]
+        distributions.Distribution.__init__(self, logits.shape[:-1], validate_args=False)
+
+    @property
+    def logits(self) -> Tensor:
+        """Normalised log-probabilities, (..., V), nats."""
+        return at_least_float32(self._param).log_softmax(-1)
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities, (..., V)."""
+        return at_least_float32(self._param).softmax(-1)
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self._param,)
+
+    def categorical(self) -> "Categorical":
+        return self
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    @property
+    def param_shape(self) -> torch.Size:
+        return torch.Size((*self._batch_shape, self._num_events))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.
+
+        Raises:
+            ValueError: on a processor, a value outside [0, V), or a fraction; mask padding before, or give the model
+                its `lengths`.
+        """
+        if value.is_floating_point() and value.device.type == "cpu":
+            check_symbols(value, self._num_events)  # as an index a fraction would be another symbol
+        scores = self._param
+        if value.shape != self._batch_shape:
+            shape = broadcast_shapes(value.shape, self._batch_shape)
+            value, scores = value.expand(shape), scores.expand(*shape, self._num_events)
+        rows, symbols = scores.reshape(-1, self._num_events), value.reshape(-1).long()
+        return log_prob_at(rows, symbols).view(value.shape)
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw integers of shape sample_shape + batch shape, always inside the support of `log_prob`."""
+        shape = torch.Size(sample_shape)
+        if not shape:
+            return self._draw(generator)
+        if not shape.numel():  # which multinomial refuses
+            return self._param.new_empty(shape + self._batch_shape, dtype=torch.long)
+        rows = self.probs.detach().reshape(-1, self._num_events)
+        check_drawable(rows.sum(), "logits")
+        drawn = torch.multinomial(rows, shape.numel(), replacement=True, generator=generator)
+        return drawn.t().reshape(shape + self._batch_shape)
+
+    def _draw(self, generator: torch.Generator | None) -> Tensor:
+        r"""One draw of the batch shape, :math:`\arg\max_v\, (a_v - \log E_v)` with E exponential (Gumbel 1954).
+
+        It needs no normalisation, no checks of it, and few operations where one symbol at a time is drawn.
+        """
+        scores = at_least_float32(self._param).detach()
+        noise = torch.empty_like(scores).exponential_(generator=generator)
+        scores = scores - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
+        single = scores.numel() == self._num_events
+        check_drawable(scores.max() if single else scores.amax(-1).sum(), "logits")
+        return scores.argmax(-1)
+
+    def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Categorical":
+        """The distribution that sampling draws from: tempered, then cut to the likeliest symbols and renormalised.
+
+        Args:
+            temperature: divides the log-probabilities; 0 keeps the most probable symbol alone (the first of equals).
+            top_k: keep the k most probable symbols.
+            top_p: keep the fewest symbols whose probability reaches p (Holtzman et al. 2020), at least one.
+        """
+        if temperature == 1 and top_k is None and top_p is None:
+            return self
+        check_filters(temperature, top_k, top_p)
+        logits = self.logits
+        if temperature == 0:
+            best = logits.argmax(-1, keepdim=True)
+            certain = 0 * logits.gather(-1, best)  # NaN stays NaN, which no draw takes
+            return Categorical(torch.full_like(logits, -torch.inf).scatter(-1, best, certain))
+        logits = logits - logits.amax(-1, keepdim=True)  # the best stays finite however small the temperature
+        logits = logits / representable(temperature, logits.dtype)
+        if top_k is not None and top_k < self._num_events:
+            chosen = logits.topk(top_k, -1)  # exactly k, also among equals
+            logits = torch.full_like(logits, -torch.inf).scatter(-1, chosen.indices, chosen.values)
+        if top_p is not None and top_p < 1:
+            ordered, order = logits.softmax(-1).sort(stable=True, dim=-1, descending=True)
+            unneeded = ordered.cumsum(-1) - ordered >= top_p  # the symbols before it are enough
+            unneeded[..., 0] = False  # however small top_p is
+            logits = logits.masked_fill(unneeded.scatter(-1, order, unneeded), -torch.inf)
+        return Categorical(logits)
+
+    def __repr__(self) -> str:
+        return f"Categorical(batch_shape={tuple(self._batch_shape)}, V={self._num_events})"
+
+
+def log_prob_at(scores: Tensor, symbols: Tensor) -> Tensor:
+    """log p of one symbol of each row, (R,), nats, from scores (R, V) in any normalisation.
+
+    Raises:
+        ValueError: on a processor, a symbol outside [0, V).
+    """
+    # No cross-entropy here: it gives the symbol -100 probability 1.
+    if scores.device.type == "cpu" and scores.numel() > WIDE and custom_gradients_work():
+        check_symbols(symbols, scores.shape[1])
+        return picked_log_softmax(scores, symbols)
+    try:
+        return at_least_float32(scores).log_softmax(1).gather(1, symbols.unsqueeze(1)).squeeze(1)
+    except RuntimeError:  # a processor finds a wrong index by itself; look for it only to name it
+        check_symbols(symbols, scores.shape[1])
+        raise
+
+
+def check_filters(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Reject a sampling filter outside its range."""
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature: expected a number >= 0 (0 is greedy), got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k: expected an integer >= 1, got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p: expected a number in (0, 1], got {top_p}")
+
+
+def check_symbols(symbols: Tensor, count: int) -> None:
+    """Reject a symbol outside [0, count), or a fraction, where `values_are_known`."""
+    if not values_are_known(symbols):
+        return
+    if not symbols.is_floating_point():
+        symbols = symbols.long()  # in a narrow type the number of symbols may be another number
+    wrong = (symbols < 0) | (symbols >= count)
+    if symbols.is_floating_point():
+        wrong |= symbols != symbols.floor()  # NaN too
+    if wrong.any():
+        got = symbols[wrong][0].item()
+        if 0 <= got < count:
+            raise ValueError(f"value: expected integers in [0, {count}), got {got:g}: quantise the values")
+        raise ValueError(
+            f"value: expected symbols in [0, {count}), got {f'{got:g}' if isinstance(got, float) else got}: "
+            "mask padding before, or give the model its lengths"
+        )
+
+
+CACHE = 2**19  # float32 numbers worked on at a time: 2 MiB
+
+
+def picked_log_softmax(scores: Tensor, value: Tensor) -> Tensor:
+    r""":math:`a_v - \log \sum_u e^{a_u}` of each row, (R,), in float32 at least.
+
+    Equal to minus `torch.nn.functional.cross_entropy`, a few rows at a time: scores, exponentials and the gradient
+    :math:`y - p` of a few rows stay in the processor's cache, where whole tables of R·V numbers would go through memory
+    half a dozen times.
+
+    Args:
+        scores: (R, V).
+        value: (R,) integers in [0, V).
+    """
+    picked: Tensor = _Picked.apply(scores, value)
+    return picked
+
+
+class _Picked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, value: Tensor) -> Tensor:
+        column = value.unsqueeze(1)
+        normaliser = torch.empty(column.shape, dtype=_wide(scores.dtype), device=scores.device)
+        picked = torch.empty_like(normaliser)
+        for rows in _pieces(scores):
+            part = scores[rows].to(normaliser.dtype)
+            torch.logsumexp(part, 1, keepdim=True, out=normaliser[rows])
+            torch.gather(part, 1, column[rows], out=picked[rows])
+        ctx.save_for_backward(scores, column, normaliser)
+        return (picked - normaliser).squeeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        scores, column, normaliser = ctx.saved_tensors
+        gradient = gradient.unsqueeze(1)
+        if records_or_transforms(gradient):  # in one piece and in plain operations
+            probability = scores.to(normaliser.dtype).softmax(1)
+            return (-gradient * probability).scatter_add(1, column, gradient).to(scores.dtype), None
+        d_scores = torch.empty_like(scores)
+        for rows in _pieces(scores):
+            probability = torch.sub(scores[rows], normaliser[rows]).exp_()
+            probability.mul_(-gradient[rows]).scatter_add_(1, column[rows], gradient[rows])
+            d_scores[rows] = probability
+        return d_scores, None
+
+
+def _pieces(scores: Tensor) -> list[slice]:
+    size = max(CACHE // scores.shape[1], 1)
+    return [slice(start, start + size) for start in range(0, scores.shape[0], size)]
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype

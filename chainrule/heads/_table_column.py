@@ -1,0 +1,218 @@
+"""Distributions of a value of a table, which may be missing, and of all values of a row."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from chainrule.heads._bisection import HALF_RANGE, code_integer
+from chainrule.heads._categorical import Categorical
+from chainrule.heads._column import ColumnGroup
+from chainrule.heads._gaussian_mixture import GaussianMixture
+from chainrule.heads._head import Choose, Head, NotDiscreteError, TensorHead, broadcast_shapes
+from chainrule.heads._integer_logistic_mixture import IntegerLogisticMixture
+from chainrule.heads._location_scale_mixture import LocationScaleMixture
+
+
+class TableColumn(TensorHead):
+    r"""The distribution of a value of a column, by its kind.
+
+    Over the S symbols of a column, π = softmax(a). With m the mixture of a numeric column, "other" its last symbol,
+
+    .. math:: p(v) = \pi_v \quad\text{(categorical)}, \qquad
+        p(v) = \pi_v [v \text{ is an atom}] + \pi_{\text{other}} \, m(v) \quad\text{(integer)}, \qquad
+        p(\text{missing}) = \pi_{\text{missing}}
+
+    and for a real number :math:`\pi_v` where it is an atom, else the density :math:`\pi_{\text{other}} \, m(v)`. The
+    network models z = (v − centre) / scale; m has the unit of v, its log-density is that of z less log scale (the
+    Jacobian). A categorical or integer column adds up to 1; a real one too, as the sum over its atoms and "missing" and
+    the integral over the density. Everything is computed in float64.
+
+    Args:
+        group: the column, or several of a kind.
+        outputs: (..., n) real numbers of a network, n = `Column.outputs`; the last axis of the batch shape is that of
+            the columns of the group, where it has one.
+
+    >>> from chainrule.heads import Column
+    >>> group = ColumnGroup([Column("real", missing=True, scale=10.0)], single=True)
+    >>> x = TableColumn(group, torch.zeros(2 + 3))
+    >>> x.log_prob(torch.tensor([torch.nan, 0.0]))  # log 1/2, and log 1/2 - log(10 * 1.001) - log sqrt(2 pi)
+    tensor([-0.6931, -3.9157], dtype=torch.float64)
+    """
+
+    def __init__(self, group: ColumnGroup, outputs: Tensor):
+        self.group, self.outputs = group, outputs
+        self.logits = outputs[..., : group.symbols].double()
+        super().__init__(outputs.shape[:-1], validate_args=False)
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self.outputs,)
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        return (self.group,)
+
+    def with_parameters(self, *parameters: Tensor) -> "TableColumn":
+        return TableColumn(self.group, *parameters)
+
+    @property
+    def support(self) -> constraints.Constraint | None:
+        """The codes of a categorical column, the integers from 0 on of one that has no negative or missing values, or
+        the reals of one that has no atoms or missing values; None for any other column.
+        """
+        group = self.group
+        if group.kind == "categorical":
+            return constraints.integer_interval(0, group.symbols - 1)
+        if group.kind == "integer":
+            counts = not group.missing and all(column.low == 0 for column in group.columns)
+            return constraints.nonnegative_integer if counts else None
+        return constraints.real if group.symbols == 1 else None
+
+    @property
+    def mixture(self) -> LocationScaleMixture:
+        """The distribution of any other number, in the unit of the column."""
+        group, device = self.group, self.outputs.device
+        logits, means, log_scales = self.outputs[..., group.symbols :].double().chunk(3, -1)
+        scale = group.constant("scale", device).unsqueeze(-1)
+        means = group.constant("centre", device).unsqueeze(-1) + scale * means
+        if group.kind == "integer":
+            return IntegerLogisticMixture(logits, means, scale.log() + log_scales, group.constant("low", device))
+        finest = group.constant("finest", device).unsqueeze(-1).log()
+        log_scales = torch.logaddexp(finest, log_scales)  # the scale plus the finest one: a density has a highest peak
+        return GaussianMixture(logits, means, scale.log() + log_scales)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(value), nats, a log-density where a real number is not an atom; −inf for values that cannot be.
+
+        value: (...) broadcast against the batch shape; NaN is missing.
+        """
+        group, value = self.group, value.double()
+        value = value.expand(broadcast_shapes(value.shape, self._batch_shape))
+        symbol = group.symbol(value)
+        logs = self.logits.log_softmax(-1)
+        own = logs.expand(*value.shape, group.symbols).gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
+        if group.kind == "categorical":
+            return own.masked_fill(value != symbol, -torch.inf)
+        finite = value.isfinite()
+        # Without a number, ask about one that has finite gradients.
+        number = torch.where(finite, value, group.constant("centre", value.device).round())
+        other = logs[..., -1] + self.mixture.log_prob(number)
+        if group.kind == "integer":
+            whole = finite & (number == number.floor()) & (number >= group.constant("low", value.device))
+            other = torch.where(whole, other, own.detach())  # no infinity on the way to a gradient
+            atom = symbol < group.symbols - 1 - group.missing
+            numbers = torch.where(atom, torch.logaddexp(own, other), other).masked_fill(~whole, -torch.inf)
+        else:
+            numbers = torch.where(symbol < group.symbols - 1, own, other).masked_fill(~finite, -torch.inf)
+        return torch.where(value.isnan(), own, numbers) if group.missing else numbers
+
+    def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
+        """Write or read a value, float64: a code, or whether it is missing and then a number.
+
+        Numbers are integers in [−2^53, 2^53), or such multiples of 10^−decimals, with the probability of the interval
+        that is rounded to each: π_other times the mass of the mixture there, and that of the atom if it is one.
+
+        Raises:
+            NotDiscreteError: a real column has no `decimals`.
+        """
+        group = self.group
+        if group.kind == "categorical":
+            symbol = None if value is None else group.symbol(value)
+            return Categorical(self.logits).code(choose, symbol).double()
+        decimals = 0 if group.kind == "integer" else group.columns[0].decimals
+        if decimals is None:
+            raise NotDiscreteError(
+                "lossless coding needs discrete values, got a column of real numbers, which have a density: "
+                "give it decimals, or leave the column out"
+            )
+        logs, per_unit = self.logits.log_softmax(-1), 10.0**decimals
+        mass_between = self._log_mass_between(per_unit)
+        atoms = (group.constant("atoms", logs.device) * per_unit).round()
+
+        def log_mass(first: Tensor, last: Tensor) -> Tensor:
+            inside = (atoms >= first.unsqueeze(-1)) & (atoms <= last.unsqueeze(-1))
+            own = logs[..., : atoms.shape[-1]].masked_fill(~inside, -torch.inf).logsumexp(-1)
+            return torch.logaddexp(own, logs[..., -1] + mass_between(first, last))
+
+        count, absent = None if value is None else (value * per_unit).round(), None
+        if group.missing:
+            gone = logs[..., -2].exp()
+            absent = choose(torch.stack([1 - gone, gone], -1), None if value is None else value.isnan().long()) == 1
+        number = code_integer(log_mass, self._batch_shape, logs, choose, count, skipped=absent) / per_unit
+        return number if absent is None else number.masked_fill(absent, torch.nan)
+
+    def _log_mass_between(self, per_unit: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """log of the mass of the mixture in the intervals that are rounded to first, ..., last, in steps of a unit."""
+        mixture = self.mixture
+        if isinstance(mixture, IntegerLogisticMixture):
+            return mixture.log_mass
+        assert isinstance(mixture, GaussianMixture)
+
+        def log_mass(first: Tensor, last: Tensor) -> Tensor:
+            low, high = (first - 0.5) / per_unit, (last + 0.5) / per_unit
+            low = low.masked_fill(first <= -HALF_RANGE, -torch.inf)
+            return mixture.log_mass(low, high.masked_fill(last >= HALF_RANGE - 1, torch.inf))
+
+        return log_mass
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw values, float64, of shape sample_shape + batch shape, always inside the support of `log_prob`."""
+        shape = torch.Size(sample_shape) + self._batch_shape
+        symbol = Categorical(self.logits.expand(*shape, -1)).sample(generator=generator)
+        if self.group.kind == "categorical":
+            return symbol.double()
+        drawn = self.mixture.sample(sample_shape, generator=generator)
+        atoms = self.group.constant("atoms", drawn.device).expand(*shape, -1)
+        rest = torch.full_like(drawn, torch.nan).unsqueeze(-1)
+        known = torch.cat([atoms, rest, rest], -1)  # missing and any other number are not atoms
+        picked = known.gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
+        return torch.where(symbol == self.group.symbols - 1, drawn, picked)
+
+    def __repr__(self) -> str:
+        return f"TableColumn({self.group.kind}, batch_shape={tuple(self._batch_shape)}, S={self.group.symbols})"
+
+
+class TableRow(Head):
+    """The conditionals of the D columns of a table, batch shape (B, D).
+
+    Args:
+        parts: distributions of columns of a kind, batch shape (B, G).
+        places: for each part the numbers of its G columns; together a permutation of 0, ..., D−1.
+
+    >>> from chainrule.heads import Column
+    >>> from chainrule.heads._column import ColumnGroup
+    >>> code = TableColumn(ColumnGroup([Column("categorical", categories=2)]), torch.zeros(1, 1, 2))
+    >>> number = TableColumn(ColumnGroup([Column("real")]), torch.zeros(1, 1, 1 + 3))
+    >>> TableRow([code, number], [[1], [0]]).log_prob(torch.tensor([[0.0, 1.0]]))
+    tensor([[-0.9199, -0.6931]], dtype=torch.float64)
+    """
+
+    def __init__(self, parts: Sequence[TableColumn], places: Sequence[Sequence[int]]):
+        self.parts = list(parts)
+        device = parts[0].outputs.device
+        self._places = [torch.as_tensor(list(place), device=device) for place in places]
+        self._back = torch.cat(self._places).argsort()
+        super().__init__(torch.Size((*parts[0].batch_shape[:-1], len(self._back))), validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint | None:
+        """Value shared by all columns; None where they differ."""
+        supports = [part.support for part in self.parts]
+        same = all(repr(support) == repr(supports[0]) and type(support) is type(supports[0]) for support in supports)
+        return supports[0] if same else None
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """(..., B, D), nats; value (..., B, D), broadcast against the batch shape."""
+        value = value.expand(broadcast_shapes(value.shape, self._batch_shape))
+        pairs = zip(self.parts, self._places, strict=True)
+        return self._in_place([part.log_prob(value.index_select(-1, place)) for part, place in pairs])
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw every value from its conditional, float64 of shape sample_shape + batch shape."""
+        return self._in_place([part.sample(sample_shape, generator=generator) for part in self.parts])
+
+    def _in_place(self, columns: list[Tensor]) -> Tensor:
+        return torch.cat(columns, -1).index_select(-1, self._back)

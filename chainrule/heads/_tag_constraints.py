@@ -1,0 +1,113 @@
+"""Which tags may follow which in the BIO and BIOES schemes of marking spans, and checks of tags and lengths."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from chainrule._lengths import check_lengths
+from chainrule._modes import values_are_known
+
+
+class TagConstraints(NamedTuple):
+    """The sequences of K tags that are allowed, in booleans.
+
+    Attributes:
+        transitions: (K, K) whether the second may follow the first.
+        starts: (K,) whether a sequence may begin with it.
+        ends: (K,) whether a sequence may end with it.
+    """
+
+    transitions: Tensor
+    starts: Tensor
+    ends: Tensor
+
+
+def bio_constraints(tags: Sequence[str]) -> TagConstraints:
+    """The sequences of tags in which I-X only goes on a span that B-X began (Ramshaw and Marcus 1995).
+
+    Args:
+        tags: O, and B-X and I-X for any types X, in the order of their numbers.
+
+    Raises:
+        ValueError: a tag is not one of these, is given twice, or is an I-X without a B-X.
+
+    >>> bio_constraints(["O", "B-PER", "I-PER"]).transitions.int()
+    tensor([[1, 1, 0],
+            [1, 1, 1],
+            [1, 1, 1]], dtype=torch.int32)
+    """
+    return _constraints(tags, {"B": "B", "I": "B"}, "", "for B, I, E, S use bioes_constraints")
+
+
+def bioes_constraints(tags: Sequence[str]) -> TagConstraints:
+    """The sequences of tags in which every span is S-X, or B-X, then any number of I-X, then E-X.
+
+    Args:
+        tags: O, and B-X, I-X, E-X and S-X for any types X, in the order of their numbers.
+
+    Raises:
+        ValueError: a tag is not one of these, is given twice, or belongs to a span that could not begin or end.
+
+    >>> bioes_constraints(["O", "B-PER", "E-PER", "S-PER"]).transitions.int()
+    tensor([[1, 1, 0, 1],
+            [0, 0, 1, 0],
+            [1, 1, 0, 1],
+            [1, 1, 0, 1]], dtype=torch.int32)
+    """
+    return _constraints(tags, {"B": "E", "I": "B", "E": "B", "S": "S"}, "BI", "rename them")
+
+
+def _constraints(tags: Sequence[str], needs: Mapping[str, str], opens: str, remedy: str) -> TagConstraints:
+    """The constraints of a scheme.
+
+    needs: its letters, and for each another one that its type must have too; opens: letters whose span must go on.
+    """
+    if not tags or len(set(tags)) < len(tags):
+        raise ValueError(f"tags: expected different tags, at least one, got {list(tags)}")
+    marks = [(tag.partition("-")[0], tag.partition("-")[2]) for tag in tags]
+    for tag, (letter, kind) in zip(tags, marks, strict=True):
+        if tag != "O" and not (letter in needs and kind):
+            expected = ", ".join(f"{known}-X" for known in needs)
+            raise ValueError(f"tags: expected O, {expected}, got {tag!r}: {remedy}")
+        if letter in needs and (needs[letter], kind) not in marks:
+            raise ValueError(
+                f"tags: {tag!r} could never be used, as there is no '{needs[letter]}-{kind}': add it, or use the "
+                "scheme's other function"
+            )
+    # On the CPU whatever the default device is: on the meta device they would have no values.
+    starts = torch.tensor([letter not in "IE" for letter, _ in marks], device="cpu")
+    ends = torch.tensor([letter not in opens for letter, _ in marks], device="cpu")
+    inside = [
+        [letter in "BI" and following in "IE" and kind == its_kind for following, its_kind in marks]
+        for letter, kind in marks
+    ]
+    return TagConstraints(ends.unsqueeze(1) & starts | torch.tensor(inside, device="cpu"), starts, ends)
+
+
+def real_places(emissions: Tensor, lengths: Tensor | None, num_tags: int) -> Tensor:
+    """(B, T) booleans, true at real places.
+
+    Raises:
+        ValueError: emissions are not (B, T, num_tags), or lengths not B integers in [0, T].
+    """
+    if emissions.dim() != 3 or emissions.shape[2] != num_tags:
+        raise ValueError(f"emissions: expected shape (B, T, {num_tags}), got {tuple(emissions.shape)}")
+    batch_size, time = emissions.shape[:2]
+    if lengths is None:
+        return torch.ones(batch_size, time, dtype=torch.bool, device=emissions.device)
+    check_lengths(lengths, (batch_size, time))
+    return torch.arange(time, device=emissions.device) < lengths.to(emissions.device).unsqueeze(1)
+
+
+def check_tags(tags: Tensor, real: Tensor, num_tags: int) -> None:
+    """`ValueError` unless tags are (B, T) integers, in [0, num_tags) where they are real."""
+    if tags.shape != real.shape or tags.is_floating_point():
+        raise ValueError(
+            f"tags: expected integers of shape {tuple(real.shape)}, got {tags.dtype} of {tuple(tags.shape)}"
+        )
+    tags = tags.long()  # in a narrow type the number of tags may be another number
+    wrong = real & ((tags < 0) | (tags >= num_tags))
+    if values_are_known(wrong) and wrong.any():
+        raise ValueError(f"tags: expected values in [0, {num_tags}) at real places, got {tags[wrong][0].item()}")

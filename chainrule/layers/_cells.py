@@ -1,0 +1,195 @@
+"""One step of a stack of recurrent layers, and the projection of its input for all elements at once."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from chainrule._modes import custom_gradients_work, values_are_known
+from chainrule.layers._linear import linear, product
+from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.layers._recurrent import Recurrent
+
+Layers = list[tuple[Tensor, ...]]
+
+
+class StackedCells:
+    """The cells of a `Recurrent`, step by step.
+
+    Under autocast, weights are converted here and not at every step.
+
+    Args:
+        recurrent: in one direction.
+        training: whether dropout between layers is applied; by default as in the layer's own mode.
+
+    >>> from chainrule.layers import GRU
+    >>> recurrent, x = GRU(3, 4, num_layers=2), torch.randn(2, 3)
+    >>> cells = StackedCells(recurrent)
+    >>> y, state = cells.advance(cells.project(x), recurrent.initial_state(2))
+    >>> torch.allclose(y, recurrent(x.unsqueeze(1))[0].squeeze(1))
+    True
+    """
+
+    def __init__(self, recurrent: "Recurrent", *, training: bool | None = None):
+        self._cell, self._has_cell = recurrent.cell, recurrent.has_cell
+        self._dropout = recurrent.dropout if (recurrent.training if training is None else training) else 0.0
+        self._layers = []
+        for weights in recurrent.all_weights:
+            weight_ih, *others = map(multiplied, weights)
+            self._layers.append((weight_ih, recurrent.input_bias(others), others))
+
+    def project(self, x: Tensor, first: int = 0, *, bias: bool = True) -> Tensor:
+        """W_ih x + b of the lowest layer, (..., G·M).
+
+        Args:
+            x: (..., N') features, the inputs of the layer from `first` on; or (R,) integers, one-hot vectors.
+            first: the place of the first feature among the inputs.
+            bias: whether b is added.
+        """
+        weight, offset, _ = self._layers[0]
+        if x.is_floating_point() and x.shape[-1] < weight.shape[1]:
+            weight = weight[:, first : first + x.shape[-1]]
+        return project(x, weight, offset if bias else None)
+
+    def advance(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        """The top layer's h, (B, M), and the new state; the lowest layer reads `projected`, (B, G·M)."""
+        layers = self.step(projected, self.layers_of(state))
+        return layers[-1][0], self.state_of(layers)
+
+    def step(self, projected: Tensor, layers: Layers) -> Layers:
+        """The same with the parts of the state layer by layer, h first."""
+        new: Layers = []
+        for (weight_ih, bias, weights), parts in zip(self._layers, layers, strict=True):
+            if new:
+                below = new[-1][0]
+                if self._dropout:
+                    below = nn.functional.dropout(below, self._dropout)
+                projected = nn.functional.linear(below, weight_ih, bias)
+            new.append(self._cell(projected, weights, parts))
+        return new
+
+    def layers_of(self, state: State) -> Layers:
+        """A state of the stack, layer by layer."""
+        if not self._has_cell:
+            return [(h,) for h in state.unbind(1)]
+        h, c = state
+        return list(zip(h.unbind(1), c.unbind(1), strict=True))
+
+    def state_of(self, layers: Layers) -> State:
+        """The inverse of `layers_of`."""
+        if len(layers) == 1:
+            parts = tuple(part.unsqueeze(1) for part in layers[0])
+        else:
+            parts = tuple(torch.stack(part, 1) for part in zip(*layers, strict=True))
+        return parts if self._has_cell else parts[0]
+
+
+def multiplied(weight: Tensor) -> Tensor:
+    """A weight in the type in which matrices are multiplied here."""
+    kind = weight.device.type
+    return weight.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) and weight.dim() > 1 else weight
+
+
+# Symbols up to which the gradient of a table is a matrix product; above, R row additions are cheaper.
+ONE_HOT_PRODUCT_LIMIT = 2048
+
+
+def symbols_of(x: Any) -> Tensor:
+    """Symbols in the type that indexes a table; `ValueError` for other types."""
+    if not isinstance(x, Tensor):
+        remedy = "pad it, and give lengths" if isinstance(x, PackedSequence) else "make it one with torch.as_tensor"
+        raise ValueError(f"x: expected a tensor, got {type(x).__name__}: {remedy}")
+    if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
+        raise ValueError(f"x: expected integers that number symbols, got {x.dtype}: convert them with x.long()")
+    return x.long()
+
+
+def check_vocabulary(symbols: Tensor, count: int, name: str = "x", *, start: bool = False) -> Tensor:
+    """Return the symbols; `ValueError` for one outside [0, count).
+
+    They are looked at on a processor alone, as a GPU would have to be waited for, and where `values_are_known`.
+
+    Args:
+        symbols: integers.
+        count: V.
+        name: of the argument that holds them.
+        start: allow the start symbol too, whose number is V.
+    """
+    if symbols.numel() and symbols.device.type == "cpu" and values_are_known(symbols):
+        least, greatest = map(int, symbols.aminmax())
+        if least < 0 or greatest >= count + start:
+            raise ValueError(
+                f"{name}: expected symbols in [0, {count}), got {least if least < 0 else greatest}: "
+                "mask padding before, or give the model its lengths"
+            )
+    return symbols
+
+
+def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool = True) -> Tensor:
+    """The symbols before each of x, (B, T): `x_prev`, or the start symbol, then x without its last.
+
+    Args:
+        x: (B, T) integers in [0, start).
+        x_prev: (B,) the symbols before them, or `None`.
+        start: number of the start symbol.
+        bounded: whether a symbol above `start` is an error; see `check_vocabulary`.
+
+    Raises:
+        ValueError: x are no such integers.
+    """
+    x = symbols_of(x)
+    if x.dim() != 2:
+        raise ValueError(f"x: expected symbols (B, T), got shape {tuple(x.shape)}")
+    x_prev = x.new_full((len(x),), start) if x_prev is None else symbols_of(x_prev)
+    before = torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)[:, : x.shape[1]]  # T may be 0
+    return check_vocabulary(before, start, start=True) if bounded else before
+
+
+def symbol_before(x_prev: Any, start: int) -> Tensor:
+    """The symbols (B,) before the next ones, as `symbols_before` takes them.
+
+    Raises:
+        ValueError: they are no integers in [0, start].
+    """
+    return check_vocabulary(symbols_of(x_prev), start, "x_prev", start=True)
+
+
+def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
+    """W_ih x + b, (R, G·M).
+
+    x: (R, N) real features, or (R,) integers in [0, N), indices of one-hot vectors: their product with W_ih is a
+    look-up of its columns, and is done as one.
+    """
+    if x.is_floating_point():
+        return linear(x, weight_ih, bias)
+    if len(x) < weight_ih.shape[1]:  # fewer elements than symbols, as in a step: read their columns alone
+        columns = weight_ih.index_select(1, x).t()
+        return columns if bias is None else columns + bias
+    table = weight_ih.t() if bias is None else weight_ih.t() + bias  # (N, G·M)
+    if torch.is_autocast_enabled(x.device.type):
+        table = table.to(torch.get_autocast_dtype(x.device.type))
+    if not custom_gradients_work():
+        return table.index_select(0, x)
+    return _LookUp.apply(table, x)
+
+
+class _LookUp(torch.autograd.Function):
+    """table[symbols]; a small table's gradient is one product, one-hotᵀ times the gradient, not R row additions."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, symbols: Tensor) -> Tensor:
+        ctx.save_for_backward(symbols)
+        ctx.rows = table.shape[0]
+        return table.index_select(0, symbols)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (symbols,) = ctx.saved_tensors
+        if ctx.rows > ONE_HOT_PRODUCT_LIMIT:
+            return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_add_(0, symbols, gradient), None
+        one_hot = gradient.new_zeros(ctx.rows, len(symbols))
+        one_hot.scatter_(0, symbols.unsqueeze(0), 1.0)
+        return product(one_hot, gradient.t()), None

@@ -1,0 +1,288 @@
+"""The Diagonal BiLSTM: recurrences along the diagonals of an image, laid out as rows; together they see all past."""
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers._lattice_lstm import lattice_cell, lattice_lstm
+from chainrule.layers._masked_conv2d import MaskedConv2d
+from chainrule.layers._raster_convolutions import RasterConvolutions
+from chainrule.layers._raster_layer import PIXELS, RasterBody, RasterLayer, RasterMemory
+from chainrule.state import State
+
+
+@final
+class DiagonalLSTM(RasterLayer):
+    r"""A residual Diagonal BiLSTM layer (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
+
+    .. math::
+        i, f, o = \sigma(\cdot), \quad g = \tanh(\cdot)
+        \quad\text{of}\quad W_{is} x_{ij} + b + U_{\uparrow} h_{i-1,j} + U_{\leftarrow} h_{i,j-1} \\
+        c_{ij} = f \odot c_{i,j-1} + i \odot g, \qquad h_{ij} = o \odot \tanh c_{ij}, \qquad
+        x_{ij}' = x_{ij} + W (h^{\rightarrow}_{ij} + h^{\leftarrow}_{i-1,j})
+
+    The stream h^→ runs from the left, h^← with weights of its own from the right (j + 1 in the place of j - 1). A whole
+    diagonal of the image, or of its mirror image, is one step, as `skew` lays them out, and both streams step together.
+    What came from the right is shifted down by a row, so that it is past; it needs no mask over channel groups, where
+    h^→ has one of type B. Outside the image h and c are zero. A label adds a bias to the gates of both streams; their
+    order is i, f, o, g.
+
+    Features after a mask of type A exclude their own pixel. The last pixel of a row is then in no feature of its row,
+    and the next row would see it only within the kernel of the first convolution. The layer above these features can
+    therefore read the image itself: W_x times the pixel is added to the gates of h^←, so that every pixel is seen.
+
+    Args:
+        channels: M channels of x and x'; h and c have half as many.
+        channel_groups: colour channels, as in `MaskedConv2d`.
+        image_channels: C channels of the image, where the stream from the right reads it; `None` where it does not.
+        num_classes: number of labels; `None` without labels.
+        dropout: probability of zeroing an input of W in training.
+
+    Raises:
+        ValueError: fewer channels than groups.
+
+    >>> DiagonalLSTM(8)(torch.zeros(2, 8, 5, 4))[0].shape
+    torch.Size([2, 8, 5, 4])
+    """
+
+    carries = ("left", "right")
+
+    def __init__(
+        self,
+        channels: int,
+        channel_groups: int = 1,
+        *,
+        image_channels: int | None = None,
+        num_classes: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        half = channels // 2
+        self.input_left = MaskedConv2d(channels, 4 * half, 1, "B", channel_groups, parts=4)
+        self.input_right = nn.Conv2d(channels, 4 * half, 1)
+        self.image_right = None if image_channels is None else nn.Conv2d(image_channels, 4 * half, 1, bias=False)
+        self.recurrent = nn.Parameter(torch.empty(2, 2, half, 4 * half))  # of each stream U_up and U_side, transposed
+        self.output = MaskedConv2d(half, channels, 1, "B", channel_groups, bias=False)
+        self.label_bias = None if num_classes is None else nn.Embedding(num_classes, 8 * half)
+        self.dropout = dropout
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights; the bias of forget gates is 1 (Gers et al. 2000), and labels do little."""
+        self.input_left.reset_parameters()
+        self.output.reset_parameters()
+        half = self.recurrent.shape[2]
+        for weight in (self.input_right.weight, *(() if self.image_right is None else (self.image_right.weight,))):
+            nn.init.uniform_(weight, -((3 / weight.shape[1]) ** 0.5), (3 / weight.shape[1]) ** 0.5)
+        nn.init.uniform_(self.recurrent, -((1.5 / half) ** 0.5), (1.5 / half) ** 0.5)  # two of them add up
+        for bias in (self.input_left.bias, self.input_right.bias):
+            assert bias is not None
+            nn.init.zeros_(bias)
+            nn.init.ones_(bias[half : 2 * half])
+        if self.label_bias is not None:
+            nn.init.normal_(self.label_bias.weight, std=0.1)
+
+    def forward(
+        self, x: Tensor, above: State = None, label: Tensor | None = None, image: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Read a block of n whole rows; see `RasterLayer.forward`.
+
+        Args:
+            x: (B, M, n, W).
+            above: h of both streams in the row above, (B, M/2, 1, W) each; `None` is zeros.
+            label: (B,) integers in [0, num_classes).
+            image: (B, C, n, W), where it is read.
+
+        Raises:
+            ValueError: the image is missing.
+        """
+        left_above, right_above = self.blank_rows(x) if above is None else above
+        read = x
+        if self.image_right is not None:
+            if image is None:
+                raise ValueError("image: expected (B, C, n, W), as this layer has image_channels, got None")
+            read = torch.cat([x, image], 1)
+        streams = _both(read, read)  # (2, n, W, B, M), or with C channels more
+        a = torch.baddbmm(self._biases(label, x.shape[2] * x.shape[3]), streams.flatten(1, 3), self._weights())
+        a = a.view(*streams.shape[:4], a.shape[2])  # (2, n, W, B, 4M/2)
+        found = _both(left_above, right_above).flatten(1, 3) @ self.recurrent[:, 0]  # (2, W·B, 4M/2)
+        a[:, 0] += found.view(2, *a.shape[2:])
+        height, width = a.shape[1:3]
+        windows = [(max(0, d - width + 1), min(d + 1, height)) for d in range(height + width - 1)]
+        h, _ = lattice_lstm(skew(a), self.recurrent, (-1, 0), windows=windows)
+        left, right = unskew(h).unbind(0)  # (n, W, B, M/2) each
+        right = right.flip(1)
+        hidden = left + shifted_down(right_above.permute(2, 3, 0, 1), right)
+        hidden = nn.functional.dropout(hidden, self.dropout, self.training)
+        out = hidden @ self.output.masked_weight().flatten(1).t()  # (n, W, B, M)
+        left, right = (rows[-1:].permute(2, 3, 0, 1) for rows in (left, right))
+        return x + out.permute(2, 3, 0, 1), (left, right)
+
+    def blank_rows(self, like: Tensor) -> State:
+        """Zeros: h of both streams in the row above, (B, M/2, 1, W) each."""
+        blank = like.new_zeros(len(like), self.recurrent.shape[2], 1, like.shape[3])
+        return blank, blank
+
+    def _weights(self) -> Tensor:
+        """Input weights of both streams, (2, M, 4M/2), with the image's C channels where the right one reads them."""
+        left, right = self.input_left.masked_weight().flatten(1), self.input_right.weight.flatten(1)
+        if self.image_right is not None:
+            image = self.image_right.weight.flatten(1)
+            left, right = torch.cat([left, torch.zeros_like(image)], 1), torch.cat([right, image], 1)
+        return torch.stack([left, right]).transpose(1, 2)
+
+    def _biases(self, label: Tensor | None, pixels: int) -> Tensor:
+        """Biases of both streams, (2, 1, 4M/2), or with labels for each pixel of each image, (2, pixels·B, 4M/2)."""
+        biases = torch.stack([_given(self.input_left.bias), _given(self.input_right.bias)]).unsqueeze(1)
+        if self.label_bias is None:
+            return biases
+        biases = biases + torch.stack(self.label_bias(label).chunk(2, 1))  # (2, B, 4M/2)
+        return biases.unsqueeze(1).expand(-1, pixels, -1, -1).flatten(1, 2)
+
+
+class RasterDiagonalLSTM(RasterBody):
+    """`DiagonalLSTM` layers prepared for single elements.
+
+    The stream from the left goes along with the elements. That from the right passes over a row when the row is full,
+    in all layers at once; of them the first may read the image.
+    """
+
+    whole_rows = frozenset({"input", "left"})
+
+    def __init__(self, layers: Sequence[DiagonalLSTM]):
+        self.input = RasterConvolutions([layer.input_left for layer in layers])
+        self.output = RasterConvolutions([layer.output for layer in layers])
+        self._layers = list(layers)
+        order = self.input.order
+        recurrent = torch.stack([layer.recurrent for layer in layers])  # (L, 2, 2, M/2, 4M/2)
+        (self._up, sideways), right = recurrent[:, 0][..., order].unbind(1), recurrent[:, 1]
+        self._right_up, self._right_side = right[:, 0], right[:, 1:]
+        self._right_in = torch.stack([layer.input_right.weight[:, :, 0, 0].t() for layer in layers])  # (L, M, 4M/2)
+        self._right_bias = torch.stack([_given(layer.input_right.bias) for layer in layers]).view(len(layers), 1, 1, -1)
+        sizes = layers[0].output.groups_of_channels()[1].bincount()
+        ends = sizes.cumsum(0)
+        self._units = [slice(end - size, end) for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)]
+        self._gates = [slice(4 * units.start, 4 * units.stop) for units in self._units]
+        self._sideways = [sideways[:, :, gates].contiguous() for gates in self._gates]
+        # Later groups have their bias from the convolution, with what it reads of earlier groups.
+        self._bias = torch.stack([_given(layer.input_left.bias) for layer in layers])[:, order]
+        self._bias[:, self._gates[0].stop :] = 0
+        memory = RasterMemory(len(layers), sizes.tolist(), left=1)
+        self.convolutions = {"input": self.input, "output": self.output, "left": memory, "cells": memory}
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
+        """For every pixel of a row what the gates read of the row above, and the stream from the right."""
+        left, right = (self._by_layer(above[name]) for name in DiagonalLSTM.carries)  # (L, W, B, M/2)
+        found = left.flatten(1, 2) @ self._up  # (L, W·B, 4M/2)
+        found = found.view(*left.shape[:3], -1).permute(2, 0, 1, 3) + self._bias.unsqueeze(1)  # (B, L, W, 4M/2)
+        if label is not None:
+            found = found + self._label_bias(label, 0)[..., self.input.order].unsqueeze(2)
+        return {**above, "label": label}, {"input": found, "right": right.permute(2, 0, 1, 3)}
+
+    def element(
+        self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
+    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
+        """x (B, M of the group) after all layers, and the features of the element."""
+        groups = self.input.groups
+        begin = len(seen["left"]) - groups - group  # of the pixel to the left
+        pixel = (
+            seen["left"][begin] if groups == 1 else torch.cat(seen["left"][begin : begin + groups], 2)
+        )  # (B, L, M/2)
+        above = from_above["input"][:, :, column, self._gates[group]].transpose(0, 1)
+        gates: Sequence[Tensor] = torch.baddbmm(above, pixel.transpose(0, 1), self._sideways[group]).unbind(0)
+        if group:
+            gates = [a + b for a, b in zip(gates, self.input.known(group, seen["input"]), strict=True)]
+        out = self.output.known(group, seen["output"])
+        cells_before = seen["cells"][-groups].unbind(1)
+        right = from_above["right"][:, :, column, self._units[group]].unbind(1)
+        read: list[Tensor] = []
+        left: list[Tensor] = []
+        cells: list[Tensor] = []
+        gathered: list[Tensor] = []
+        own, own_out = self.input.own[group], self.output.own[group]
+        for layer in range(self.input.layers):
+            read.append(x)
+            h, c = lattice_cell(torch.addmm(gates[layer], x, own[layer]), cells_before[layer])
+            left.append(h)
+            cells.append(c)
+            gathered.append(h + right[layer])
+            known = x + out[layer] if group else x  # without a bias, nothing is known before the first colour
+            x = torch.addmm(known, gathered[-1], own_out[layer])
+        return x, {"input": read, "output": gathered, "left": left, "cells": cells}
+
+    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
+        """h of both streams in the row that is full; that from the right runs over it now."""
+        read, over = (self._by_layer(rows).flip(1) for rows in (row["input"], above["right"]))  # (L, W, B, ...)
+        found = read.flatten(1, 2) @ self._right_in + over.flatten(1, 2) @ self._right_up
+        found = found.view(*read.shape[:3], -1) + self._right_bias  # (L, W, B, 4M/2)
+        if (image_right := self._layers[0].image_right) is not None:
+            found[0] += image_right(row[PIXELS].flip(3)).squeeze(2).permute(2, 0, 1)
+        if above["label"] is not None:
+            found = found + self._label_bias(above["label"], 1).transpose(0, 1).unsqueeze(1)
+        right, _ = lattice_lstm(found.unsqueeze(2), self._right_side, (0,))  # (L, W, 1, B, M/2)
+        return {"left": row["left"], "right": right.flip(1).permute(3, 0, 4, 2, 1).flatten(1, 2)}
+
+    def _by_layer(self, rows: Tensor) -> Tensor:
+        """(B, L·N, 1, W) -> (L, W, B, N)."""
+        return rows.squeeze(2).unflatten(1, (self.input.layers, -1)).permute(1, 3, 0, 2)
+
+    def _label_bias(self, label: Tensor, stream: int) -> Tensor:
+        """Biases of labels in the gates of a stream, (B, L, 4M/2)."""
+        biases = [layer.label_bias(label).chunk(2, 1)[stream] for layer in self._layers if layer.label_bias is not None]
+        return torch.stack(biases, 1)
+
+
+def _given(part: Tensor | None) -> Tensor:
+    assert part is not None
+    return part
+
+
+def shifted_down(above: Tensor, rows: Tensor) -> Tensor:
+    """In the place of each row the one over it, first the one above all: (1, ...) and (n, ...) to (n, ...)."""
+    return torch.cat([above, rows[:-1]])
+
+
+def _both(left: Tensor, right: Tensor) -> Tensor:
+    """Two (B, F, n, W) as (2, n, W, B, F), what is meant for the stream from the right mirrored."""
+    return torch.stack([left.permute(2, 3, 0, 1), right.flip(3).permute(2, 3, 0, 1)])
+
+
+def skew(x: Tensor) -> Tensor:
+    r"""Move every row one column to the right of the row above it (van den Oord et al. 2016, Pixel Recurrent Networks).
+
+    .. math:: y_{d, i} = x_{i, d - i} \quad\text{where}\ 0 \le d - i < W, \qquad 0\ \text{elsewhere}
+
+    A pixel and its neighbours above and to the left are then in two successive diagonals: d and d - 1.
+
+    Args:
+        x: (N, H, W, ...).
+
+    Returns:
+        (N, H + W - 1, H, ...), diagonal by diagonal.
+
+    >>> skew(torch.tensor([[[1, 2, 3], [4, 5, 6]]]))[0]
+    tensor([[1, 0],
+            [2, 4],
+            [3, 5],
+            [0, 6]])
+    """
+    count, height, width = x.shape[:3]
+    # Rows that are H longer, cut again into rows that are only H - 1 longer: each begins one place later.
+    longer = torch.cat([x, x.new_zeros(count, height, height, *x.shape[3:])], 2).flatten(1, 2)
+    diagonals = height + width - 1
+    return longer[:, : height * diagonals].unflatten(1, (height, diagonals)).transpose(1, 2)
+
+
+def unskew(y: Tensor) -> Tensor:
+    """The inverse of `skew`: (N, H + W - 1, H, ...) to (N, H, W, ...). Places outside the image are dropped.
+
+    >>> x = torch.rand(2, 3, 4)
+    >>> torch.equal(unskew(skew(x)), x)
+    True
+    """
+    count, diagonals, height = y.shape[:3]
+    rows = y.transpose(1, 2).flatten(1, 2)
+    longer = torch.cat([rows, rows.new_zeros(count, height, *y.shape[3:])], 1)
+    return longer.unflatten(1, (height, diagonals + 1))[:, :, : diagonals + 1 - height]

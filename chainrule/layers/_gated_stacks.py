@@ -1,0 +1,184 @@
+"""A layer of the gated PixelCNN: two stacks of convolutions that together have no blind spot."""
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers._activations import gate
+from chainrule.layers._convolution_masks import MaskType
+from chainrule.layers._masked_conv2d import MaskedConv2d
+from chainrule.layers._raster_convolutions import RasterConvolutions
+from chainrule.layers._raster_layer import PIXELS, RasterBody
+from chainrule.state import State
+
+
+@final
+class GatedStacks(nn.Module):
+    r"""One layer of vertical and horizontal stacks with gated units (van den Oord et al. 2016, Gated PixelCNN).
+
+    .. math:: a = W_v * v, \quad v' = \tanh(a_1) \odot \sigma(a_2), \qquad
+        b = W_h * h + W_{vh} a, \quad h' = h + W_r (\tanh(b_1) \odot \sigma(b_2))
+
+    The vertical stack v reads rows of its own down to the present one; the model feeds it the image shifted down by a
+    row, so that it never meets the present row of the image and needs no mask. The horizontal stack h reads the present
+    row to the left, through masks over channel groups, and what the vertical stack found above. Pixels above, to the
+    right as well, are within reach of the one, pixels to the left within that of the other: there is no blind spot. A
+    label adds a bias to a and to b. A layer of type A reads the image and has no residual connection.
+
+    Args:
+        in_channels: N channels of v and of h.
+        channels: M channels of v' and of h'; with type B, M = N.
+        kernel_size: odd; the horizontal stack reads (k - 1)/2 pixels to the left, the vertical one as many rows up and
+            columns to both sides.
+        mask_type: "A" for the layer that reads the image, "B" for every later one.
+        channel_groups: colour channels, as in `MaskedConv2d`.
+        num_classes: number of labels; `None` without labels.
+        dropout: probability of zeroing a unit of v' and of the horizontal gate in training.
+
+    Raises:
+        ValueError: an even kernel, an unknown type, or fewer channels than groups.
+
+    >>> import torch
+    >>> layer = GatedStacks(8, 8, 3, "B")
+    >>> v, h = layer(torch.zeros(2, 8, 5, 4), torch.zeros(2, 8, 5, 4))
+    >>> v.shape, h.shape
+    (torch.Size([2, 8, 5, 4]), torch.Size([2, 8, 5, 4]))
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        kernel_size: int,
+        mask_type: MaskType,
+        channel_groups: int = 1,
+        *,
+        num_classes: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        side = kernel_size // 2
+        self.horizontal = MaskedConv2d(
+            in_channels, 2 * channels, (1, kernel_size), mask_type, channel_groups, parts=2, bias=False
+        )
+        self.residual = MaskedConv2d(channels, channels, 1, "B", channel_groups, bias=False)
+        self.vertical = nn.Conv2d(in_channels, 2 * channels, (side + 1, kernel_size), padding=(0, side))
+        self.vertical_to_horizontal = nn.Conv2d(2 * channels, 2 * channels, 1)
+        self.label_bias = None if num_classes is None else nn.Embedding(num_classes, 4 * channels)
+        self.dropout = dropout
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights: products keep the variance of their input, biases are zero, labels do little."""
+        self.horizontal.reset_parameters()
+        self.residual.reset_parameters()
+        for convolution in (self.vertical, self.vertical_to_horizontal):
+            nn.init.normal_(convolution.weight, std=convolution.weight[0].numel() ** -0.5)
+            assert convolution.bias is not None
+            nn.init.zeros_(convolution.bias)
+        if self.label_bias is not None:
+            nn.init.normal_(self.label_bias.weight, std=0.1)
+
+    @property
+    def rows_above(self) -> int:
+        """How many rows above the present one the vertical stack reads."""
+        return self.vertical.kernel_size[0] - 1
+
+    def forward(self, v: Tensor, h: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Both stacks over a whole image.
+
+        Args:
+            v: (B, N, H, W); its row i may depend on rows of the image above i only.
+            h: (B, N, H, W).
+            label: (B,) integers in [0, num_classes).
+
+        Returns:
+            v' and h', (B, M, H, W).
+        """
+        below, found = self.down(nn.functional.pad(v, (0, 0, self.rows_above, 0)), label)
+        return self.drop(below), self.across(h, found)
+
+    def down(self, v: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Run the vertical stack over H rows below those it reads above them.
+
+        Args:
+            v: (B, N, rows above + H, W).
+            label: (B,) integers.
+
+        Returns:
+            v', (B, M, H, W), before dropout, and what is found above each pixel, for the horizontal stack: W_vh a and
+            biases, (B, 2M, H, W).
+        """
+        a = self.vertical(v)
+        if self.label_bias is None:
+            return gate(a), self.vertical_to_horizontal(a)
+        vertical, horizontal = self.label_bias(label).unsqueeze(-1).unsqueeze(-1).chunk(2, 1)  # (B, 2M, 1, 1) each
+        a = a + vertical
+        return gate(a), self.vertical_to_horizontal(a) + horizontal
+
+    def across(self, h: Tensor, found: Tensor) -> Tensor:
+        """The horizontal stack over H rows: h' (B, M, H, W) from h (B, N, H, W) and what `down` found (B, 2M, H, W)."""
+        out = self.residual(self.drop(gate(self.horizontal(h) + found)))
+        return out if self.horizontal.mask_type == "A" else h + out
+
+    def drop(self, gated: Tensor) -> Tensor:
+        """Dropout, in training: on v' before the next layer reads it, and on the horizontal gate."""
+        return nn.functional.dropout(gated, self.dropout, self.training)
+
+
+class RasterGatedStacks(RasterBody):
+    """`GatedStacks` layers, that of type A first, prepared for single elements.
+
+    As tanh(a) = 2σ(2a) - 1, a gate is one σ over both its halves and one product, if weights are scaled beforehand.
+
+    What is computed is -tanh(a_1) ⊙ σ(a_2) = σ(a_2) - 2σ(2a_1) ⊙ σ(a_2); the residual product turns the sign again.
+    """
+
+    def __init__(self, stacks: Sequence[GatedStacks]):
+        self.stacks = stacks
+        ones = stacks[0].residual.weight.new_ones(stacks[0].residual.weight.shape[0])
+        self.scale = torch.cat([2 * ones, ones])
+        self.first = RasterConvolutions([stacks[0].horizontal], self.scale)
+        self.horizontal = RasterConvolutions([layer.horizontal for layer in stacks[1:]], self.scale)
+        self.residual = RasterConvolutions([layer.residual for layer in stacks], -ones)
+        self.convolutions = {"horizontal": self.horizontal, "residual": self.residual}
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
+        v, vertical, all_found = above[PIXELS], [], []
+        for layer, rows in zip(self.stacks, [None, *above["vertical"]], strict=True):
+            if rows is not None:
+                v = torch.cat([rows, v], 2)
+                vertical.append(v[:, :, v.shape[2] - layer.rows_above :])
+            v, found = layer.down(v, label)
+            all_found.append(found)
+        from_above = (torch.cat(all_found, 2).permute(0, 2, 3, 1) * self.scale)[..., self.first.order]  # (B, L, W, 2M)
+        return (
+            {PIXELS: above[PIXELS], "vertical": vertical},
+            {PIXELS: from_above[:, :1], "horizontal": from_above[:, 1:]},
+        )
+
+    def element(
+        self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
+    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
+        horizontal = self.horizontal.known(group, seen["horizontal"], from_above["horizontal"], column)
+        residual = self.residual.known(group, seen["residual"])
+        gated = [_minus_gate(x)]
+        own, first_out, *out = self.horizontal.own[group], *self.residual.own[group]
+        h = torch.addmm(residual[0], gated[0], first_out)
+        read: list[Tensor] = []
+        for layer in range(self.horizontal.layers):
+            read.append(h)
+            gated.append(_minus_gate(torch.addmm(horizontal[layer], h, own[layer])))
+            known = h + residual[layer + 1] if group else h  # without a bias, nothing is known before the first colour
+            h = torch.addmm(known, gated[-1], out[layer])
+        return h, {"horizontal": read, "residual": gated}
+
+    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
+        return above
+
+
+def _minus_gate(a: Tensor) -> Tensor:
+    values, openings = a.sigmoid().chunk(2, 1)
+    return torch.addcmul(openings, values, openings, value=-2)

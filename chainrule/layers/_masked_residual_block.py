@@ -1,0 +1,128 @@
+"""The residual block of the PixelCNN."""
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers._masked_conv2d import MaskedConv2d
+from chainrule.layers._raster_convolutions import RasterConvolutions
+from chainrule.layers._raster_layer import RasterBody, RasterLayer
+from chainrule.state import State
+
+
+@final
+class MaskedResidualBlock(RasterLayer):
+    r"""A narrow masked convolution between two 1×1 ones, around an identity (van den Oord et al. 2016).
+
+    .. math:: h' = h + W_3\,\mathrm{relu}(W_2 * \mathrm{relu}(W_1\,\mathrm{relu}(h) + b_1) + b_2)
+
+    All three are of type B. A label adds a bias to b_2.
+
+    Args:
+        channels: M channels of h and h'; between them there are half as many.
+        kernel_size: of W_2, odd.
+        channel_groups: colour channels, as in `MaskedConv2d`.
+        num_classes: number of labels; `None` without labels.
+        dropout: probability of zeroing an input of W_3 in training.
+
+    Raises:
+        ValueError: an even kernel, or fewer channels than groups.
+
+    >>> MaskedResidualBlock(8, 3)(torch.zeros(2, 8, 5, 4))[0].shape
+    torch.Size([2, 8, 5, 4])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: int,
+        channel_groups: int = 1,
+        *,
+        num_classes: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        half = channels // 2
+        self.narrowing = MaskedConv2d(channels, half, 1, "B", channel_groups)
+        self.middle = MaskedConv2d(half, half, kernel_size, "B", channel_groups)
+        self.widening = MaskedConv2d(half, channels, 1, "B", channel_groups, bias=False)
+        self.label_bias = None if num_classes is None else nn.Embedding(num_classes, half)
+        self.dropout = dropout
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights, those of labels with little effect."""
+        for convolution in (self.narrowing, self.middle, self.widening):
+            convolution.reset_parameters()
+        if self.label_bias is not None:
+            nn.init.normal_(self.label_bias.weight, std=0.1)
+
+    def forward(self, x: Tensor, above: State = None, label: Tensor | None = None) -> tuple[Tensor, State]:
+        above = self.blank_rows(x) if above is None else above
+        rows = torch.cat([above, self.narrowing(x.relu()).relu()], 2)
+        b = self.middle.below(rows)
+        if self.label_bias is not None:
+            b = b + self.label_bias(label).unsqueeze(-1).unsqueeze(-1)
+        c = nn.functional.dropout(b.relu(), self.dropout, self.training)
+        return x + self.widening(c), rows[:, :, rows.shape[2] - above.shape[2] :]
+
+    def blank_rows(self, like: Tensor) -> State:
+        """Zeros that W_2 reads above the image, (B, M/2, rows above, W)."""
+        return like.new_zeros(len(like), self.middle.weight.shape[1], self.middle.rows_above, like.shape[3])
+
+
+def through_blocks(
+    blocks: Sequence[MaskedResidualBlock], h: Tensor, above: Tensor, label: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Features (B, M, rows, W) after all blocks, and what the rows below need: `above` of the blocks, side by side."""
+    after = []
+    for block, rows in zip(blocks, above.chunk(len(blocks), 1), strict=True):
+        h, rows = block(h, rows, label)
+        after.append(rows)
+    return h, torch.cat(after, 1)
+
+
+class RasterResidualBlocks(RasterBody):
+    """`MaskedResidualBlock` layers prepared for single elements."""
+
+    whole_rows = frozenset({"middle"})
+
+    def __init__(self, blocks: Sequence[MaskedResidualBlock]):
+        self.narrowing = RasterConvolutions([block.narrowing for block in blocks])
+        self.middle = RasterConvolutions([block.middle for block in blocks])
+        self.widening = RasterConvolutions([block.widening for block in blocks])
+        self.label_biases = [block.label_bias for block in blocks if block.label_bias is not None]
+        self.convolutions = {
+            "narrowing": self.narrowing,
+            "middle": self.middle,
+            "widening": self.widening,
+        }
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
+        middle = self.middle.from_above(above["middle"])
+        if label is not None:
+            middle = middle + torch.stack([bias(label) for bias in self.label_biases], 1).unsqueeze(2)
+        return above, {"middle": middle}
+
+    def element(
+        self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
+    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
+        narrowing = self.narrowing.known(group, seen["narrowing"])
+        middle = self.middle.known(group, seen["middle"], from_above["middle"], column)
+        widening = self.widening.known(group, seen["widening"])
+        read: list[Tensor] = []
+        convolved: list[Tensor] = []
+        gathered: list[Tensor] = []
+        in_own, middle_own, out_own = (part.own[group] for part in (self.narrowing, self.middle, self.widening))
+        for layer in range(self.middle.layers):
+            read.append(x.relu())
+            convolved.append(torch.addmm(narrowing[layer], read[-1], in_own[layer]).relu())
+            gathered.append(torch.addmm(middle[layer], convolved[-1], middle_own[layer]).relu())
+            known = x + widening[layer] if group else x  # without a bias, nothing is known before the first colour
+            x = torch.addmm(known, gathered[-1], out_own[layer])
+        return x, {"narrowing": read, "middle": convolved, "widening": gathered}
+
+    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
+        return {"middle": torch.cat([above["middle"], row["middle"]], 2)[:, :, 1:]}

@@ -1,0 +1,174 @@
+"""Scores of tags from templates of words and their forms: a log-linear tagger, fitted in seconds."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule._buffers import fixed_buffer
+from chainrule._ranges import check_sizes
+from chainrule.layers._cells import check_vocabulary, symbols_of
+from chainrule.layers._ngram_embedding import hashed_rows
+
+_MOST_WEIGHTS = 1 << 23  # of rows by tags
+_SUFFIX, _PREFIX, _SHAPE = 5, 4, 6  # characters at most
+_LEARNING_RATE, _LAST = 0.1, 0.01  # the last as a share of it
+_TOGETHER = 256  # words of a step
+_MULTIPLIER, _MIXER = 1_000_003, -0x61C8_8646_80B5_83EB  # a prime; 2⁶⁴ over the golden ratio, less 2⁶⁴
+_EDGE = 0x5851_F42D_4C95_7F2D  # the code of the word outside of a sentence: no other has it but by chance
+_KINDS = 4  # of characters: others are of a kind of their own
+
+TaggedWords = Callable[[int], tuple[Tensor, Tensor | None, Tensor]]
+"""Makes the batch of a step: characters (B, T, C), lengths (B,) and tags (B, T)."""
+
+
+@final
+class TemplateScores(nn.Module):
+    r"""Score the tags of each word by itself, its neighbours and their forms, as a log-linear tagger does.
+
+    .. math:: z_{ty} = \sum_f \theta_{\mathrm{row}(f, x, t),\, y}, \qquad
+        p(y_t \mid x) = \mathrm{softmax}(z_t)
+
+    f are templates (Ratnaparkhi 1996), all of words in lower case but for the first: the word as it is written, the
+    word, the two before and the two after it, pairs of neighbours, affixes of up to five characters, affixes together
+    with those of the neighbours, and shapes, such as `Xxxxx` of `Paris`. What a template reads becomes a row of one
+    table by a hash (Weinberger et al. 2009), so that no list of features is kept.
+
+    `fit` trains the table alone by AdaGrad (Duchi et al. 2011), in a few passes without a matrix product: 200,000
+    words take seconds. The table requires no gradient, so that a model with it leaves it as it is.
+
+    Args:
+        characters: what is written with each number from 1 on; 0 pads a word.
+        num_tags: K.
+        buckets: rows of the table at most; fewer where there are many tags.
+
+    Raises:
+        ValueError: a size is below 1, or a character is there twice.
+
+    >>> scores = TemplateScores("abcde", num_tags=2)
+    >>> words = torch.tensor([[[1, 2, 0], [3, 0, 0], [4, 5, 1]]])  # ab c dea
+    >>> scores.fit(lambda step: (words, None, torch.tensor([[0, 1, 1]])), steps=5)
+    >>> scores(words).argmax(2)
+    tensor([[0, 1, 1]])
+    """
+
+    lower: Tensor
+    kinds: Tensor
+
+    def __init__(self, characters: Sequence[str], num_tags: int, *, buckets: int = 1 << 19):
+        super().__init__()
+        check_sizes(num_tags=num_tags, buckets=buckets)
+        self.nothing = min(buckets, max(_MOST_WEIGHTS // num_tags, 1))
+        numbers = {character: number for number, character in enumerate(characters, 1)}
+        if len(numbers) < len(characters):
+            raise ValueError(f"characters: expected each once, got {len(characters) - len(numbers)} again")
+        lower = [0, *(numbers.get(character.lower(), number) for character, number in numbers.items())]
+        kinds = [0, *(_kind(character, number) for character, number in numbers.items())]
+        fixed_buffer(self, "lower", partial(torch.tensor, lower))
+        fixed_buffer(self, "kinds", partial(torch.tensor, kinds))
+        table = torch.zeros(self.nothing + 1, num_tags)  # the last row is that of no feature
+        self.table = nn.Parameter(table, requires_grad=False)
+
+    def forward(self, characters: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """z, (B, T, K), of the characters of each word, (B, T, C); past a row's length (B,) it says nothing."""
+        rows = self.rows(characters, lengths)
+        scores = nn.functional.embedding_bag(rows.flatten(0, 1), self.table, mode="sum", padding_idx=self.nothing)
+        return scores.view(*rows.shape[:2], self.table.shape[1])
+
+    @torch.no_grad()
+    def fit(self, batches: TaggedWords, steps: int) -> None:
+        """Train the table from zero.
+
+        Args:
+            batches: see `TaggedWords`; called for each step in order.
+            steps: over which the learning rate falls.
+        """
+        self.table.zero_()
+        squares = torch.zeros_like(self.table)
+        for step in range(steps):
+            characters, lengths, tags = batches(step)
+            rate = _LEARNING_RATE * max(1 - step / steps, _LAST)
+            rows = self.rows(characters, lengths)
+            real = (rows != self.nothing).any(2)
+            for some, right in zip(rows[real].split(_TOGETHER), tags[real].split(_TOGETHER), strict=True):
+                scores = nn.functional.embedding_bag(some, self.table, mode="sum", padding_idx=self.nothing)
+                slope = scores.softmax(1) - nn.functional.one_hot(right, scores.shape[1])
+                flat = some.view(-1)
+                each = slope.unsqueeze(1).expand(-1, some.shape[1], -1).reshape(len(flat), -1)
+                squares.index_add_(0, flat, each.square())
+                self.table.index_add_(0, flat, -rate * each / squares[flat].sqrt().clamp(min=1e-8))
+        self.table[self.nothing] = 0
+
+    def rows(self, characters: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The row of each template for each word, (B, T, F); `nothing` where there is none."""
+        characters = nn.functional.pad(symbols_of(characters), (0, 1))  # a word has one place at least
+        batch, time, _ = characters.shape
+        lengths = characters.new_full((batch,), time) if lengths is None else lengths.to(characters.device)
+        real = torch.arange(time, device=characters.device) < lengths.unsqueeze(1)
+        characters = characters.masked_fill(~real.unsqueeze(2), 0)
+        check_vocabulary(characters, len(self.lower), "characters")
+        lower, sizes = self.lower[characters], (characters != 0).sum(2)
+        endings, beginnings = _affixes(lower, sizes, _SUFFIX, end=True), _affixes(lower, sizes, _PREFIX, end=False)
+        shape = _code(self.kinds[characters[:, :, :_SHAPE]])
+
+        def beside(code: Tensor, by: int) -> Tensor:
+            """Codes of the words `by` places further on; the edge code outside the sentence."""
+            edge = code.new_full((batch, abs(by)), _EDGE)
+            code = code.masked_fill(~real, _EDGE)
+            return torch.cat([code, edge], 1)[:, by:] if by > 0 else torch.cat([edge, code], 1)[:, :time]
+
+        word = _code(lower)
+        before, after, last, next_ = beside(word, -1), beside(word, 1), beside(word, -2), beside(word, 2)
+        two, three = endings[1], endings[2]
+        before3, after3, before2, after2 = beside(three, -1), beside(three, 1), beside(two, -1), beside(two, 1)
+        templates: list[list[Tensor]] = [
+            [_code(characters)], [word], [before], [after], [last], [next_], [before, word], [word, after],
+            [before, after], [last, before], [after, next_], [shape], [beside(shape, -1), shape],
+            [shape, beside(shape, 1)], [beside(torch.zeros_like(word), -1), shape], [before3], [after3],
+            [before3, three], [three, after3], [before2, two, after2], [before, shape],
+        ]  # fmt: skip
+        found = [self._row(columns, number) for number, columns in enumerate(templates)]
+        for order, code in enumerate(endings, 1):
+            found.append(self._row([code], 100 + order).masked_fill(sizes < order, self.nothing))
+        for order, code in enumerate(beginnings, 1):
+            found.append(self._row([code], 200 + order).masked_fill(sizes < order, self.nothing))
+        return torch.stack(found, 2).masked_fill(~real.unsqueeze(2), self.nothing)
+
+    def _row(self, columns: list[Tensor], template: int) -> Tensor:
+        return hashed_rows([*columns, torch.full_like(columns[0], template)], self.nothing)
+
+
+def _kind(character: str, number: int) -> int:
+    if character.isupper():
+        return 1
+    if character.islower():
+        return 2
+    return 3 if character.isdigit() else _KINDS + number
+
+
+def _code(symbols: Tensor) -> Tensor:
+    """A number of each row of symbols, (..., C), which ends where zeros begin; it wraps around."""
+    code = symbols.new_zeros(symbols.shape[:-1])
+    for symbol in symbols.unbind(-1):
+        code = torch.where(symbol != 0, code * _MULTIPLIER + symbol, code)
+    return _mixed(code)
+
+
+def _affixes(symbols: Tensor, sizes: Tensor, longest: int, *, end: bool) -> list[Tensor]:
+    """Numbers of the first or last 1, 2, ... symbols of each word."""
+    codes, code = [], symbols.new_zeros(symbols.shape[:-1])
+    for place in range(longest):
+        at = sizes - 1 - place if end else torch.full_like(sizes, place)
+        inside = (at >= 0) & (at < sizes)
+        symbol = symbols.gather(-1, at.clamp(0, symbols.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
+        code = code * _MULTIPLIER + symbol.where(inside, 0)
+        codes.append(_mixed(code))
+    return codes
+
+
+def _mixed(code: Tensor) -> Tensor:
+    """Spread codes over 64 bits: columns are joined by multiples of a prime, as symbols are, and would meet."""
+    code = (code ^ (code >> 32)) * _MIXER
+    return code ^ (code >> 32)

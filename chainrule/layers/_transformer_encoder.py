@@ -1,0 +1,199 @@
+"""A Transformer that reads whole rows: attention in both directions, its block, and the stack."""
+
+import torch
+from torch import Tensor, nn
+
+from chainrule._ranges import check_sizes
+from chainrule.layers._dropout import dropout
+from chainrule.layers._linear import Linear
+from chainrule.layers._multi_head_attention import HEAD_POSITIONS, MultiHeadAttention
+from chainrule.layers._norms import norm_layer
+from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._positions import SinusoidalPositions, distance_slopes
+from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
+from chainrule.layers._scaled_dot_product import attention_weights, distances, scaled_dot_product
+
+
+class TransformerEncoder(nn.Module):
+    """A stack of bidirectional blocks over (B, T, N): the encoder of a translator, a tagger or a classifier.
+
+    It is called as `Bidirectional` is, so that either may replace the other.
+
+    Args:
+        input_size: N; a linear layer brings it to D where they differ.
+        model_size: D, a multiple of `num_heads`.
+        num_layers: blocks.
+        num_heads: H.
+        position: "rotary", "alibi", "sinusoidal", or None.
+        feed_forward_size: F; see `FeedForward`.
+        activation: "gelu", "relu" or "swiglu".
+        norm: "layer" or "rms".
+        norm_first: pre-norm, or post-norm; see `ResidualBlock`.
+        dropout: probability of zeroing in training, of the input and of what each branch adds.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> encoder = TransformerEncoder(3, model_size=8, num_layers=2, num_heads=2)
+    >>> outputs, last = encoder(torch.randn(2, 5, 3), torch.tensor([5, 0]))
+    >>> outputs.shape, last.shape, last[0, 1].abs().sum().item()
+    (torch.Size([2, 5, 8]), torch.Size([1, 2, 8]), 0.0)
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        model_size: int,
+        num_layers: int,
+        num_heads: int,
+        *,
+        position: str | None = "rotary",
+        feed_forward_size: int | None = None,
+        activation: str = "gelu",
+        norm: str = "layer",
+        norm_first: bool = True,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        check_sizes(input_size=input_size, num_layers=num_layers)
+        if position is not None and position not in (*HEAD_POSITIONS, "sinusoidal"):
+            raise ValueError(
+                f"position: expected one of {', '.join(HEAD_POSITIONS)}, sinusoidal, or None, got {position!r}"
+            )
+        self.output_size, self.dropout = model_size, dropout
+        self.project = nn.Identity() if input_size == model_size else Linear(input_size, model_size)
+        self.positions = SinusoidalPositions(model_size) if position == "sinusoidal" else None
+        self.blocks = nn.ModuleList(
+            EncoderBlock(
+                model_size,
+                num_heads,
+                position=position if position in HEAD_POSITIONS else None,
+                feed_forward_size=feed_forward_size,
+                activation=activation,
+                norm=norm,
+                norm_first=norm_first,
+                dropout=dropout,
+                bias=False,
+            )
+            for _ in range(num_layers)
+        )
+        self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
+        shrink_residuals(self.blocks)
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Read whole rows.
+
+        Args:
+            x: (B, T, N) features; padding may hold NaN.
+            lengths: (B,) real elements of each row, 0 allowed; None where all rows are full.
+
+        Returns:
+            The outputs (B, T, D), zero past each row's end; and that of each row's last element, (1, B, D), zero for a
+            row of length 0.
+        """
+        x = self.project(zero_past_ends(x, lengths))
+        if self.positions is not None:
+            x, _ = self.positions(x)
+        x = dropout(x, self.dropout, self.training)
+        for block in self.blocks:
+            x = block(x, lengths)
+        x = zero_past_ends(self.norm(x), lengths)
+        if lengths is None:
+            return x, x[:, -1].unsqueeze(0) if x.shape[1] else x.new_zeros(1, len(x), x.shape[2])
+        if not x.shape[1]:
+            return x, x.new_zeros(1, len(x), x.shape[2])
+        last = x[torch.arange(len(x), device=x.device), (lengths.long() - 1).clamp(min=0)]
+        return x, last.unsqueeze(0)
+
+
+class EncoderBlock(ResidualBlock):
+    """Bidirectional attention and a feed-forward network, each with a norm and a residual.
+
+    Args:
+        model_size: D, a multiple of `num_heads`.
+        num_heads: H.
+        position: "rotary", "alibi" or None.
+        feed_forward_size: F; see `FeedForward`.
+        activation: "gelu", "relu" or "swiglu".
+        norm: "layer" or "rms".
+        norm_first: pre-norm, or post-norm; see `ResidualBlock`.
+        dropout: see `ResidualBlock`.
+        bias: whether the linear layers have biases.
+
+    >>> import torch
+    >>> EncoderBlock(8, num_heads=2)(torch.randn(2, 5, 8), torch.tensor([5, 3])).shape
+    torch.Size([2, 5, 8])
+    """
+
+    def __init__(
+        self,
+        model_size: int,
+        num_heads: int,
+        *,
+        position: str | None = "rotary",
+        feed_forward_size: int | None = None,
+        activation: str = "gelu",
+        norm: str = "layer",
+        norm_first: bool = True,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ):
+        super().__init__(
+            BidirectionalAttention(model_size, num_heads, position=position, bias=bias),
+            model_size,
+            feed_forward_size=feed_forward_size,
+            activation=activation,
+            norm=norm,
+            norm_first=norm_first,
+            dropout=dropout,
+            bias=bias,
+        )
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D), zero past each row's end."""
+        y = self._after_mixer(x, self.mixer(self._mixer_input(x), lengths))
+        return zero_past_ends(y, lengths)
+
+
+class BidirectionalAttention(MultiHeadAttention):
+    r"""Multi-head attention in which each element reads every real element of its row.
+
+    As each y_t knows the whole row, this belongs into an encoder, never under a causal model. The arguments are those
+    of `MultiHeadAttention`; under "alibi" a score loses in proportion to the distance in either direction.
+
+    >>> layer = BidirectionalAttention(model_size=8, num_heads=2)
+    >>> layer(torch.randn(2, 5, 8), torch.tensor([5, 0]))[1].abs().sum().item()
+    0.0
+    """
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Read whole rows.
+
+        Args:
+            x: (B, T, D) features; padding may hold NaN.
+            lengths: (B,) real elements of each row, 0 allowed; None where all are.
+
+        Returns:
+            y, (B, T, D), zero past each row's end.
+        """
+        x, real = self._checked(x, lengths)
+        queries, keys, values = self._heads(x, torch.arange(x.shape[1], device=x.device))
+        y = self._joined(scaled_dot_product(queries, keys, values, self._mask(real, queries)))
+        return y if real is None else y * real.unsqueeze(2)
+
+    def attended(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """α, (B, H, T, T); 0 for keys past a row's end."""
+        x, real = self._checked(x, lengths)
+        queries, keys, _ = self._heads(x, torch.arange(x.shape[1], device=x.device))
+        return attention_weights(queries, keys, self._mask(real, queries))
+
+    def _mask(self, real: Tensor | None, queries: Tensor) -> Tensor | None:
+        time = queries.shape[2]
+        if real is not None:
+            # A row without elements reads its padding, all zeros, and is zeroed after: no softmax over nothing.
+            real = (real | ~real.any(1, keepdim=True))[:, None, None]
+        if self.position != "alibi":
+            return real
+        slopes = distance_slopes(self.num_heads, queries.device).to(queries).view(-1, 1, 1)
+        penalties = (-slopes * distances(time, 0, queries.device).abs()).unsqueeze(0)
+        return penalties if real is None else penalties.masked_fill(~real, -torch.inf)

@@ -1,0 +1,225 @@
+"""A Transformer over the pixels of an image in raster order."""
+
+from collections.abc import Callable
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule._base import Step
+from chainrule._ranges import Layers, Probability, Size
+from chainrule.heads import Categorical
+from chainrule.layers._cells import check_vocabulary
+from chainrule.layers._dropout import dropout
+from chainrule.layers._linear import Linear
+from chainrule.layers._prepared_linear import prepared_linear
+from chainrule.layers._sequence_layer import LayerStep, is_plain, stepping
+from chainrule.layers._transformer_stack import TransformerStack
+from chainrule.models._image_model import ImageModel
+from chainrule.models._labels import checked_labels
+from chainrule.state import State
+
+_ROWS, _LEAST_WINDOW = 3, 64  # of the usual window
+
+
+@final
+class ImageTransformer(ImageModel):
+    r"""A causal Transformer over the T = H·W·C elements of an image (Parmar et al. 2018; Chen et al. 2020, ImageGPT).
+
+    .. math:: h^{(0)}_t = E_1[x_{t-1}] + \sum_n E_n[x_{t-n}] + R_{i} + S_{j} + K_{k}, \qquad
+        p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho}\, \mathrm{norm}(h^{(L)}_t) + b_o)
+
+    for the element of row i, column j and channel k. Beside the element before it, a place reads its neighbourhood: n
+    are the distances to the same channel of the pixels up to `radius` rows above it, and up to `radius` columns to
+    either side, that come before it: a causal convolution of symbols. Outside the image they are a symbol of their
+    own, as is the element before the first. Each block of attention reads the last `window` elements (Parmar et al.:
+    local attention), so that L blocks reach L times as far.
+
+    Args:
+        image_shape: (C, H, W).
+        levels: V; see `ImageModel`.
+        model_size: D, a multiple of `num_heads`.
+        num_layers: L, blocks.
+        num_heads: of queries.
+        num_kv_heads: of keys and values, a divisor of `num_heads`; `None` is as many.
+        radius: r, rows above and columns to either side that a place reads by itself.
+        window: elements that each block reads; `None` is three rows of the image, or 64 if they are fewer.
+        feed_forward_size: units of the feed-forward networks; `None` is 4·D.
+        activation: "gelu", "relu" or "swiglu".
+        dropout: probability of zeroing in training, of the input's features and of what each branch adds.
+        num_classes: labels that an image may be conditioned on; see `ImageModel`.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> model = ImageTransformer((1, 4, 4), levels=2, model_size=8, num_layers=2, num_heads=2)
+    >>> x = model.sample(2, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, model.log_prob(x).shape
+    (torch.Size([2, 1, 4, 4]), torch.Size([2]))
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        levels: int = 256,
+        *,
+        model_size: Size = 128,
+        num_layers: Layers = 4,
+        num_heads: Layers = 2,
+        num_kv_heads: Layers | None = None,
+        radius: Size = 3,
+        window: Size | None = None,
+        feed_forward_size: Size | None = None,
+        activation: Literal["gelu", "relu", "swiglu"] = "gelu",
+        dropout: Probability = 0.0,
+        num_classes: int | None = None,
+    ):
+        super().__init__(image_shape, levels, num_classes)
+        self.dropout = dropout
+        if window is None:
+            window = min(max(_ROWS * self.image_shape[0] * self.image_shape[2], _LEAST_WINDOW), self.sequence_length)
+        self.stack = TransformerStack(
+            model_size,
+            num_layers,
+            num_heads,
+            num_kv_heads=num_kv_heads,
+            position=None,
+            window=window,
+            context_length=self.sequence_length,
+            feed_forward_size=feed_forward_size,
+            activation=activation,
+            dropout=dropout,
+        )
+        channels, height, width = self.image_shape
+        # How many rows above and columns to the left.
+        above, aside = min(radius, height - 1), min(radius, width - 1)
+        moves = [(up, left) for up in range(above + 1) for left in range(-aside, aside + 1) if (up, left) > (0, 0)]
+        back = [(up * width + left) * channels for up, left in moves]
+        self.neighbours = [(1, 0, 0)] + [
+            (distance, *move)
+            for distance, move in zip(back, moves, strict=True)
+            if distance > 1  # at 1 it is the element before
+        ]
+        # A row for each symbol of each neighbour, and for what lies outside.
+        self.embedding = nn.Embedding(len(self.neighbours) * (levels + 1), model_size)
+        self.places = nn.ModuleList(nn.Embedding(size, model_size) for size in (height, width, channels) if size > 1)
+        self.label = None if num_classes is None else nn.Embedding(num_classes, model_size)
+        self.output = Linear(model_size, levels)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights of the embeddings and the output; those of the blocks are left as they are."""
+        if self.output.weight.is_meta:
+            return
+        nn.init.normal_(self.embedding.weight, std=len(self.neighbours) ** -0.5)
+        for embedding in (*self.places, self.label):
+            if isinstance(embedding, nn.Embedding):
+                nn.init.normal_(embedding.weight, std=0.5)
+        nn.init.normal_(self.output.weight, std=(3 * self.output.in_features) ** -0.5)
+        nn.init.zeros_(self.output.bias)
+
+    @property
+    def _kept(self) -> int:
+        """Elements before the last one that the neighbours of the next may be."""
+        return max(back for back, _, _ in self.neighbours) - 1
+
+    def visible_past(self, length: int) -> Tensor:
+        reach = self.stack.reach
+        if reach is None or reach >= length:
+            return super().visible_past(length)
+        places = torch.arange(length, device="cpu")
+        # What each place reads by itself, and which places a conditional reads.
+        inputs = torch.zeros(length, length, dtype=torch.bool, device="cpu")
+        earlier = places.unsqueeze(1) - torch.tensor(self.neighbours, device="cpu")[:, 0]
+        rows, columns = self._inside(places).nonzero(as_tuple=True)
+        inputs[rows, earlier[rows, columns]] = True
+        read = torch.ones(length, length, dtype=torch.bool, device="cpu").tril().triu(1 - reach)
+        return (read.float() @ inputs.float()) > 0
+
+    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
+        """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
+        self.images.checked(x)
+        label = checked_labels(context, len(x), self.num_classes)
+        place = torch.zeros(len(x), dtype=torch.long, device=self.output.weight.device)
+        features, _ = self._features(self._before(self.to_sequence(x).long(), None), label, place, None)
+        logits = self.output(self.stack(features)[0])
+        channels, _, width = self.image_shape
+        return Categorical(logits.unflatten(1, (-1, width, channels)).permute(0, 3, 1, 2, 4))
+
+    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+        device = self.output.weight.device
+        return {
+            "label": checked_labels(context, batch_size, self.num_classes),
+            "stack": self.stack.initial_state(batch_size),
+            "place": torch.zeros(batch_size, dtype=torch.long, device=device),
+            "recent": torch.full((batch_size, self._kept), self.levels, device=device),
+        }
+
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
+        symbols = self._before(x.long(), x_prev)
+        features, recent = self._features(symbols, state["label"], state["place"], state["recent"])
+        h, stack = self.stack(features, state["stack"])
+        place = state["place"] + x.shape[1]
+        return Categorical(self.output(h)), {**state, "stack": stack, "place": place, "recent": recent}
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+        return self._step(stepping(self.stack), self.output, x_prev, state)
+
+    def stepper(self) -> Step:
+        if self.training or not is_plain(self):
+            return self.step
+        with torch.no_grad():
+            advance, predict = self.stack.prepare(), prepared_linear(self.output.weight, self.output.bias)
+        return lambda x_prev, state: self._step(advance, predict, x_prev, state)
+
+    def _step(
+        self, advance: LayerStep, predict: Callable[[Tensor], Tensor], x_prev: Tensor | None, state: State
+    ) -> tuple[Categorical, State]:
+        place = state["place"]
+        if x_prev is None:
+            x_prev = torch.full_like(place, self.levels)
+        features, recent = self._features(x_prev.long().unsqueeze(1), state["label"], place, state["recent"])
+        h, stack = advance(features.squeeze(1), state["stack"])
+        return Categorical(predict(h)), {**state, "stack": stack, "place": place + 1, "recent": recent}
+
+    def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
+        """The elements before each of x: `x_prev` or the start, then x without its last."""
+        if x_prev is None:
+            x_prev = torch.full_like(x[:, 0], self.levels)
+        return torch.cat([x_prev.long().unsqueeze(1), x[:, :-1]], 1)
+
+    def _features(
+        self, symbols: Tensor, label: Tensor | None, place: Tensor, recent: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Inputs of the first block at T places, (B, T, D), and the last elements after them, (B, K)."""
+        check_vocabulary(symbols, self.levels, start=True)  # outside [0, V) the row would be another neighbour's
+        if recent is None:
+            recent = symbols.new_full((len(symbols), self._kept), self.levels)
+        past, time = torch.cat([recent, symbols], 1), symbols.shape[1]
+        offsets = torch.arange(time, device=symbols.device)
+        places = place.unsqueeze(1) + offsets
+        back = torch.tensor([back for back, _, _ in self.neighbours], device=symbols.device)
+        seen = past[:, self._kept + 1 + offsets.unsqueeze(1) - back]  # (B, T, N)
+        seen = seen.masked_fill(~self._inside(places), self.levels)
+        rows = seen + (self.levels + 1) * torch.arange(len(back), device=back.device)
+        features = nn.functional.embedding_bag(rows.flatten(0, 1), self.embedding.weight, mode="sum")
+        features = features.unflatten(0, symbols.shape)
+        for embedding, index in zip(self.places, self._indices(places), strict=True):
+            features = features + embedding(index)
+        if self.label is not None:
+            features = features + self.label(label).unsqueeze(1)
+        return dropout(features, self.dropout, self.training), past[:, past.shape[1] - self._kept :]
+
+    def _indices(self, places: Tensor) -> list[Tensor]:
+        """Row, column and channel of places, those of which there are several."""
+        channels, height, width = self.image_shape
+        indices = (places // (width * channels), places // channels % width, places % channels)
+        return [index for index, size in zip(indices, (height, width, channels), strict=True) if size > 1]
+
+    def _inside(self, places: Tensor) -> Tensor:
+        """Whether the N neighbours of each place lie in the image, (..., N)."""
+        channels, _, width = self.image_shape
+        _, up, left = torch.tensor(self.neighbours, device=places.device).unbind(1)
+        places = places.unsqueeze(-1)
+        column = places // channels % width - left
+        return (places >= 1) & (places // (width * channels) >= up) & (column >= 0) & (column < width)

@@ -1,0 +1,35 @@
+"""Labels of whole sequences or images: those that one is conditioned on, and those that a classifier is given."""
+
+from typing import Any
+
+from torch import Tensor
+
+from chainrule._modes import values_are_known
+
+
+def checked_labels(context: Any, batch_size: int, num_classes: int | None) -> Tensor | None:
+    """The context as indices, (B,); `None` for a model without labels.
+
+    Raises:
+        ValueError: the context is not one label in [0, num_classes) for each row, or one for all, or the model has no
+            labels.
+    """
+    if num_classes is None:
+        if context is not None:
+            raise ValueError("context: this model has no labels; leave it None, or give the model num_classes")
+        return None
+    if not isinstance(context, Tensor) or context.shape not in ((batch_size,), (1,)) or context.is_floating_point():
+        got = f"shape {tuple(context.shape)} of {context.dtype}" if isinstance(context, Tensor) else context
+        raise ValueError(f"context: expected {batch_size} labels, integers of shape ({batch_size},), got {got}")
+    if len(context) and values_are_known(context) and not 0 <= int(context.min()) <= int(context.max()) < num_classes:
+        raise ValueError(
+            f"context: expected labels in [0, {num_classes}), got {int(context.min())} to {int(context.max())}"
+        )
+    return context.long().expand(batch_size)
+
+
+def check_one_label_a_row(x: Any, batch_size: int) -> None:
+    """Raise ValueError unless x are as many labels as rows of the input, or it has one row for all."""
+    if not isinstance(x, Tensor) or x.dim() != 1 or batch_size not in (1, len(x)):
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"x: expected labels (B,) = ({batch_size},), one for each row, got {got}")

@@ -1,0 +1,217 @@
+"""A MADE one column at a time, every unit computed once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from chainrule.heads import Bernoulli
+from chainrule.layers._cells import project
+from chainrule.state import State
+
+BLOCK = 64  # columns between two large products
+
+
+@dataclass(frozen=True)
+class DegreeLayer:
+    """A layer of a MADE as it was trained, with the degrees of its units.
+
+    Args:
+        degrees: (M,) integers; a unit of degree m is computed when m columns are known.
+        bias: (M,).
+        weights: (M, inputs) for each place it reads: 0 are the columns, 1, 2, ... the hidden layers.
+        context_weight: (M, N), or None where it does not read the context.
+    """
+
+    degrees: Tensor
+    bias: Tensor
+    weights: dict[int, Tensor]
+    context_weight: Tensor | None = None
+
+    def detached(self) -> "DegreeLayer":
+        """The layer without gradients; a view of a parameter has one even where it is made without."""
+        weights = {place: weight.detach() for place, weight in self.weights.items()}
+        context_weight = None if self.context_weight is None else self.context_weight.detach()
+        return DegreeLayer(self.degrees, self.bias.detach(), weights, context_weight)
+
+
+class Columns:
+    """The steps of a MADE: from the columns known so far to the next conditional.
+
+    A unit of degree m reads what has a degree of m or less. With the units sorted by degree, slices take the place of
+    masks. Columns come in blocks: what a block's units read of earlier blocks is one large product when the block
+    begins, and what they read of each other a small product at each step. All steps together do the arithmetic of the
+    free weights once, half of what `forward` does with its zeros.
+
+    A state is (context, done, recent, begun): columns and hidden units of earlier blocks, and of this one; and what
+    earlier blocks contribute to this one's pre-activations and logits. Each of the three is a tuple of (B, ...)
+    tensors, one a layer. No tensor of a state is ever written to.
+
+    Args:
+        order: (D,) the order of the columns.
+        layers: the hidden layers, and the output as a layer whose unit of degree t is the logit of the column visited
+            after t others.
+    """
+
+    def __init__(self, order: Tensor, layers: Sequence[DegreeLayer]):
+        self.size = len(order)
+        self.layers = list(layers)
+        # Place 0 are the columns, then one place a layer.
+        self.sorted = [order, *(layer.degrees.argsort(stable=True) for layer in layers)]
+        self.in_order = [torch.equal(units, torch.arange(len(units), device=units.device)) for units in self.sorted]
+        counts = [torch.bincount(layer.degrees, minlength=self.size) for layer in layers]
+        self.complete = [list(range(1, self.size + 1)), *(count.cumsum(0).tolist() for count in counts)]
+        self.blocks: dict[int, list[dict[int, Tensor]]] = {}
+
+    def initial_state(self, batch_size: int, context: Tensor | None) -> State:
+        empty = self.layers[0].bias.new_zeros(batch_size, 0)
+        nothing = (empty,) * len(self.layers)
+        with self._exact():
+            return context, nothing, nothing, self._begun_rows(0, nothing, context)
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+        with self._exact():
+            return self._step(x_prev, state)
+
+    def _step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+        context, done, recent, begun = state
+        first, t = done[0].shape[1], 0
+        if x_prev is not None:
+            columns = torch.cat([recent[0], x_prev.unsqueeze(1)], 1)
+            t = first + columns.shape[1]
+            if t == self.size:
+                raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")
+            recent = (columns, *recent[1:])
+            if columns.shape[1] == BLOCK:
+                done = tuple(torch.cat(pair, 1) for pair in zip(done, recent, strict=True))
+                recent = tuple(part[:, :0] for part in recent)
+                first, begun = t, self._begun_rows(t, done, context)
+        block = self._block(first)
+        units = [*recent]
+        for place, weights in enumerate(block[:-1], start=1):
+            known = done[place].shape[1]
+            start, stop = (self.complete[place][t - 1] if t else 0) - known, self.complete[place][t] - known
+            if start < stop:
+                activation = begun[place - 1][:, start:stop]
+                for source, weight in weights.items():
+                    read = units[source]
+                    here = done[source].shape[1]
+                    activation = torch.addmm(activation, read, weight[start:stop, here : here + read.shape[1]].t())
+                units[place] = torch.cat([units[place], activation.relu()], 1)
+        logits = begun[-1][:, t - first]
+        for source, weight in block[-1].items():
+            read = units[source]
+            here = done[source].shape[1]
+            logits = torch.addmv(logits, read, weight[t - first, here : here + read.shape[1]])
+        return Bernoulli(logits), (context, done, tuple(units), begun)
+
+    def _begun_rows(self, first: int, done: tuple[Tensor, ...], context: Tensor | None) -> tuple[Tensor, ...]:
+        return tuple(part.t() for part in self._begun(first, [units.t() for units in done], context))
+
+    def draws(
+        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
+    ) -> Iterator[Tensor]:
+        """Draw the columns, (n,) each, in their order: what `step` computes, in buffers that nobody else holds.
+
+        Weights are to be `detached`. Units are rows here, so that those of a degree, and those of a block, lie
+        together. What is not computed yet is zero, and adds nothing to a product with the whole block: the operations
+        of a step need no slices of their own.
+
+        Args:
+            n: number of rows drawn.
+            context: (n, ...), or None.
+            prefix: (n, P) the first columns, read and not drawn; or None.
+            pick: draws from a conditional.
+        """
+        known = [] if prefix is None else list(prefix.t())
+        values = [self.layers[0].bias.new_zeros(len(units), n) for units in self.sorted[:-1]]
+        for first in range(0, self.size, BLOCK):
+            with torch.no_grad(), self._exact():
+                columns, layers, readings, logits = self._opened(first, values, context)
+            for j, (column, logit) in enumerate(zip(columns, logits, strict=True)):
+                with self._exact():  # entered for each column: a generator must not leak it to its caller
+                    for read, activations, weights, units in layers:
+                        if j in units:
+                            torch.addmm(activations[j], weights[j], read, out=units[j]).relu_()
+                    for read, weights in readings:
+                        logit = torch.addmv(logit, read, weights[j])
+                    given = first + j < len(known)
+                    drawn = known[first + j] if given else pick(Bernoulli(logit))
+                    column.copy_(drawn)
+                if not given:
+                    yield drawn
+
+    def _exact(self) -> AbstractContextManager[Any]:
+        """No autocast, which some of the fused products here do not know."""
+        kind = self.layers[0].bias.device.type
+        return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+    def _opened(self, first: int, values: list[Tensor], context: Tensor | None) -> tuple[Any, ...]:
+        """A block of `draws`, cut into steps.
+
+        Returns its columns; for each hidden layer what it reads, how many units each column completes, and their
+        weights, pre-activations and values; what the logits read, with which weights; and what they begin with.
+        """
+        last = min(first + BLOCK, self.size)
+        done = [complete[first - 1] if first else 0 for complete in self.complete]
+        ends = [complete[last - 1] for complete in self.complete]
+        recent = [value[start:end] for value, start, end in zip(values, done, ends, strict=False)]
+        begun = self._begun(first, [value[:end] for value, end in zip(values, done, strict=False)], context)
+        *hidden, output = self._block(first)
+        layers = []
+        for place, rows in enumerate(hidden, start=1):
+            complete = [done[place], *self.complete[place][first:last]]
+            counts = {j: stop - start for j, (start, stop) in enumerate(pairwise(complete)) if start < stop}
+            ((source, weight),) = rows.items()
+            parts = (begun[place - 1], weight[:, done[source] : ends[source]], recent[place])
+            cut = (dict(zip(counts, part.split(list(counts.values())), strict=True)) for part in parts)
+            layers.append((recent[source], *cut))
+        readings = [
+            (recent[source].t(), weight[:, done[source] : ends[source]].unbind(0)) for source, weight in output.items()
+        ]
+        return recent[0].unbind(0), layers, readings, begun[-1].unbind(0)
+
+    def _begun(self, first: int, done: Sequence[Tensor], context: Tensor | None) -> tuple[Tensor, ...]:
+        """Contributions of earlier blocks and the context to the block that begins with column `first`: (rows, B) for
+        each layer, from (units, B).
+        """
+        begun = []
+        for place, (layer, weights) in enumerate(zip(self.layers, self._block(first), strict=True), start=1):
+            activation = self._units(layer.bias, place, first).unsqueeze(1)
+            if layer.context_weight is not None:
+                assert context is not None
+                activation = project(context, self._units(layer.context_weight, place, first), None).t() + activation
+            for source, weight in weights.items():
+                known = len(done[source])
+                activation = torch.addmm(activation, weight[:, :known], done[source])
+            begun.append(activation)
+        return tuple(begun)
+
+    def _block(self, first: int) -> list[dict[int, Tensor]]:
+        """For each layer, the sorted weights of the units that complete in the block."""
+        if first not in self.blocks:
+            self.blocks[first] = [
+                {
+                    source: self._sorted(self._units(weight, place, first), 1, source, 0, weight.shape[1])
+                    for source, weight in layer.weights.items()
+                }
+                for place, layer in enumerate(self.layers, start=1)
+            ]
+        return self.blocks[first]
+
+    def _units(self, rows: Tensor, place: int, first: int) -> Tensor:
+        """The rows of a layer for the units that complete in the block that begins with column `first`."""
+        complete = self.complete[place]
+        last = min(first + BLOCK, self.size) - 1
+        return self._sorted(rows, 0, place, complete[first - 1] if first else 0, complete[last])
+
+    def _sorted(self, weight: Tensor, dim: int, place: int, start: int, stop: int) -> Tensor:
+        """The sorted units from `start` to `stop`: a view where they are sorted already."""
+        if self.in_order[place]:
+            return weight.narrow(dim, start, stop - start)
+        return weight.index_select(dim, self.sorted[place][start:stop])

@@ -1,0 +1,208 @@
+"""How any module that maps symbols to logits is called."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from chainrule._modes import evaluating
+from chainrule.models._module_cache import CacheLayout, parts_of
+
+CacheStep = Callable[[nn.Module, Tensor, Any], tuple[Tensor, Any]]
+
+# Arguments of `forward` that take the cache which the last call returned, in Hugging Face's modules and in others.
+CACHES: tuple[str, ...] = ("past_key_values", "cache_params", "kv_cache", "kv_caches", "cache", "caches", "past_kv")
+CACHES += ("past", "layer_past", "mems", "carry", "hidden", "hidden_state", "hx", "h", "hc", "state", "states")
+CACHES += ("prev_state", "initial_state")
+
+
+@dataclass(frozen=True)
+class ModuleCall:
+    """The arguments that a module takes beside the symbols, and where its answer holds logits and cache.
+
+    Attributes:
+        vocab_size: V; 0 until it is known.
+        length: symbols that it must be given, fewer are padded; `None` if it takes any number.
+        arguments: names of the arguments of `forward`.
+        required: name of a cache that has no default, and is `None` at first.
+        with_targets: whether it returns all logits only when it is given `targets`, as nanoGPT does.
+        cache_name: argument of `forward` that takes a cache; empty without one.
+        step: reads one symbol more, in place of `forward`.
+        layout: of its cache; `None` without one.
+        one_by_one: whether a cache takes one symbol at a time.
+    """
+
+    vocab_size: int
+    length: int | None
+    arguments: frozenset[str]
+    required: str = ""
+    with_targets: bool = False
+    cache_name: str = ""
+    step: CacheStep | None = None
+    layout: CacheLayout | None = None
+    one_by_one: bool = False
+
+    @classmethod
+    def of(cls, module: nn.Module, length: int | None, *, cache: bool, step: CacheStep | None) -> Self:
+        """Find out by calling the module on a few symbols, in evaluation mode.
+
+        Raises:
+            ValueError: it raised an error, or returned no logits.
+        """
+        arguments = inspect.signature(module.forward).parameters
+        cache_name = next((name for name in CACHES if name in arguments), "")
+        required = cache_name if cache_name and arguments[cache_name].default is inspect.Parameter.empty else ""
+        call = cls(0, length, frozenset(arguments), required)
+        with torch.no_grad(), evaluating(module):
+            symbols = _zeros(module, 3, length or 2)
+            logits = call._tried(module, symbols)
+            if logits.shape[1:2] == (1,) and "targets" in arguments:
+                call = replace(call, with_targets=True)
+                logits = call._tried(module, symbols)
+            shape = tuple(logits.shape)
+            if len(shape) != 3 or shape[:2] != symbols.shape:
+                raise ValueError(
+                    f"module: expected logits (B, T, V) for every one of (B, T) = {tuple(symbols.shape)} symbols, "
+                    f"got shape {shape}: wrap it in a module that returns them"
+                )
+            call = replace(call, vocab_size=shape[2])
+            if cache or step is not None:
+                call = replace(call, cache_name="" if step else cache_name, step=step)._with_layout(module)
+        return call
+
+    def logits(self, module: nn.Module, symbols: Tensor, real: Tensor | None = None) -> Tensor:
+        """(B, T, V) for (B, T) symbols, of which some may be padding, in one pass without a cache."""
+        missing = 0 if self.length is None else self.length - symbols.shape[1]
+        if missing > 0:  # on the right, where a causal module does not see it
+            symbols = F.pad(symbols, (0, missing))
+            real = None if real is None else F.pad(real, (0, missing))
+        options: dict[str, Any] = {"targets": symbols} if self.with_targets else {}
+        if "use_cache" in self.arguments:
+            options["use_cache"] = False
+        options |= self._padding(symbols, real)
+        logits = _logits_of(module(symbols, **self._empty(), **options))
+        if real is not None and logits.dim() == 3:  # a module that reads no padding may end with the longest row
+            logits = F.pad(logits, (0, 0, 0, max(symbols.shape[1] - logits.shape[1], 0)))
+        self._check(logits, symbols)
+        return logits[:, :-missing] if missing > 0 else logits
+
+    def _check(self, logits: Tensor, symbols: Tensor) -> None:
+        expected = (*symbols.shape, self.vocab_size)
+        if self.vocab_size and tuple(logits.shape) != expected:
+            raise ValueError(f"module: expected logits of shape {expected}, got {tuple(logits.shape)}")
+
+    def _padding(self, symbols: Tensor, real: Tensor | None = None) -> dict[str, Tensor]:
+        """Arguments that say what is padding; where nothing is, `lengths` alone, which may have no default."""
+        told = {"lengths": torch.full_like(symbols[:, 0], symbols.shape[1]) if real is None else real.sum(1)}
+        if real is not None:
+            told |= {"attention_mask": real.long(), "position_ids": (real.long().cumsum(1) - 1).clamp_min(0)}
+            told |= {"key_padding_mask": ~real, "src_key_padding_mask": ~real}
+        return {name: value for name, value in told.items() if name in self.arguments}
+
+    @property
+    def takes_mask(self) -> bool:
+        """Whether `forward` can be told of padding on either side, by a mask as Hugging Face's or as torch's."""
+        return not self.arguments.isdisjoint(("attention_mask", "key_padding_mask", "src_key_padding_mask"))
+
+    @property
+    def has_cache(self) -> bool:
+        return self.layout is not None
+
+    def read(self, module: nn.Module, symbols: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The logits (B, T, V) of further symbols (B, T), from the packed cache of those before, and the cache."""
+        assert self.layout is not None
+        logits = []
+        for chunk in symbols.split(1 if self.one_by_one else symbols.shape[1], 1):
+            cache = None if state is None else self.layout.unpack(state)
+            answer, cache = self._cached(module, chunk, cache)
+            logits.append(answer)
+            state = self.layout.pack(cache, len(chunk))
+        return torch.cat(logits, 1), state
+
+    def _empty(self) -> dict[str, Any]:
+        return {self.required: None} if self.required else {}
+
+    def _cached(self, module: nn.Module, symbols: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        if self.step is not None:
+            logits, cache = self.step(module, symbols, cache)
+            return logits.reshape(len(symbols), 1, self.vocab_size), cache
+        options = self._empty() if cache is None else {self.cache_name: cache}
+        options |= self._padding(symbols)
+        if "use_cache" in self.arguments:
+            options["use_cache"] = True
+        output = module(symbols, **options)
+        logits = _logits_of(output)
+        self._check(logits, symbols)
+        return logits, _cache_of(output, self.cache_name)
+
+    def _tried(self, module: nn.Module, symbols: Tensor) -> Tensor:
+        try:
+            return self.logits(module, symbols)
+        except Exception as error:
+            told = " ".join(str(error).split())
+            raise ValueError(
+                f"module: expected one that maps (B, T) symbols to logits (B, T, V), but for zeros of shape "
+                f"{tuple(symbols.shape)} it raised {type(error).__name__}: {told}"
+            ) from error
+
+    def _with_layout(self, module: nn.Module) -> Self:
+        if self.step is None and not self.cache_name:
+            return self
+        try:
+            caches = [self._cached(module, _zeros(module, rows, 1), None)[1] for rows in (2, 3)]
+            if not _holds_tensors(caches[0]):
+                return self  # the module has such an argument and returns no cache
+            call = replace(self, layout=CacheLayout.of(*caches), one_by_one=self.step is not None)
+        except Exception as error:
+            told = " ".join(str(error).split())
+            raise ValueError(
+                f"module: `{self.cache_name or 'step'}` cannot be used as a cache ({type(error).__name__}: {told}); "
+                "pass cache=False, or another step, to do without"
+            ) from error
+        single = replace(call, one_by_one=True)
+        # A module that refuses several symbols after a cache raises an error; one that is wrong about them does not.
+        return single if call._refuses_two(module) and not single._refuses_two(module) else call
+
+    def _refuses_two(self, module: nn.Module) -> bool:
+        _, state = self.read(module, _zeros(module, 2, 1), None)
+        try:
+            self.read(module, _zeros(module, 2, 2), state)
+        except Exception:
+            return True
+        return False
+
+
+def _zeros(module: nn.Module, rows: int, time: int) -> Tensor:
+    return torch.zeros(rows, time, dtype=torch.long, device=next(module.parameters(), torch.empty(0)).device)
+
+
+def _logits_of(output: Any) -> Tensor:
+    """The logits of an answer: itself, its `logits`, or the first of a tuple."""
+    logits = output if isinstance(output, Tensor) else _named(output, "logits")
+    if logits is None and isinstance(output, tuple | list) and output:
+        logits = output[0]
+    if not isinstance(logits, Tensor):
+        raise ValueError(
+            f"expected logits, or an answer that names them or begins with them, got {type(output).__name__}"
+        )
+    return logits
+
+
+def _cache_of(output: Any, name: str) -> Any:
+    """The cache of an answer: its part of that name, or the first tensors behind the logits in a tuple."""
+    cache = _named(output, name)
+    if cache is None and isinstance(output, tuple | list):
+        cache = next((part for part in output[1:] if _holds_tensors(part)), None)
+    return cache
+
+
+def _named(output: Any, name: str) -> Any:
+    return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+
+
+def _holds_tensors(cache: Any) -> bool:
+    return any(isinstance(part, Tensor) for part in parts_of(cache))

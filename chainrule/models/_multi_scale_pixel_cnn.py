@@ -1,0 +1,258 @@
+"""Multi-scale PixelCNN: pixels from coarse to fine, a whole group of them at once."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import accumulate
+from typing import cast, final
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from chainrule._buffers import fixed_buffer
+from chainrule._modes import values_are_known
+from chainrule._ranges import check_sizes
+from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
+from chainrule.heads._discretized_logistic_mixture import outside
+from chainrule.layers._group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
+from chainrule.models._image_model import ImageModel
+from chainrule.models._labels import checked_labels
+from chainrule.state import State
+
+
+@final
+class MultiScalePixelCNN(ImageModel):
+    r"""Images from coarse to fine, in groups of pixels that do not look at each other (Reed et al. 2017).
+
+    .. math:: p(x) = p(x_{00}) \prod_{g} \prod_{(i,j) \in g} p(x_{1ij}, \ldots, x_{Cij} \mid \text{groups before } g)
+
+    First comes the pixel in the corner; then, halving the distance between known pixels again and again, those to the
+    right of known ones, those below, and those in the middle of four (`chainrule.layers._group_network`). Given all
+    groups before it, the pixels of a group are independent, so that it is drawn at once: 32×32 pixels in 16 steps in
+    place of 1,024. That is an assumption about images, and costs some likelihood; the likelihood is exact all the same.
+    The colours of a pixel are coupled, in one mixture of logistics (`chainrule.heads.PixelLogisticMixture`).
+
+    One network for each of the three kinds of groups is used at every scale. It reads the known pixels of blocks of
+    2 × 2, as numbers from -1 to 1 with an additional channel of ones that tells the image from its outside.
+
+    The visiting order is that of the groups, so that the prefix `to_sequence(x)[:, :P]` is a coarser image, and what
+    `sample` completes from it a finer one.
+
+    Args:
+        image_shape: (C, H, W).
+        levels: values that a channel of a pixel may have.
+        channels: M features of a block of pixels.
+        layers: residual blocks of each network; each reads two blocks of pixels further.
+        components: K logistics of the mixture.
+        num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
+        dropout: probability of zeroing in training, inside the blocks.
+
+    Raises:
+        ValueError: a size is out of range.
+
+    >>> model = MultiScalePixelCNN((3, 8, 8), levels=8, channels=8, layers=1, components=3)
+    >>> x = model.sample(2, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, model.log_prob(x).shape, model.sequential_steps
+    (torch.Size([2, 3, 8, 8]), torch.Size([2]), 10)
+    """
+
+    order: Tensor
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        levels: int = 256,
+        channels: int = 64,
+        layers: int = 4,
+        components: int = 10,
+        *,
+        num_classes: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__(image_shape, levels, num_classes)
+        self._checked_sizes(channels, layers, {}, dropout)
+        check_sizes(components=components)
+        colours, height, width = self.image_shape
+        self.groups = coarse_to_fine(height, width)
+        self._starts = list(accumulate((group.rows * group.columns for group in self.groups), initial=1))
+        self.dropout = dropout
+        parameters = PixelLogisticMixture.num_parameters(colours, components)
+        self.corner = nn.Parameter(torch.zeros(parameters))
+        self.corner_label = None if num_classes is None else nn.Embedding(num_classes, parameters)
+        scales = max((group.spacing for group in self.groups), default=1).bit_length()
+        self.networks = nn.ModuleDict(
+            {
+                str(kind): GroupNetwork(
+                    kind * (colours + 1), channels, layers, parameters, scales, num_classes=num_classes
+                )
+                for kind in sorted({group.kind for group in self.groups})
+            }
+        )
+        fixed_buffer(self, "order", partial(_visiting_order, self.groups, width))
+        self._reset_parameters(components)
+
+    def _reset_parameters(self, components: int) -> None:
+        """Initialise the mixture with evenly spaced components, each as wide as their spacing."""
+        if self.corner_label is not None:
+            nn.init.normal_(self.corner_label.weight, std=0.1)
+        colours = self.image_shape[0]
+        biases = [network.last.bias for network in cast(list[GroupNetwork], list(self.networks.values()))]
+        with torch.no_grad():
+            for bias in (self.corner, *(cast(Tensor, bias) for bias in biases)):
+                rows = bias.view(-1, components)
+                rows[1 : 1 + colours] = (2 * torch.arange(components) + 1) / components - 1
+                rows[1 + colours : 1 + 2 * colours] = -torch.tensor(components).log()
+
+    @property
+    def sequential_steps(self) -> int:
+        """How many groups are drawn one after the other, each from one pass of a network."""
+        return 1 + len(self.groups)
+
+    def to_sequence(self, x: Tensor) -> Tensor:
+        """Images (B, C, H, W) as elements in visiting order, (B, H·W·C)."""
+        if x.dim() != 4 or x.shape[1:] != self.image_shape:
+            expected = ", ".join(str(size) for size in self.image_shape)
+            raise ValueError(f"x: expected whole images of shape (B, {expected}), got {tuple(x.shape)}")
+        return x.flatten(2)[:, :, self.order.to(x.device)].transpose(1, 2).flatten(1)
+
+    def from_sequence(self, sequence: Tensor) -> Tensor:
+        """All elements in visiting order (B, H·W·C) as images (B, C, H, W)."""
+        if sequence.dim() != 2 or sequence.shape[1] != self.sequence_length:
+            raise ValueError(
+                f"sequence: expected (B, {self.sequence_length}), all elements of an image, got {tuple(sequence.shape)}"
+            )
+        pixels = sequence.view(len(sequence), len(self.order), self.image_shape[0])  # (B, H·W, C)
+        pixels = pixels[:, self.order.argsort().to(pixels.device)]
+        return pixels.transpose(1, 2).unflatten(2, self.image_shape[1:])
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None
+    ) -> DiscretizedLogisticMixture:
+        """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
+        pixels, values = self._pixels(x, context)
+        each, place = pixels.conditionals(values), self.order.argsort()
+        parts = (part[:, place].transpose(1, 2).unflatten(2, self.image_shape[1:]) for part in each.parameters)
+        return each.with_parameters(*parts)  # (B, C, H, W, K)
+
+    def log_prob(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+        """Exact log-likelihood of each row, (B,), nats; without lengths the colours of a pixel are scored together."""
+        if lengths is not None:
+            return super().log_prob(x, context, lengths)
+        pixels, values = self._pixels(x, context)
+        return pixels.log_prob(values).sum(1)
+
+    def _pixels(self, x: Tensor, context: Tensor | None) -> tuple[PixelLogisticMixture, Tensor]:
+        """The joint distribution of each pixel in visiting order, batch shape (B, H·W), and its values (B, H·W, C)."""
+        self.images.checked(x)
+        label, dropout = checked_labels(context, len(x), self.num_classes), self.dropout if self.training else 0.0
+        image = self._with_ones(x)
+        outputs = [self._corner(len(x), label)]
+        outputs += [self._group(group, image, label, dropout) for group in self.groups]
+        values = x.flatten(2)[:, :, self.order.to(x.device)].transpose(1, 2)
+        return self._mixture(torch.cat(outputs, 1)), values
+
+    def _mixture(self, outputs: Tensor) -> PixelLogisticMixture:
+        return PixelLogisticMixture.from_parameters(outputs, self.image_shape[0], self.levels)
+
+    def _with_ones(self, x: Tensor) -> Tensor:
+        """Integers (B, C, ...) as the networks read them, (B, C + 1, ...)."""
+        scaled = self._scaled(x, self.corner)
+        return torch.cat([scaled, torch.ones_like(scaled[:, :1])], 1)
+
+    def _corner(self, batch_size: int, label: Tensor | None) -> Tensor:
+        """The parameters of the first pixel, (B, 1, P)."""
+        corner = self.corner.expand(batch_size, -1)
+        if self.corner_label is not None:
+            corner = corner + self.corner_label(label)
+        return corner.unsqueeze(1)
+
+    def _group(self, group: PixelGroup, image: Tensor, label: Tensor | None, dropout: float = 0.0) -> Tensor:
+        """The parameters of the pixels of a group, (B, n, P), from an image (B, C + 1, H, W) known so far."""
+        grid = image[:, :, :: group.spacing, :: group.spacing]
+        height, width = (grid.shape[2] + 1) // 2, (grid.shape[3] + 1) // 2
+        known = [
+            nn.functional.pad(part, (0, width - part.shape[3], 0, height - part.shape[2]))
+            for part in (grid[:, :, down::2, right::2] for down, right in OFFSETS[: group.kind])
+        ]
+        scale = group.spacing.bit_length() - 1
+        outputs = self.networks[str(group.kind)](torch.cat(known, 1), scale, label, dropout=dropout)
+        found: Tensor = outputs[:, :, : group.rows, : group.columns].flatten(2).transpose(1, 2)
+        return found
+
+    def visible_past(self, length: int) -> Tensor:
+        """Which earlier elements can influence which conditional, (T, T) booleans: those nearby of groups before it."""
+        colours, _, width = self.image_shape
+        order = self.order.cpu()
+        rows, columns = order // width, order % width
+        pixels = torch.zeros(len(order), len(order), dtype=torch.bool, device="cpu")
+        for group, start in zip(self.groups, self._starts[:-1], strict=True):
+            block, radius = 2 * group.spacing, cast(GroupNetwork, self.networks[str(group.kind)]).radius
+            own = slice(start, start + group.rows * group.columns)
+            near = [
+                (places[own].unsqueeze(1) // block - places[:start] // block).abs() <= radius
+                for places in (rows, columns)
+            ]
+            pixels[own, :start] = near[0] & near[1]
+        elements = pixels.repeat_interleave(colours, 0).repeat_interleave(colours, 1)
+        own_pixel = torch.block_diag(*[torch.ones(colours, colours, device="cpu").tril(-1)] * len(order)) > 0
+        return (elements | own_pixel)[:length, :length]
+
+    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+        label = checked_labels(context, batch_size, self.num_classes)
+        return {"label": label, "seen": self.order.new_zeros(batch_size, 0), "outputs": None}
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[DiscretizedLogisticMixture, State]:
+        seen, outputs = state["seen"], state["outputs"]
+        if x_prev is not None:
+            seen = torch.cat([seen, x_prev.unsqueeze(1)], 1)
+        pixel, colour = divmod(seen.shape[1], self.image_shape[0])
+        start = max(first for first in (0, *self._starts) if first <= pixel)
+        if pixel == start and not colour:
+            outputs = self._next_group(seen, state["label"])
+        earlier = seen[:, seen.shape[1] - colour :]
+        return self._mixture(outputs[:, pixel - start]).conditional(earlier), {
+            **state,
+            "seen": seen,
+            "outputs": outputs,
+        }
+
+    def _next_group(self, seen: Tensor, label: Tensor | None) -> Tensor:
+        """The parameters (B, n, P) of the group that comes after the pixels seen, (B, pixels·C)."""
+        colours, height, width = self.image_shape
+        count = seen.shape[1] // colours
+        if not count:
+            return self._corner(len(seen), label)
+        image = self.corner.new_zeros(len(seen), colours + 1, height * width)
+        image[:, :, self.order[:count]] = self._with_ones(seen.view(len(seen), count, colours).transpose(1, 2))
+        return self._group(self.groups[self._starts.index(count)], image.unflatten(2, (height, width)), label)
+
+    def _draws(
+        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
+    ) -> Iterator[Tensor]:
+        """The stream, drawn a group at a time: each colour of all its pixels at once."""
+        if prefix is not None and values_are_known(prefix) and outside(prefix, self.levels).any():
+            raise ValueError(f"prefix: expected integers from 0 to {self.levels - 1}, got others")
+        label = checked_labels(context, n, self.num_classes)
+        seen, colours = self.order.new_zeros(n, 0) if prefix is None else prefix, self.image_shape[0]
+        while seen.shape[1] < self.sequence_length:
+            start = max(first for first in (0, *self._starts) if first * colours <= seen.shape[1]) * colours
+            known = seen[:, start:]
+            with torch.no_grad():
+                pixels = self._mixture(self._next_group(seen[:, :start], label))
+                drawn = known.new_zeros(n, pixels.batch_shape[1], 0)
+                for colour in range(colours):
+                    given, values = known[:, colour::colours], pick(pixels.conditional(drawn))
+                    values = torch.cat([given, values[:, given.shape[1] :]], 1)
+                    drawn = torch.cat([drawn, values.unsqueeze(2)], 2)
+                group = drawn.flatten(1)
+                seen = torch.cat([seen[:, :start], group], 1)
+            yield from group[:, known.shape[1] :].unbind(1)
+
+
+def _visiting_order(groups: list[PixelGroup], width: int) -> Tensor:
+    """(H·W,) the pixels in visiting order, as numbers in raster order."""
+    places = [torch.zeros(1, dtype=torch.long)]
+    for group in groups:
+        rows, columns = group.places()
+        places.append(rows * width + columns)
+    return torch.cat(places)

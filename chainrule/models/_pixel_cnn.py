@@ -1,0 +1,99 @@
+"""PixelCNN: a plain stack of masked convolutions, with its blind spot."""
+
+from typing import Annotated, cast, final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule._ranges import Layers, Probability, Range, Size
+from chainrule.layers._masked_conv2d import MaskedConv2d
+from chainrule.layers._masked_residual_block import MaskedResidualBlock, RasterResidualBlocks, through_blocks
+from chainrule.layers._pixel_logits import PixelLogits
+from chainrule.layers._raster_convolutions import RasterConvolutions
+from chainrule.layers._raster_layer import PIXELS, RasterBody
+from chainrule.models._masked_image_model import MaskedImageModel
+from chainrule.state import State
+
+
+@final
+class PixelCNN(MaskedImageModel):
+    r"""Images by masked convolutions (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
+
+    .. math:: h^{(0)} = W_A * x, \quad h^{(l)} = \mathrm{block}_l(h^{(l-1)}), \quad
+        p(x_{kij} \mid \ldots) = \mathrm{softmax}(W_2\,\mathrm{relu}(W_1\,\mathrm{relu}(h^{(L)}_{ij})))_k
+
+    The first convolution is of type A, all others of type B. No path through such a stack comes from far to the right
+    in the rows just above: that is its blind spot, and `visible_past` says exactly what is seen. `GatedPixelCNN` has
+    none. x is read as numbers from -1 to 1, zero outside the image.
+
+    Args:
+        image_shape: (C, H, W).
+        levels: values that a channel of a pixel may have: 2 for binary images, 256 for 8 bits.
+        channels: M features of a pixel, even; inside a block there are half as many. They are divided evenly,
+            up to one, among the colour channels.
+        layers: residual blocks.
+        kernel_size: pixels to a side that a block's convolution spans, odd.
+        first_kernel_size: the same of the convolution that reads the image, at least 3.
+        num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
+        dropout: probability of zeroing in training, inside the blocks.
+
+    Raises:
+        ValueError: a size is out of range.
+
+    >>> model = PixelCNN((1, 6, 5), levels=2, channels=8, layers=2)
+    >>> x = model.sample(3, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, model.log_prob(x).shape
+    (torch.Size([3, 1, 6, 5]), torch.Size([3]))
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        levels: int = 256,
+        channels: Size = 64,
+        layers: Layers = 5,
+        kernel_size: Annotated[int, Range(1, 63)] = 7,
+        first_kernel_size: Annotated[int, Range(1, 63)] = 7,
+        *,
+        num_classes: int | None = None,
+        dropout: Probability = 0.0,
+    ):
+        super().__init__(image_shape, levels, num_classes)
+        colours = self.image_shape[0]
+        kernel_sizes = {"kernel_size": kernel_size, "first_kernel_size": first_kernel_size}
+        self._checked_sizes(channels, layers, kernel_sizes, dropout, halved=True)
+        self.first = MaskedConv2d(colours, channels, first_kernel_size, "A", colours)
+        self.layers = nn.ModuleList(
+            MaskedResidualBlock(channels, kernel_size, colours, num_classes=num_classes, dropout=dropout)
+            for _ in range(layers)
+        )
+        self.head = PixelLogits(channels, colours, levels)
+
+    @property
+    def blocks(self) -> list[MaskedResidualBlock]:
+        """The residual blocks, from the image on."""
+        return cast(list[MaskedResidualBlock], list(self.layers))
+
+    def blank_rows(self, batch_size: int) -> State:
+        width, middle = self.image_shape[2], self.blocks[0].middle
+        zeros = self.first.weight.new_zeros
+        return {
+            PIXELS: zeros(batch_size, self.image_shape[0], self.first.rows_above, width),
+            "middle": zeros(batch_size, len(self.layers) * middle.weight.shape[1], middle.rows_above, width),
+        }
+
+    def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
+        image = torch.cat([above[PIXELS], pixels], 2)
+        h = self.first.below(image)
+        h, middle = through_blocks(self.blocks, h, above["middle"], label)
+        return self.head(h), {
+            PIXELS: image[:, :, image.shape[2] - self.first.rows_above :],
+            "middle": middle,
+        }
+
+    def narrow(self) -> "PixelCNN":
+        first, middle = self.first.mask.shape[3], self.blocks[0].middle.mask.shape[3]
+        return PixelCNN(self.image_shape, 2, 2 * self.image_shape[0], len(self.blocks), middle, first)
+
+    def body(self) -> tuple[RasterConvolutions, RasterBody]:
+        return RasterConvolutions([self.first]), RasterResidualBlocks(self.blocks)

@@ -1,0 +1,125 @@
+"""PixelRNN: images by recurrences from row to row or along diagonals."""
+
+from typing import Annotated, Literal, cast, final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule._ranges import Layers, Probability, Range, Size
+from chainrule.layers._diagonal_lstm import DiagonalLSTM, RasterDiagonalLSTM
+from chainrule.layers._masked_conv2d import MaskedConv2d
+from chainrule.layers._pixel_logits import PixelLogits
+from chainrule.layers._raster_convolutions import RasterConvolutions
+from chainrule.layers._raster_layer import PIXELS, RasterBody
+from chainrule.layers._row_lstm import RasterRowLSTM, RowLSTM
+from chainrule.models._masked_image_model import MaskedImageModel
+from chainrule.state import State
+
+
+@final
+class PixelRNN(MaskedImageModel):
+    r"""Images by recurrent layers (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
+
+    .. math:: h^{(0)} = W_A * x, \quad h^{(l)} = \mathrm{LSTM}_l(h^{(l-1)}), \quad
+        p(x_{kij} \mid \ldots) = \mathrm{softmax}(W_2\,\mathrm{relu}(W_1\,\mathrm{relu}(h^{(L)}_{ij})))_k
+
+    The first convolution is masked, of type A; what is recurrent is residual. Layers of kind "row" (see
+    `chainrule.layers.RowLSTM`) read a triangle over each pixel, however high, and leave the pixels around it unseen:
+    `visible_past` says which. Layers of kind "diagonal" (see `chainrule.layers.DiagonalLSTM`) read everything that is
+    past, from the first layer on, in about twice as many steps. So that this holds for the last pixel of the row above
+    too, the first layer's stream from the right reads the image and the features, which the paper's does not. x is
+    read as numbers from -1 to 1, zero outside the image.
+
+    Args:
+        image_shape: (C, H, W).
+        levels: values that a channel of a pixel may have: 2 for binary images, 256 for 8 bits.
+        kind: "row" for the Row LSTM, "diagonal" for the Diagonal BiLSTM.
+        channels: M features of a pixel, an even number; h and c of a layer have half as many. They are divided evenly,
+            up to one, among the colour channels.
+        layers: recurrent layers.
+        first_kernel_size: kernel size of the first convolution, which reads the image; odd, at least 3.
+        num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
+        dropout: probability of zeroing, in training, what a layer adds.
+
+    Raises:
+        ValueError: a size is out of range, or the kind is neither.
+
+    >>> model = PixelRNN((1, 6, 5), levels=2, kind="diagonal", channels=8, layers=2)
+    >>> x = model.sample(3, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, model.log_prob(x).shape
+    (torch.Size([3, 1, 6, 5]), torch.Size([3]))
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        levels: int = 256,
+        kind: Literal["row", "diagonal"] = "row",
+        channels: Size = 32,
+        layers: Layers = 3,
+        first_kernel_size: Annotated[int, Range(1, 63)] = 7,
+        *,
+        num_classes: int | None = None,
+        dropout: Probability = 0.0,
+    ):
+        super().__init__(image_shape, levels, num_classes)
+        colours = self.image_shape[0]
+        self._checked_sizes(channels, layers, {"first_kernel_size": first_kernel_size}, dropout, halved=True)
+        if kind not in ("row", "diagonal"):
+            raise ValueError(f"kind: expected 'row' (Row LSTM) or 'diagonal' (Diagonal BiLSTM), got {kind!r}")
+        self.kind = kind
+        self.first = MaskedConv2d(colours, channels, first_kernel_size, "A", colours)
+        self.layers = nn.ModuleList(
+            RowLSTM(channels, channel_groups=colours, num_classes=num_classes, dropout=dropout)
+            if kind == "row"
+            else DiagonalLSTM(
+                channels,
+                colours,
+                image_channels=None if layer else colours,
+                num_classes=num_classes,
+                dropout=dropout,
+            )
+            for layer in range(layers)
+        )
+        self.head = PixelLogits(channels, colours, levels)
+
+    @property
+    def recurrences(self) -> list[RowLSTM | DiagonalLSTM]:
+        """The recurrent layers, from the image on."""
+        return cast(list[RowLSTM | DiagonalLSTM], list(self.layers))
+
+    def blank_rows(self, batch_size: int) -> State:
+        colours, _, width = self.image_shape
+        zeros, half = self.first.weight.new_zeros, len(self.first.weight) // 2
+        return {
+            PIXELS: zeros(batch_size, colours, self.first.rows_above, width),
+            **{name: zeros(batch_size, len(self.layers) * half, 1, width) for name in self.recurrences[0].carries},
+        }
+
+    def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
+        image = torch.cat([above[PIXELS], pixels], 2)
+        h = self.first.below(image)
+        names = self.recurrences[0].carries
+        carried = zip(*(above[name].chunk(len(self.layers), 1) for name in names), strict=True)
+        following = []
+        for layer, states in zip(self.recurrences, carried, strict=True):
+            if isinstance(layer, RowLSTM):
+                h, last = layer(h, states, label)
+            else:
+                h, last = layer(h, states, label, pixels)
+            following.append(last)
+        below = {name: torch.cat(parts, 1) for name, parts in zip(names, zip(*following, strict=True), strict=True)}
+        return self.head(h), {PIXELS: image[:, :, image.shape[2] - self.first.rows_above :], **below}
+
+    def narrow(self) -> "PixelRNN":
+        first = self.first.mask.shape[3]
+        return PixelRNN(self.image_shape, 2, self.kind, 2 * self.image_shape[0], len(self.layers), first)
+
+    def body(self) -> tuple[RasterConvolutions, RasterBody]:
+        layers = self.recurrences
+        body: RasterBody = (
+            RasterRowLSTM(cast(list[RowLSTM], layers))
+            if self.kind == "row"
+            else RasterDiagonalLSTM(cast(list[DiagonalLSTM], layers))
+        )
+        return RasterConvolutions([self.first]), body

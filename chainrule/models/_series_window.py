@@ -1,0 +1,251 @@
+"""Inputs of a forecaster at each step of a series: earlier values, in a unit that follows them, and covariates."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypedDict, final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule._base import Context
+from chainrule._buffers import fixed_buffer
+from chainrule._modes import values_are_known
+from chainrule.models._series_scaling import SeriesScaling
+
+_KEYS = {"past", "covariates", "series"}
+USUAL = 24  # changes of the usual size that count with the recent ones
+
+
+class SeriesContext(TypedDict):
+    """The past (B, P), covariates (B, P + T, F) or None, and which series each row is of, (B,) integers."""
+
+    past: Tensor
+    covariates: Tensor | None
+    series: Tensor
+
+
+def read_context(context: Context, rows: int, num_series: int, num_covariates: int) -> SeriesContext:
+    """The parts of a context, each with `rows` rows.
+
+    Args:
+        context: a dict with "past", "covariates" and "series", or the past alone.
+        rows: B; parts with one row serve them all.
+        num_series: of the model; 1 leaves "series" out.
+        num_covariates: F; 0 leaves "covariates" out.
+
+    Raises:
+        ValueError: a part is missing, superfluous or of another shape.
+    """
+    if isinstance(context, Tensor):
+        context = {"past": context}
+    needed = {"past"} | ({"covariates"} if num_covariates else set()) | ({"series"} if num_series > 1 else set())
+    given = set(context) if isinstance(context, dict) else None
+    if given is None or not needed <= given or not given <= _KEYS:
+        got = type(context).__name__ if given is None else ", ".join(sorted(given)) or "nothing"
+        raise ValueError(f"context: expected a dict with {', '.join(sorted(needed))}, got {got}")
+    past = context["past"]
+    if past.dim() != 2 or past.shape[1] < 1 or len(past) not in (1, rows):
+        raise ValueError(f"past: expected shape (B, P) with B = {rows} and P >= 1, got {tuple(past.shape)}")
+    past = past.expand(rows, -1)
+    return {
+        "past": past if past.is_floating_point() else past.double(),
+        "covariates": _covariates(context.get("covariates"), rows, past.shape[1], num_covariates),
+        "series": _series(context.get("series"), past, num_series),
+    }
+
+
+def _covariates(covariates: Tensor | None, rows: int, past: int, size: int) -> Tensor | None:
+    if covariates is None:
+        return None
+    shape = covariates.shape
+    if len(shape) != 3 or len(covariates) not in (1, rows) or shape[1] < past or shape[2] != size:
+        raise ValueError(
+            f"covariates: expected shape (B, P + T, F) with B = {rows}, P = {past}, F = {size}, got {tuple(shape)}"
+        )
+    return covariates.expand(rows, -1, -1)
+
+
+def _series(series: Tensor | None, past: Tensor, count: int) -> Tensor:
+    if series is None:
+        return torch.zeros(len(past), dtype=torch.long, device=past.device)
+    if series.dim() != 1 or len(series) not in (1, len(past)) or series.is_floating_point():
+        raise ValueError(f"series: expected ({len(past)},) integers, got shape {tuple(series.shape)} of {series.dtype}")
+    if len(series) and values_are_known(series) and not 0 <= int(series.min()) <= int(series.max()) < count:
+        raise ValueError(
+            f"series: expected numbers from 0 to {count - 1}, got {int(series.min())} to {int(series.max())}"
+        )
+    return series.expand(len(past)).long()
+
+
+class WindowState(TypedDict):
+    """A state: the last L values, how many of them are known, elements read, covariates, the series."""
+
+    recent: Tensor
+    known: Tensor
+    read: Tensor
+    covariates: Tensor | None
+    series: Tensor
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What is known at each of T steps.
+
+    Args:
+        ratios: (B, T, N) :math:`(y_{t-l} - a_t) / s_t` for each lag l but the anchor.
+        covariates: (B, T, F), or None.
+        series: (B,) which series each row is of.
+        anchor: (B, T) a, in the user's units.
+        scale: (B, T) s, in the user's units.
+        finest: (B, T) the smallest standard deviation of a distribution, in units of s.
+    """
+
+    ratios: Tensor
+    covariates: Tensor | None
+    series: Tensor
+    anchor: Tensor
+    scale: Tensor
+    finest: Tensor
+
+    def in_user_units(self, means: Tensor, log_scales: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and log-scales (B, T, K) of components, from units of s about the anchor to the user's units."""
+        log_scales = torch.logaddexp(self.finest.unsqueeze(2).log(), log_scales)  # a density has a highest peak
+        scale = self.scale.unsqueeze(2)
+        return self.anchor.unsqueeze(2) + scale * means, scale.log() + log_scales
+
+
+@final
+class SeriesWindow(nn.Module):
+    r"""Measures the values before each step from an anchor, in a unit that follows the last changes.
+
+    .. math:: s_t^2 = \frac{24\, s^2 + \sum_{j=1}^{n} (y_{t-j} - a_{t-j})^2}{24 + n}
+
+    The anchor :math:`a_t` is :math:`y_{t - \text{anchor}}`, or the centre of the series where the anchor is 0; s is the
+    usual scale of the series, and n the longest lag less the anchor, or what there is in a shorter past.
+
+    Args:
+        series: the scaling of each series, fitted on training values.
+        lags: which earlier values are read at each step, counted back from it.
+        anchor: the lag that values are measured from; 0 for the centre.
+        num_covariates: F.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    scaling: Tensor
+    places: Tensor
+
+    def __init__(self, series: Sequence[SeriesScaling], lags: Sequence[int], anchor: int, num_covariates: int):
+        super().__init__()
+        if not series:
+            raise ValueError("series: expected the scaling of at least one, got none")
+        if not lags or min(lags) < 1 or len(set(lags)) < len(lags):
+            raise ValueError(f"lags: expected different integers >= 1, got {list(lags)}")
+        if anchor < 0 or num_covariates < 0:
+            name, value = ("anchor", anchor) if anchor < 0 else ("num_covariates", num_covariates)
+            raise ValueError(f"{name}: expected an integer >= 0, got {value}")
+        if list(lags) == [anchor]:
+            raise ValueError(f"lags: expected one that is not the anchor, {anchor}, got nothing else: add a lag")
+        self.anchor = anchor
+        self.lags = tuple(lag for lag in lags if lag != anchor)  # 0 away from itself
+        self.longest_lag = max(*lags, anchor, 1)
+        self.num_series, self.num_covariates = len(series), num_covariates
+        self.register_buffer("scaling", SeriesScaling.stacked(tuple(series)))  # (3, S)
+        places = [self.longest_lag - lag for lag in self.lags]  # of the lags among the last L values
+        fixed_buffer(self, "places", partial(torch.tensor, places))
+
+    @property
+    def seen_lags(self) -> set[int]:
+        """How far back the values are that readings depend on: lags, the anchor, and the changes that are the unit."""
+        changes = range(1, self.longest_lag - self.anchor + 1)
+        return {*self.lags, *changes, *(self.anchor + change for change in (0, *changes))} - {0}
+
+    def known(self, batch_size: int, context: Context) -> SeriesContext:
+        """The parts of a context, each with `batch_size` rows.
+
+        Raises:
+            ValueError: the context is not what the model needs.
+        """
+        return read_context(context, batch_size, self.num_series, self.num_covariates)
+
+    def begin(self, known: SeriesContext) -> WindowState:
+        """The state after the past."""
+        past, series, covariates = known["past"], known["series"], known["covariates"]
+        missing = max(self.longest_lag - past.shape[1], 0)
+        recent = torch.cat([past[:, :1].expand(-1, missing), past[:, -self.longest_lag :]], 1)
+        return {
+            "recent": recent,
+            "known": torch.full_like(series, past.shape[1]).clamp(max=self.longest_lag),
+            "read": torch.zeros_like(series),
+            "covariates": None if covariates is None else covariates[:, past.shape[1] :],
+            "series": series,
+        }
+
+    def of_past(self, known: SeriesContext) -> Readings | None:
+        """The readings of those places of the past before which all lags are known, if there are any."""
+        past, series, covariates = known["past"], known["series"], known["covariates"]
+        steps = past.shape[1] - self.longest_lag
+        if steps <= 0:
+            return None
+        covariates = None if covariates is None else covariates[:, self.longest_lag : past.shape[1]]
+        return self.measure(past[:, :-1], steps, series, covariates, torch.full_like(series, self.longest_lag))
+
+    def read(self, x: Tensor, state: WindowState, x_prev: Tensor | None) -> tuple[Readings, WindowState]:
+        """The readings of a chunk (B, T), and the state that is ready to read its last element.
+
+        Raises:
+            ValueError: covariates end before it does.
+        """
+        recent, known, read, time = state["recent"], state["known"], state["read"], x.shape[1]
+        if x_prev is not None:
+            recent = torch.cat([recent[:, 1:], x_prev.to(recent).unsqueeze(1)], 1)
+            known, read = (known + 1).clamp(max=self.longest_lag), read + 1
+        whole = torch.cat([recent, x[:, :-1].to(recent)], 1)  # (B, L + T - 1)
+        readings = self.measure(whole, time, state["series"], _at(state["covariates"], read, time), known)
+        return readings, {
+            **state,
+            "recent": whole[:, time - 1 :],
+            "known": (known + time - 1).clamp(max=self.longest_lag),
+            "read": read + time - 1,
+        }
+
+    def measure(self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None, known: Tensor) -> Readings:
+        """The readings at each of `time` positions.
+
+        Args:
+            whole: (B, L + T - 1) the values before each of them; of the first L the last `known`, (B,), are real.
+            time: T.
+            series: (B,).
+            covariates: (B, T, F), or None.
+            known: (B,).
+        """
+        centre, usual, finest = self.scaling[:, series].unsqueeze(2)  # (B, 1) each
+        whole = whole.to(usual)
+
+        before = whole.unfold(1, self.longest_lag, 1)[:, :time]  # (B, T, L), the last one the value before
+        anchor = before[:, :, -self.anchor] if self.anchor else centre.expand(-1, time)
+        scale = usual.expand(-1, time)
+        if recent := self.longest_lag - self.anchor:  # changes whose anchor is among the values
+            changes = whole[:, self.anchor :] - (whole[:, : -self.anchor] if self.anchor else centre)
+            there = torch.arange(changes.shape[1], device=whole.device) >= (self.longest_lag - known).unsqueeze(1)
+            squares = torch.where(there, changes.square(), 0.0)
+            total = squares.unfold(1, recent, 1)[:, :time].sum(2)
+            count = (torch.arange(time, device=whole.device) + known.unsqueeze(1) - self.anchor).clamp(0, recent)
+            scale = ((USUAL * usual.square() + total) / (USUAL + count)).sqrt()
+        ratios = (before.index_select(2, self.places) - anchor.unsqueeze(2)) / scale.unsqueeze(2)
+        return Readings(ratios, covariates, series, anchor, scale, finest * usual / scale)
+
+
+def _at(covariates: Tensor | None, read: Tensor, time: int) -> Tensor | None:
+    """(B, T, F) of the next `time` elements of each row."""
+    if covariates is None:
+        return None
+    places = read.unsqueeze(1) + torch.arange(time, device=read.device)
+    if places.numel() and values_are_known(places) and int(places.max()) >= covariates.shape[1]:
+        raise ValueError(
+            f"covariates: known for {covariates.shape[1]} elements after the past, "
+            f"but number {int(places.max()) + 1} was asked for: give more of them"
+        )
+    return covariates.gather(1, places.unsqueeze(2).expand(-1, -1, covariates.shape[2]))

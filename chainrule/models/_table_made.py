@@ -1,0 +1,189 @@
+"""A masked autoencoder for distribution estimation: tables of mixed columns."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule._base import AutoregressiveModel, Step, refuse_context
+from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
+from chainrule.heads._column import Column
+from chainrule.heads._table_column import TableColumn, TableRow
+from chainrule.layers._masked_linear import MaskedLinear
+from chainrule.layers._masks import made_degrees
+from chainrule.layers._sequence_layer import is_plain
+from chainrule.models._table_layout import TableLayout, TableSteps
+from chainrule.state import State
+
+
+@final
+class TableMADE(AutoregressiveModel):
+    r"""A dense network whose masks make its outputs the conditionals of D columns of any kind.
+
+    .. math:: h^{(l)} = \mathrm{relu}((W^{(l)} \odot M^{(l)}) h^{(l-1)} + b^{(l)}), \qquad h^{(0)} = f(x), \qquad
+        p(x_d \mid x_{<d}) = \mathrm{column}_d\left((V \odot M^V) h^{(L)} + (A \odot M^A) f(x) + c\right)
+
+    It is MADE (Germain et al. 2015) with masks between columns in place of binary units: a column is read as several
+    features f (a 1 for its category, or for a frequent value, and its standardised number), and written as the
+    parameters of its distribution, a `TableColumn`; all features and all parameters of a column have its degree.
+    Without hidden layers it is a chain of regressions, logistic ones for categories.
+
+    x is (B, D) in any type, float64 to keep large integers: codes of categories, numbers, NaN where a number is
+    missing. A value that its column cannot hold has probability 0, and is read as the nearest that it can.
+
+    Args:
+        columns: the D columns.
+        hidden_size: units of each layer.
+        num_layers: hidden layers; without any, all connections are direct.
+        order: a permutation of the columns, in the order they are visited; None visits them in the table's order.
+        components: of the mixture of a numeric column.
+        direct: connect each column to later outputs past the hidden layers too (A).
+        dropout: share of hidden units dropped in training; of `forward` alone, `step` never drops any. The task takes
+            0.5 for few rows where it is not given.
+
+    Raises:
+        ValueError: there is no column, a size is below 1, the order is no permutation, or `dropout` is no probability.
+
+    >>> columns = [Column("categorical", categories=3), Column("real", centre=170.0, scale=10.0, missing=True)]
+    >>> model = TableMADE(columns, hidden_size=8, num_layers=1, order=[1, 0])
+    >>> x = model.sample(4, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, model(x).log_prob(x).shape, model.log_prob(x).shape
+    (torch.Size([4, 2]), torch.Size([4, 2]), torch.Size([4]))
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        hidden_size: Size = 256,
+        num_layers: Annotated[int, Range(0, 256)] = 2,
+        order: Sequence[int] | Tensor | None = None,
+        *,
+        components: Annotated[int, Range(1, 1 << 10)] = 8,
+        direct: bool = True,
+        dropout: Probability = 0.1,
+    ):
+        super().__init__()
+        if not columns:
+            raise ValueError("columns: expected at least one, got none")
+        if num_layers < 0:
+            raise ValueError(f"num_layers: expected an integer >= 0, got {num_layers}")
+        check_sizes(hidden_size=hidden_size, components=components)
+        check_shares(dropout=dropout)
+        self.columns, self.hidden_sizes, self.dropout = tuple(columns), (hidden_size,) * num_layers, dropout
+        self.sequence_length = len(columns)
+        self.order = tuple(range(len(columns)) if order is None else map(int, order))
+        if sorted(self.order) != list(range(len(columns))):
+            raise ValueError(f"order: expected a permutation of 0 to {len(columns) - 1}, got {list(self.order)}")
+        self.layout = TableLayout(columns, components)
+        masks = self._masks()
+        *hidden, output = masks[: num_layers + 1]
+        self.hidden = nn.ModuleList(MaskedLinear(mask) for mask in hidden)
+        self.output = MaskedLinear(output)
+        self.direct = MaskedLinear(masks[-1], bias=False) if direct and num_layers else None
+        self._reset()
+
+    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> TableRow:
+        """All conditionals; see `AutoregressiveModel.forward`. Columns after `lengths` are read by later ones only.
+
+        Raises:
+            ValueError: x is not (B, D), or there is a context: the model has none.
+        """
+        refuse_context(context)
+        return self.layout.row(self._outputs(x))
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        """The parameters of all conditionals, (B, N)."""
+        features = self.layout.read(self._wide(x, "x")).to(self.output.weight.dtype)
+        h = features
+        for layer in self.hidden:
+            h = nn.functional.dropout(layer(h).relu(), self.dropout, self.training)
+        outputs = self.output(h)
+        if self.direct is not None:
+            outputs = outputs + self.direct(features)
+        return outputs
+
+    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+        refuse_context(context)
+        empty = self.output.weight.new_zeros(batch_size, 0)
+        if not is_plain(self):
+            return empty.double()
+        return (empty,) * (len(self.hidden) + 1)
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
+        return (self._steps().step if is_plain(self) else self._called)(x_prev, state)
+
+    def stepper(self) -> Step:
+        if not is_plain(self):
+            return self._called
+        with torch.no_grad():
+            return self._steps().step
+
+    def _called(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
+        """A step by `forward` of all columns, for modules that have to be called; the state is the known columns."""
+        known = state if x_prev is None else torch.cat([state, x_prev.double().unsqueeze(1)], 1)
+        t = known.shape[1]
+        if t == len(self.order):
+            raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")
+        outputs = self._outputs(self.from_sequence(nn.functional.pad(known, (0, len(self.order) - t))))
+        place = self.order[t]
+        return self.layout.column(place, outputs[:, self.layout.outputs[place]]), known
+
+    def exclude(self, symbols: Sequence[int | None]) -> None:
+        """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""
+        assert self.output.bias is not None
+        self.layout.exclude(self.output.bias, symbols)
+
+    def to_sequence(self, x: Tensor) -> Tensor:
+        return self._wide(x, "x").index_select(1, torch.tensor(self.order, device=x.device))
+
+    def from_sequence(self, sequence: Tensor) -> Tensor:
+        back = torch.tensor(self.order, device=sequence.device).argsort()
+        return self._wide(sequence, "sequence").index_select(1, back)
+
+    def visible_past(self, length: int) -> Tensor:
+        if length != len(self.columns):
+            raise ValueError(f"length: expected {len(self.columns)}, the columns of every row, got {length}")
+        later = torch.ones(length, length, dtype=torch.bool, device="cpu").tril(-1)
+        if self.direct is not None or not self.hidden_sizes:
+            return later
+        reach = torch.arange(length, device="cpu").unsqueeze(1) == torch.arange(
+            length, device="cpu"
+        )  # of places in the order
+        read = torch.arange(1, length + 1, device="cpu")
+        for degrees in [*self.degrees[1:], torch.arange(length, device="cpu")]:
+            reach = ((degrees.unsqueeze(1) >= read).float() @ reach.float()) > 0
+            read = degrees
+        return reach & later
+
+    @property
+    def degrees(self) -> list[Tensor]:
+        """Degrees of the columns, then of the units of each hidden layer; see `made_degrees`."""
+        # On the processor, also where weights are made without memory.
+        return made_degrees(torch.tensor(self.order, device="cpu"), self.hidden_sizes)
+
+    def _masks(self) -> list[Tensor]:
+        """Masks of the hidden layers, of the output, and of the direct connections."""
+        columns, *hidden = self.degrees
+        read, written = columns[self.layout.feature_columns], columns[self.layout.output_columns]
+        masks = [above.unsqueeze(1) >= below for below, above in pairwise([read, *hidden])]
+        return [*masks, written.unsqueeze(1) > (hidden[-1] if hidden else read), written.unsqueeze(1) > read]
+
+    def _reset(self) -> None:
+        """Begin as the network without direct connections, its conditionals near the priors of the columns."""
+        if self.direct is not None:
+            nn.init.zeros_(self.direct.weight)
+        assert self.output.bias is not None
+        with torch.no_grad():
+            self.layout.initialise(self.output.bias)
+
+    def _steps(self) -> TableSteps:
+        layers = [(layer.weight, layer.bias) for layer in (*self.hidden, self.output)]
+        direct = None if self.direct is None else self.direct.weight
+        return TableSteps(self.layout, self.order, self.degrees[1:], layers, direct)
+
+    def _wide(self, x: Tensor, name: str) -> Tensor:
+        if x.dim() != 2 or x.shape[1] != len(self.columns):
+            raise ValueError(f"{name}: expected shape (B, D) with D = {len(self.columns)}, got {tuple(x.shape)}")
+        return x

@@ -1,0 +1,285 @@
+"""A translator made of attention: a sequence in, another of any length out."""
+
+from functools import partial
+from typing import Literal, cast, final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule._base import AutoregressiveModel, Context, Step
+from chainrule._ranges import Layers, Probability, Size, check_shares, check_sizes
+from chainrule.heads import Categorical
+from chainrule.layers._cells import check_vocabulary, symbol_before, symbols_before, symbols_of
+from chainrule.layers._decoder_block import DecoderBlock, DecoderStep
+from chainrule.layers._dropout import dropout
+from chainrule.layers._linear import linear
+from chainrule.layers._norms import norm_layer
+from chainrule.layers._packing import scored_places, zero_past_ends
+from chainrule.layers._prepared_linear import prepared_linear
+from chainrule.layers._residual_block import shrink_residuals
+from chainrule.layers._sequence_layer import is_plain
+from chainrule.layers._transformer_encoder import TransformerEncoder
+from chainrule.state import Shared, State, count_rows, expand, share
+
+
+@final
+class TransformerSeq2Seq(AutoregressiveModel):
+    r"""A Transformer encoder, and a decoder that attends to it (Vaswani et al. 2017).
+
+    .. math:: p(y \mid x) = \prod_t p(y_t \mid y_{<t}, x), \qquad m = \mathrm{encoder}(x), \qquad
+        p(y_t \mid y_{<t}, x) = \mathrm{softmax}(W_{ho}\, \mathrm{decoder}(y_{<t}, m)_t + b_o)
+
+    The context is a dict, as that of `Seq2Seq`: "tokens" (B, S), integers in [0, source_vocab_size), and "lengths"
+    (B,), the real ones of each row, 0 allowed. What the decoder's blocks need of the memory m is computed once for each
+    row, and held once for all forks of it in a search. A block reads the last `context_length` elements of the target.
+
+    `log_prob` is the likelihood in either mode; the terms of `training_objective` are, with label smoothing ε,
+    :math:`(1 - \varepsilon) \log p(y_t) + \varepsilon \frac1V \sum_v \log p(v)` (Szegedy et al. 2016).
+
+    Args:
+        source_vocab_size: symbols of the source.
+        target_vocab_size: V, of the target.
+        model_size: D, a multiple of `num_heads`.
+        num_layers: blocks of the encoder, and of the decoder.
+        num_heads: H, heads of attention.
+        num_kv_heads: of the decoder; see `chainrule.layers.MultiHeadAttention`.
+        position: "rotary" or "alibi".
+        context_length: elements of the target that a block of the decoder may read.
+        feed_forward_size: units of the feed-forward networks; `None` is 4·D, for "swiglu" 8/3·D. The task takes 2·D
+            where it is not given.
+        activation: "gelu", "relu" or "swiglu".
+        norm: "layer" or "rms".
+        norm_first: pre-norm, or post-norm.
+        dropout: probability of zeroing in training, of the inputs and of what each branch adds. If not given, the task
+            uses 0 to 0.3, more for more passes over the pairs.
+        tie_weights: use the target embeddings as output weights.
+        label_smoothing: ε of the training objective.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> model = TransformerSeq2Seq(9, 7, model_size=8, num_layers=1, num_heads=2)
+    >>> source = {"tokens": torch.tensor([[1, 2, 3], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}
+    >>> model(torch.tensor([[3, 2], [6, 0]]), source).logits.shape
+    torch.Size([2, 2, 7])
+    >>> from chainrule.decoding import beam_search
+    >>> [first, second] = beam_search(model.eval(), source, beam_size=3, max_length=5, eos=0)
+    """
+
+    def __init__(
+        self,
+        source_vocab_size: int,
+        target_vocab_size: int,
+        *,
+        model_size: Size = 256,
+        num_layers: Layers = 3,
+        num_heads: Layers = 4,
+        num_kv_heads: Layers | None = None,
+        position: Literal["rotary", "alibi"] = "rotary",
+        context_length: Size = 256,
+        feed_forward_size: Size | None = None,
+        activation: Literal["gelu", "relu", "swiglu"] = "gelu",
+        norm: Literal["layer", "rms"] = "layer",
+        norm_first: bool = True,
+        dropout: Probability = 0.0,
+        tie_weights: bool = True,
+        label_smoothing: Probability = 0.1,
+    ):
+        super().__init__()
+        check_sizes(source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size)
+        check_sizes(context_length=context_length)
+        check_shares(label_smoothing=label_smoothing)
+        self.source_vocab_size, self.vocab_size = source_vocab_size, target_vocab_size
+        self.dropout, self.label_smoothing = dropout, label_smoothing
+        self.encoder = TransformerEncoder(
+            model_size,
+            model_size,
+            num_layers,
+            num_heads,
+            position=position,
+            feed_forward_size=feed_forward_size,
+            activation=activation,
+            norm=norm,
+            norm_first=norm_first,
+            dropout=dropout,
+        )
+        self.blocks = nn.ModuleList(
+            DecoderBlock(
+                model_size,
+                num_heads,
+                context_length,
+                num_kv_heads=num_kv_heads,
+                position=position,
+                feed_forward_size=feed_forward_size,
+                activation=activation,
+                norm=norm,
+                norm_first=norm_first,
+                dropout=dropout,
+            )
+            for _ in range(num_layers)
+        )
+        self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
+        self.source_embedding = nn.Embedding(source_vocab_size, model_size)
+        self.embedding = nn.Embedding(target_vocab_size + 1, model_size)  # the start symbol is the last
+        self.weight_ho = None if tie_weights else nn.Parameter(torch.empty(target_vocab_size, model_size))
+        self.bias_ho = nn.Parameter(torch.zeros(target_vocab_size))
+        for weight in (self.source_embedding.weight, self.embedding.weight, self.weight_ho):
+            if weight is not None and not weight.is_meta:  # rows of length 1 keep the first scores small
+                nn.init.normal_(weight, std=model_size**-0.5)
+        shrink_residuals(self._blocks)
+
+    @property
+    def _blocks(self) -> list[DecoderBlock]:
+        return cast(list[DecoderBlock], list(self.blocks))
+
+    def visible_past(self, length: int) -> Tensor:
+        reach = 1 + sum(block.mixer.window - 1 for block in self._blocks)
+        return super().visible_past(length).triu(-reach)
+
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Categorical:
+        x = zero_past_ends(x, lengths)
+        return self.unroll(x, self.initial_state(len(x), context))[0]
+
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        return self._sum_of_terms(x, context, lengths, 0.0)
+
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        return self._sum_of_terms(x, context, lengths, self.label_smoothing)
+
+    def _sum_of_terms(self, x: Tensor, context: Context, lengths: Tensor | None, label_smoothing: float) -> Tensor:
+        x = zero_past_ends(symbols_of(x), lengths)
+        rows, steps, real = scored_places(x, lengths)
+        h, _ = self._read(x, self.initial_state(len(x), context), None)
+        h, symbols = h[rows, steps], x[rows, steps]  # of real elements alone, (R, D) and (R,)
+        terms = Categorical(self._scores(h)).log_prob(symbols)
+        if label_smoothing:  # the normaliser cancels: the mean of the scores of all symbols, less that of the given one
+            weight = self._output_weight()
+            direction = weight.mean(0) - nn.functional.embedding(symbols, weight)
+            above = (h.to(direction.dtype) * direction).sum(1) + self.bias_ho.mean() - self.bias_ho[symbols]
+            terms = terms + label_smoothing * above
+        terms = terms if real is None else terms.masked_fill(~real, 0)
+        return terms.new_zeros(len(x)).index_add(0, rows, terms)
+
+    def initial_state(self, batch_size: int, context: Context = None) -> State:
+        memory, lengths = self._encoded(context)
+        if len(memory) not in (1, batch_size):
+            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(memory)}")
+        return {
+            "blocks": tuple(block.mixer.initial_state(batch_size) for block in self._blocks),
+            "memory": expand(tuple(block.cross.remember(memory, lengths) for block in self._blocks), batch_size),
+        }
+
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
+        h, state = self._read(x, state, x_prev)
+        return Categorical(self._scores(h)), state
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+        if x_prev is not None:
+            x_prev = symbol_before(x_prev, self.vocab_size)
+        h, state = self._advance([partial(DecoderBlock.step, block) for block in self._blocks], x_prev, state)
+        return Categorical(self._scores(h)), state
+
+    def stepper(self) -> Step:
+        if self.training or not is_plain(*self._blocks):
+            return self.step
+        with torch.no_grad():
+            steps = [block.prepare() for block in self._blocks]
+            predict = prepared_linear(self._output_weight(), self.bias_ho)
+
+        def step(x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+            h, state = self._advance(steps, x_prev, state)
+            return Categorical(predict(h)), state
+
+        return step
+
+    def shared(self, state: State) -> State:
+        return {**state, "memory": share(state["memory"])}
+
+    @property
+    def has_attention(self) -> bool:
+        """True: as of `Seq2Seq`."""
+        return True
+
+    def attended(self, x: Tensor, context: Context) -> Tensor:
+        """α: how much each element of x, when it was predicted, attended to each position; (B, T, S), 0 in padding.
+
+        The mean over the heads of the last block but one, whose attention follows the words of a translation closest
+        (Garg et al. 2019); of a single block, where there is no other.
+        """
+        return self.attended_by_head(x, context)[:, -2:].mean(2)[:, 0]
+
+    def attended_by_head(self, x: Tensor, context: Context) -> Tensor:
+        """α of every block and head: how much each element of x attended to each position when it was predicted.
+
+        Returns:
+            (B, L, H, T, S), 0 in padding.
+
+        >>> model = TransformerSeq2Seq(5, 4, model_size=8, num_layers=1, num_heads=2).eval()
+        >>> context = {"tokens": torch.tensor([[1, 2, 0]]), "lengths": torch.tensor([2])}
+        >>> model.attended_by_head(torch.tensor([[3, 0]]), context).shape
+        torch.Size([1, 1, 2, 2, 3])
+        """
+        state, weights = self.initial_state(len(x), context), []
+
+        def watch(block: nn.Module, inputs: tuple[Tensor, State]) -> None:
+            assert isinstance(block, type(self._blocks[0].cross))
+            weights.append(block.attended(*inputs))
+
+        hooks = [block.cross.register_forward_pre_hook(watch) for block in self._blocks]
+        try:
+            self._read(x, state, None)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return torch.stack(weights, 1)
+
+    def _encoded(self, context: Context) -> tuple[Tensor, Tensor]:
+        """The memory (B, S, D) and the lengths of its rows."""
+        if not isinstance(context, dict) or not {"tokens", "lengths"} <= context.keys():
+            got = f"one of {', '.join(sorted(context))}" if isinstance(context, dict) else type(context).__name__
+            raise ValueError(f'context: expected a dict of "tokens" (B, S) and "lengths" (B,), got {got}')
+        tokens, lengths = context["tokens"], context["lengths"]
+        if tokens.dim() != 2 or lengths.shape != tokens.shape[:1]:
+            raise ValueError(
+                f'context: expected "tokens" (B, S) and "lengths" (B,), '
+                f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
+            )
+        tokens, lengths = zero_past_ends(symbols_of(tokens), lengths), lengths.to(tokens.device)
+        check_vocabulary(tokens, self.source_embedding.num_embeddings, "tokens")
+        features = self.source_embedding(tokens) * self.source_embedding.embedding_dim**0.5
+        return self.encoder(features, lengths)[0], lengths
+
+    def _read(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
+        """Features to predict each element of a chunk from, (B, T, D), and the state after the chunk."""
+        h, after = self._embedded(symbols_before(x, x_prev, self.vocab_size)), []
+        for block, before, memory in zip(self._blocks, state["blocks"], _memories(state), strict=True):
+            h, following = block(h, before, memory)
+            after.append(following)
+        return self.norm(h), {**state, "blocks": tuple(after)}
+
+    def _advance(self, steps: list[DecoderStep], x_prev: Tensor | None, state: State) -> tuple[Tensor, State]:
+        if x_prev is None:
+            x_prev = torch.full((count_rows(state["blocks"]),), self.vocab_size, device=self.bias_ho.device)
+        h, after = self._embedded(symbols_of(x_prev)), []
+        for step, before, memory in zip(steps, state["blocks"], _memories(state), strict=True):
+            h, following = step(h, before, memory)
+            after.append(following)
+        return self.norm(h), {**state, "blocks": tuple(after)}
+
+    def _embedded(self, symbols: Tensor) -> Tensor:
+        features = self.embedding(symbols) * self.embedding.embedding_dim**0.5
+        return dropout(features, self.dropout, self.training)
+
+    def _scores(self, h: Tensor) -> Tensor:
+        return linear(h, self._output_weight(), self.bias_ho)
+
+    def _output_weight(self) -> Tensor:
+        return self.embedding.weight[: self.vocab_size] if self.weight_ho is None else self.weight_ho
+
+
+def _memories(state: State) -> list[State]:
+    """Memory of each block, shared where the state is."""
+    memory = state["memory"]
+    if isinstance(memory, Shared):
+        return [Shared(memory.rows, values) for values in memory.values]
+    return list(memory)

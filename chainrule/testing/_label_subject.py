@@ -1,0 +1,166 @@
+"""A model of labels under examination: inputs with labels that tell one answer from another."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from chainrule._base import Context, LikelihoodModel, length_mask
+from chainrule.state import leaves, map_state
+from chainrule.testing._subject import Batch, DoesNotApply, Subject, Violation, filled
+from chainrule.testing._support import finite_support
+
+_PROBES = 16  # values of y at most, at which answers are compared
+
+
+class LabelSubject(Subject[LikelihoodModel]):
+    """A model of p(y | x): its x are labels y, (B, ...) or (B, T) one for each element, its context the inputs.
+
+    The rows that it is asked about hold P labels each, (B, P, ...).
+    """
+
+    models, named, axes = LikelihoodModel, "a LikelihoodModel of labels", 1
+
+    @classmethod
+    def check_arguments(cls, model: LikelihoodModel, x: Tensor, context: Context, lengths: Tensor | None) -> None:
+        if not leaves(context):
+            raise ValueError("context: expected the inputs that the labels are given, got none")
+        super().check_arguments(model, x, context, lengths)
+
+    @classmethod
+    def time_of(cls, model: LikelihoodModel, x: Tensor) -> int:
+        if x.dim() < 2:
+            raise ValueError("lengths: expected None where a row has one label; put those of inputs into the context")
+        return x.shape[1]
+
+    def batch(self, time: int | None = None) -> Batch:
+        return Batch(self.probes, self.context, self.lengths)
+
+    def numbers(self, batch: Batch, model: LikelihoodModel | None = None) -> Tensor:
+        answers = [(model or self.model).log_prob(y, *batch[1:]) for y in batch.x.unbind(1)]
+        for answer in answers:
+            if tuple(answer.shape) != (len(batch.x),):
+                raise Violation(f"log_prob: expected shape (B,) = ({len(batch.x)},), got {tuple(answer.shape)}")
+        return torch.stack(answers, -1).unsqueeze(1)
+
+    def further(self, batch: Batch, model: LikelihoodModel | None = None, *, steps: int = 2) -> dict[str, Tensor]:
+        answer = self.distribution(batch, model)
+        terms = [answer.log_prob(y) for y in batch.x.unbind(1)]
+        # The batch of a distribution may have more axes than rows.
+        return {"forward": torch.stack([term.view(len(term), -1).sum(1) for term in terms], -1).unsqueeze(1)}
+
+    def distribution(self, batch: Batch, model: LikelihoodModel | None = None) -> Distribution:
+        """`forward`; the kind and shape of the answer is checked."""
+        called: Any = model or self.model
+        answer = called(batch.context) if batch.lengths is None else called(batch.context, batch.lengths)
+        if not isinstance(answer, Distribution):
+            raise Violation(f"forward: expected a torch Distribution, got {type(answer).__name__}")
+        rows = leaves(batch.context)[0].shape[0]
+        if answer.batch_shape[:1] != (rows,):
+            raise Violation(f"forward: expected batch shape (B, ...) = ({rows}, ...), got {tuple(answer.batch_shape)}")
+        return answer
+
+    def objectives(self, model: LikelihoodModel) -> Iterator[tuple[str, Tensor]]:
+        for y in self.probes.unbind(1):
+            totals = model.log_prob(y, self.context, self.lengths)
+            # Labels that cannot be, as by the constraints of tags, are left out.
+            yield "log_prob", totals[totals.isfinite()].sum()
+
+    def cut(self, batch: Batch, length: int) -> Batch | None:
+        context = self.over_time(lambda leaf: leaf[:, :length], batch.context)
+        if self.labels_elements:
+            return Batch(batch.x[:, :, :length], context)
+        return self._ending(batch._replace(context=context), torch.full_like(self.rows, length))
+
+    def shortened(self) -> Iterator[tuple[Batch, Batch]]:
+        if self.real is None:
+            raise DoesNotApply("nothing says how long rows are: neither lengths nor context['lengths']")
+        self.adds_up = self.labels_elements
+        shares = torch.tensor([0.0, 1.0, 0.5, 0.25], device=self.device)[: len(self.x)]
+        yield self.batch(), self._ending(self.batch(), (self.real * shares).ceil().long())
+
+    def ends(self, batch: Batch) -> Tensor:
+        assert self.labels_elements or isinstance(batch.context, dict)
+        return super().ends(batch) if self.labels_elements else batch.context["lengths"]
+
+    def paddings(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
+        real = length_mask(self.ends(batch), self.time)
+
+        def over_time(change: Callable[[Tensor], Tensor]) -> Batch:
+            return batch._replace(context=self.over_time(change, batch.context))
+
+        yield "other elements", over_time(lambda leaf: filled(leaf, leaf.roll(1, 0), real))
+        if any(leaf.is_floating_point() and leaf.dim() > 1 for leaf in leaves(batch.context)):
+            nan = torch.tensor(torch.nan, dtype=torch.float64, device=self.device)
+            yield "nan", over_time(lambda leaf: filled(leaf, nan, real) if leaf.is_floating_point() else leaf)
+        longer = over_time(lambda leaf: torch.cat([leaf, leaf.flip(1)[:, :3]], 1))
+        if not self.labels_elements:
+            yield "more elements", longer
+            return
+        yield "more elements", longer._replace(x=torch.cat([batch.x, batch.x.flip(2)[:, :, :3]], 2))
+        for label in (-1, 2**30):
+            yield f"the label {label}", batch._replace(x=torch.where(real.unsqueeze(1), batch.x, label))
+
+    def over_time(self, change: Callable[[Tensor], Tensor], context: Context) -> Context:
+        """The context with every (B, T, ...) tensor changed."""
+        return map_state(lambda leaf: change(leaf) if leaf.dim() > 1 and leaf.shape[1] == self.time else leaf, context)
+
+    def _ending(self, batch: Batch, lengths: Tensor) -> Batch:
+        """Rows that have so many real elements."""
+        if self.labels_elements:
+            return batch._replace(lengths=lengths)
+        assert isinstance(batch.context, dict)
+        return batch._replace(context={**batch.context, "lengths": lengths})
+
+    @cached_property
+    def answer(self) -> Distribution:
+        """`forward` of the rows."""
+        with torch.no_grad():
+            return self.distribution(Batch(self.x, self.context, self.lengths))
+
+    @cached_property
+    def labels_elements(self) -> bool:
+        """Whether there is a label for every element, and not one for the whole row."""
+        return len(self.answer.event_shape) == 1 and self.answer.event_shape[0] == self.time
+
+    @cached_property
+    def alphabet(self) -> Tensor | None:
+        """(K, ...) values of one label, where they can be listed."""
+        if not self.labels_elements:
+            return finite_support(self.answer)
+        constraint: Any = getattr(self.answer.support, "base_constraint", None)
+        if not getattr(constraint, "is_discrete", False):
+            return None
+        return torch.arange(constraint.lower_bound, constraint.upper_bound + 1, device=self.device)
+
+    @cached_property
+    def time(self) -> int:
+        """T, the entries of the second axis of the first tensor in the context that has one; 0 where none has."""
+        return next((leaf.shape[1] for leaf in leaves(self.context) if leaf.dim() > 1), 0)
+
+    @cached_property
+    def real(self) -> Tensor | None:
+        """(B,) how many elements of each row are real; `None` where there is no way to say so."""
+        if self.labels_elements:
+            return torch.full_like(self.rows, self.time) if self.lengths is None else self.lengths
+        given = self.context.get("lengths") if isinstance(self.context, dict) else None
+        return given if isinstance(given, Tensor) and given.shape == (len(self.x),) else None
+
+    @cached_property
+    def probes(self) -> Tensor:
+        """(B, P, ...) labels by which answers are compared: the rows' own, and others in the support."""
+        found = [self.x, self.x.roll(1, 0)]
+        if self.alphabet is None:
+            found += [self.answer.sample().reshape(self.x.shape).to(self.x) for _ in range(4)]
+        elif self.labels_elements:
+            values = self.alphabet.to(self.x)
+            found += [values[self.integers(len(values), self.x.shape)] for _ in range(6)]
+        else:
+            chosen = (
+                torch.linspace(0, len(self.alphabet) - 1, min(_PROBES, len(self.alphabet)), device="cpu").round().long()
+            )
+            found += [value.expand(self.x.shape) for value in self.alphabet[chosen.to(self.device)].to(self.x)]
+        return torch.stack(found, 1)

@@ -1,0 +1,238 @@
+"""Draws of `sample` follow `log_prob`."""
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Distribution
+
+from chainrule._base import AutoregressiveModel
+from chainrule.heads import head_of
+from chainrule.state import select
+from chainrule.testing._contract_check import contract_check
+from chainrule.testing._evidence import far_from_zero, surprise, uneven_ranks
+from chainrule.testing._sequence_subject import SequenceSubject
+from chainrule.testing._subject import Violation
+from chainrule.testing._support import has_real_support, interval
+from chainrule.testing._weights import weighted
+
+LONGEST = 8
+RANKS = 16
+RARE = 20.0  # nats: log-probabilities below -20 are counted as -20, which bounds every term
+
+
+FILTERS: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 3.0}, {"temperature": 0.5, "top_k": 3}]
+FILTERS += [{"top_k": 1}, {"top_p": 0.6}]
+
+
+@contract_check(SequenceSubject)
+@torch.no_grad()
+def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
+    """Sequences from `sample` and `stream` have the frequencies that the conditionals of `forward` give them.
+
+    At the weights as they are and at random ones that make conditionals depend strongly on what was drawn before; from
+    the beginning and after a prefix, over the whole length of x; for symbols, bits and levels also with temperature,
+    top_k, top_p, and for symbols with eos. What is counted: each symbol, at each position and altogether, repetitions,
+    and the mean log-likelihood; for densities, the balance of likelihood ratios under shifts and stretches, and ranks
+    among draws of the conditional itself. A sound model is accused with a probability below one in a million, whatever
+    the seed.
+    """
+    time = min(LONGEST, subject.time) if subject.shortens or subject.time == 1 else subject.time
+    count = max(min(subject.elements // time, 2048), 64)
+    draws = list(weighted(subject, "sharp"))
+    for label, model in draws:
+        trial = Trial(subject, model, label, time)
+        trial.judge(trial.draw(count))
+        if time < subject.time and (label or len(draws) == 1):
+            whole = Trial(subject, model, label, subject.time)
+            whole.judge(whole.draw(max(min(count // 4, subject.elements // subject.time), 64)))
+        if not label and len(draws) > 1:
+            _judge_filters(trial, count // 4)
+            continue  # the rest at the weights that tell most
+        if time > 1:
+            prefix = min(max(time // 2, 1), 3)
+            shared = subject.x[0, :prefix] if subject.x.dim() == 2 else subject.x[:1, :prefix]
+            own = subject.x[:, :prefix][trial.rows(count // 4)]
+            trial.judge(trial.draw(count // 2, prefix=shared), "sample after one prefix for all", prefix)
+            trial.judge(trial.draw(len(own), prefix=own), "sample after a prefix for each", prefix)
+        trial.judge(trial.draw(count // 4, "stream"), "stream")
+        _judge_filters(trial, count // 4)
+    return f"{count} sequences of {time}, and fewer after prefixes; chance of a false alarm below 1e-6"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Draws from one set of weights."""
+
+    subject: SequenceSubject
+    model: AutoregressiveModel
+    label: str
+    time: int
+
+    def draw(self, count: int, way: str = "sample", prefix: Tensor | None = None, **asked: Any) -> Tensor:
+        """(N, T) draws by `sample` or `stream`, with their shape, prefix and support checked."""
+        subject = self.subject
+        given = count, select(subject.context, self.rows(count))
+        generator = subject.generator(int(subject.integers(2**31, ())))
+        if way == "stream":
+            x = torch.stack(list(islice(self.model.stream(*given, generator=generator, **asked), self.time)), 1)
+        else:
+            asked |= {} if prefix is None else {"prefix": prefix}
+            x = self.model.sample(*given, length=self.time, generator=generator, **asked)
+        self._require_shape(x, count, way)
+        start = 0 if prefix is None else prefix.shape[min(prefix.dim() - 1, 1)]
+        begun = x[:, :start]
+        if prefix is not None and not bool(((begun == prefix) | (begun.isnan() & prefix.isnan())).all()):
+            raise Violation(f"{self.label}{way} returned sequences that do not begin with the prefix")
+        return x.to(subject.x.dtype)
+
+    def rows(self, count: int) -> Tensor:
+        return torch.arange(count, device=self.subject.device) % len(self.subject.x)
+
+    def _require_shape(self, x: Tensor, count: int, way: str) -> None:
+        expected = (count, self.time, *self.subject.x.shape[2:])
+        if tuple(x.shape) != expected:
+            raise Violation(f"{self.label}{way}: expected shape {expected}, got {tuple(x.shape)}")
+        support = self.subject.support
+        if support is not None and support.dim() == 1 and len(outside := x[~torch.isin(x.to(support.dtype), support)]):
+            raise Violation(f"{self.label}{way} drew {outside[0].item()}, outside the support of log_prob")
+
+    def judge(self, x: Tensor, way: str = "sample", start: int = 0, **sharpened: Any) -> None:
+        """Raise `Violation` where draws x (N, T) do not follow the conditionals from position `start` on."""
+        batch = self.subject.of(x, self.rows(len(x)))
+        conditionals: Distribution = self.subject.conditionals(batch, self.model)
+        terms = conditionals.log_prob(x).reshape(*x.shape[:2], -1).sum(2)[:, start:]
+        if not sharpened and not (terms > -torch.inf).all():
+            row, t = (~(terms > -torch.inf)).nonzero()[0].tolist()
+            raise Violation(
+                f"{self.label}{way} drew {x[row, t + start].tolist()}, which has probability 0 (t={t + start})"
+            )
+        how = f"{self.label}{way}"
+        if sharpened:
+            how += f" with {', '.join(f'{name}={value}' for name, value in sharpened.items())}"
+            conditionals = head_of(conditionals).filtered(**sharpened)
+        if isinstance(conditionals, Categorical):
+            _judge_symbols(x[:, start:], conditionals.logits[:, start:], how, start)
+        elif self.subject.support is not None and len(self.subject.support) <= 64:
+            logits = torch.stack([conditionals.log_prob(value.expand(x.shape)) for value in self.subject.support], -1)
+            matches = (x.unsqueeze(2) == self.subject.support).view(*x.shape[:2], len(self.subject.support), -1).all(3)
+            if not matches.any(2).all():
+                raise Violation(f"{how} drew {x[~matches.any(2)][0].tolist()}, outside the support of log_prob")
+            _judge_symbols(matches.double().argmax(2)[:, start:], logits[:, start:], how, start)
+        else:
+            _judge_values(self.subject, x, conditionals, how, start)
+
+
+def _judge_symbols(x: Tensor, logits: Tensor, how: str, start: int) -> None:
+    """x (N, T) integers, logits (N, T, K) their normalised log-probabilities."""
+    probs = logits.exp()
+    size, time = probs.shape[-1], x.shape[1]
+    variance = (probs * (1 - probs)).sum(0)
+    seen = torch.zeros_like(variance)
+    seen.index_put_(
+        (torch.arange(time, device=x.device).expand_as(x), x), torch.ones_like(probs[..., 0]), accumulate=True
+    )
+    expected = probs.sum(0)
+    if found := surprise(seen.sum(0), expected.sum(0), variance.sum(0), 1.0):
+        raise Violation(_counted(how, f"symbol {found.place}", found.seen, found.expected, found.deviation, x.numel()))
+    if found := surprise(seen.flatten(), expected.flatten(), variance.flatten(), 1.0):
+        t, symbol = divmod(found.place, size)
+        what = f"symbol {symbol} at t={t + start}"
+        raise Violation(_counted(how, what, found.seen, found.expected, found.deviation, len(x)))
+    if time > 1:
+        again = probs[:, 1:].gather(2, x[:, :-1].unsqueeze(2)).squeeze(2)
+        repeated = (x[:, 1:] == x[:, :-1]).double().sum().view(1)
+        if found := surprise(repeated, again.sum().view(1), (again * (1 - again)).sum().view(1), 1.0):
+            what = "the symbol before it"
+            raise Violation(_counted(how, what, found.seen, found.expected, found.deviation, again.numel()))
+    scores = logits.clamp_min(-RARE)
+    means = (probs * scores).sum(2)
+    spread = (probs * (scores - means.unsqueeze(2)) ** 2).sum((0, 2))
+    drawn = scores.gather(2, x.unsqueeze(2)).squeeze(2).sum(0)
+    if found := surprise(drawn, means.sum(0), spread, RARE):
+        raise Violation(
+            f"{how}: at t={found.place + start} the mean log-probability of draws is {found.seen / len(x):.4g} nats, "
+            f"where log_prob expects {found.expected / len(x):.4g} ± {found.deviation / len(x):.2g}"
+        )
+
+
+def _counted(how: str, what: str, seen: float, expected: float, deviation: float, count: int) -> str:
+    return f"{how} drew {what} {seen:.0f} times in {count}, where log_prob expects {expected:.1f} ± {deviation:.1f}"
+
+
+def _judge_values(subject: SequenceSubject, x: Tensor, conditionals: Distribution, how: str, start: int) -> None:
+    """x (N, T, ...) values of any kind."""
+    if interval(conditionals) is not None:
+        values, counts = x[:, start:].flatten().unique(return_counts=True)
+        if int(counts.max()) > 3 and not _has_atoms(conditionals):
+            value = float(values[counts.argmax()])
+            raise Violation(f"{how} drew exactly {value:.6g} {int(counts.max())} times, though x has a density")
+    own = conditionals.log_prob(x)
+    others = torch.stack([conditionals.log_prob(conditionals.sample().to(x)) for _ in range(RANKS - 1)])
+    lower, ties = (others < own).sum(0), (others == own).sum(0)
+    ranks = lower + (subject.uniform(own.shape) * (ties + 1)).long()
+    for t in range(start, x.shape[1]):
+        if uneven_ranks(ranks[:, t].flatten(), RANKS):
+            raise Violation(
+                f"{how}: log-probabilities at t={t} do not rank among those of draws from p(x_{t} | x_<{t})"
+            )
+    if uneven_ranks(ranks[:, start:].flatten(), RANKS):
+        raise Violation(f"{how}: log-probabilities do not rank among those of draws from the conditionals")
+    if has_real_support(conditionals):
+        _judge_balance(x, conditionals, how, start)
+
+
+def _has_atoms(conditionals: Distribution) -> bool:
+    drawn = conditionals.sample().flatten()
+    return bool(drawn.unique().numel() < drawn.numel() - 3)
+
+
+def _judge_balance(x: Tensor, conditionals: Distribution, how: str, start: int) -> None:
+    """Test functions of mean zero under any density p, made of p alone (Barker 1965).
+
+    For a map T with Jacobian J, E[p(Tx)J / (p(x) + p(Tx)J)] is the same for T and for its inverse.
+    """
+    centre, one, two = (conditionals.sample() for _ in range(3))  # of the past only, as the argument needs
+    base = conditionals.log_prob(x)
+    volume = conditionals.event_shape.numel()
+    for width in (0.5, 2.0):
+        shift = width * (one - two).abs()
+        terms = _accepted(conditionals.log_prob(x + shift) - base) - _accepted(conditionals.log_prob(x - shift) - base)
+        _require_balance(terms[:, start:], how, "a shift")
+    for factor in (1.5, 4.0):
+        log_jacobian = volume * torch.tensor(factor, dtype=base.dtype, device="cpu").log()
+        wider = conditionals.log_prob(centre + factor * (x - centre)) - base + log_jacobian
+        narrower = conditionals.log_prob(centre + (x - centre) / factor) - base - log_jacobian
+        _require_balance((_accepted(wider) - _accepted(narrower))[:, start:], how, "a stretch")
+
+
+def _accepted(log_ratio: Tensor) -> Tensor:
+    return log_ratio.nan_to_num(nan=0.0).sigmoid()
+
+
+def _require_balance(terms: Tensor, how: str, what: str) -> None:
+    errors = far_from_zero(terms.flatten())
+    if errors is not None:
+        raise Violation(
+            f"{how}: likelihood ratios of the draws under {what} are {abs(errors):.1f} standard errors off balance"
+        )
+
+
+def _judge_filters(trial: Trial, count: int) -> None:
+    conditionals = trial.subject.conditionals(trial.subject.batch(), trial.model)
+    if head_of(conditionals).categorical() is None or (
+        trial.subject.support is not None and len(trial.subject.support) < 2
+    ):
+        return
+    for sharpened in FILTERS:
+        x = trial.draw(count, **sharpened)
+        trial.judge(x, **sharpened)
+    if not isinstance(conditionals, Categorical):
+        return
+    eos = int(x.mode().values.mode().values)
+    x = trial.draw(count, eos=eos)
+    ended = (x == eos).cummax(1).values
+    if not bool((x[ended] == eos).all()):
+        raise Violation(f"{trial.label}sample with eos={eos} goes on after it")

@@ -1,0 +1,256 @@
+"""Files of a run: `checkpoint.safetensors`, from which it goes on, and `model.safetensors`, its best weights."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from chainrule._base import AutoregressiveModel
+from chainrule.data._atomic import parse_json, replacing
+from chainrule.state import State, count_rows, flatten, unflatten
+from chainrule.training._duration import Position
+from chainrule.training._optimiser import AdamW, moments, restore_moments
+from chainrule.training._options import TrainingOptions
+
+CHECKPOINT = "checkpoint.safetensors"
+WEIGHTS = "model.safetensors"
+
+
+def save_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimiser: AdamW,
+    state: State,
+    position: Position,
+    options: TrainingOptions,
+    steps_per_epoch: int,
+) -> None:
+    """Write weights, moments, carried state, counters and options as one file, atomically.
+
+    Raises:
+        OSError: the disk is full or not writable; the checkpoint before this one is as it was.
+    """
+    carried, skeleton = flatten(state)
+    tensors = _prefixed("model", model.state_dict()) | _prefixed("optimiser", moments(optimiser, model)) | carried
+    record = {
+        "kind": "checkpoint",
+        "position": position.to_json(),
+        "options": asdict(options),
+        "steps_per_epoch": steps_per_epoch,
+        "state": skeleton,
+    }
+    write_sealed(path, tensors, record)
+
+
+def restore_checkpoint(
+    path: Path, model: nn.Module, optimiser: AdamW, options: TrainingOptions, steps_per_epoch: int
+) -> tuple[State, Position]:
+    """Put a checkpoint back into `model` and `optimiser`; returns the carried state (on the CPU) and the counters.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        ValueError: the file is damaged, belongs to another model, or the data or the options changed.
+    """
+    tensors, record = _read(path, "checkpoint")
+    position, earlier, began_with = (record.get(name) for name in ("position", "options", "steps_per_epoch"))
+    if not isinstance(earlier, dict) or type(began_with) is not int:
+        raise ValueError(f"{path}: expected the options and the batches an epoch, got none: restore it from a copy")
+    options.check_unchanged(earlier)
+    if began_with != steps_per_epoch:
+        raise ValueError(
+            f"resume: expected the data that the run began with ({began_with} batches an epoch), "
+            f"got {steps_per_epoch} batches an epoch: resume with the old data, or start a new run"
+        )
+    _copy_weights(path, model, _with_prefix("model", tensors))
+    restore_moments(optimiser, model, _with_prefix("optimiser", tensors))
+    return _carried_state(path, model, tensors, record.get("state")), _position(path, position)
+
+
+@contextmanager
+def reading_state(path: Path, *, restored: bool) -> Iterator[None]:
+    """A block in which a model reads the carried state; an unknown symbol in a restored one is damage of the file."""
+    try:
+        yield
+    except IndexError as error:  # of an embedding
+        if not restored:
+            raise
+        raise ValueError(f"{path}: its state does not fit the model ({error}): the file is damaged") from None
+
+
+def save_weights(path: str | Path, model: nn.Module, about: dict[str, Any]) -> None:
+    """Write the weights alone, with a JSON record of what they are, atomically."""
+    write_sealed(Path(path), dict(model.state_dict()), {"kind": "weights", "about": about})
+
+
+def load_weights(path: str | Path, model: nn.Module) -> dict[str, Any]:
+    """Copy saved weights into `model`, on whatever device it is; returns the record written with them.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is damaged, is no file of weights, or belongs to another model.
+    """
+    path = Path(path)
+    tensors, record = _read(path, "weights")
+    _copy_weights(path, model, tensors)
+    about = record.get("about")
+    if not isinstance(about, dict):
+        raise ValueError(f"{path}: expected a record of what the weights are, got none: restore it from a copy")
+    return about
+
+
+def _read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors, record = read_sealed(path)
+    if record.get("kind") != kind:
+        raise ValueError(f"{path}: expected a file of kind {kind}, got {record.get('kind')!r:.80}")
+    return tensors, record
+
+
+def _position(path: Path, content: Any) -> Position:
+    try:
+        return Position.from_json(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {str(error).removeprefix('checkpoint: ')}: restore it from a copy") from None
+
+
+def _carried_state(path: Path, model: nn.Module, tensors: dict[str, Tensor], skeleton: Any) -> State:
+    """The state that the next chunk continues from.
+
+    It must look like one that the model begins with; an axis that is empty there, as that of a cache, may have grown.
+    """
+    try:
+        state = unflatten(tensors, skeleton)
+        if state is not None and isinstance(model, AutoregressiveModel):
+            expected, found = flatten(model.initial_state(count_rows(state))), flatten(state)
+            if expected[1] != found[1]:
+                raise ValueError("expected that of this model, got another")
+            for name, tensor in found[0].items():
+                _check_grown(name, tuple(tensor.shape), tuple(expected[0][name].shape))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path}: its carried state is damaged ({error!s:.200}): restore it from a copy") from None
+    return state
+
+
+def _check_grown(name: str, shape: tuple[int, ...], begun: tuple[int, ...]) -> None:
+    if len(shape) != len(begun) or any(first and size != first for size, first in zip(shape, begun, strict=True)):
+        raise ValueError(f"expected {name} in shape {begun}, its empty axes as long as they may be, got {shape}")
+
+
+@torch.no_grad()
+def _copy_weights(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    weights = model.state_dict()
+    differing = [
+        f"{name} is {_shape(tensors.get(name))} in the file and {_shape(weights.get(name))} in the model"
+        for name in sorted(weights.keys() | tensors.keys())
+        if _shape(weights.get(name)) != _shape(tensors.get(name))
+    ]
+    if differing:
+        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+        raise ValueError(f"{path}: expected weights of the same model, but {'; '.join(differing[:3])}{more}")
+    for name, weight in weights.items():
+        weight.copy_(tensors[name])
+
+
+def _shape(tensor: Tensor | None) -> str:
+    return "absent" if tensor is None else str(tuple(tensor.shape))
+
+
+def _prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+FORMAT = 1
+
+
+def write_sealed(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
+    """Write atomically; names that share one tensor (tied weights) share it in the file too.
+
+    Raises:
+        OSError: the disk is full or not writable; an older file of that name is as it was.
+    """
+    record, kept = dict(record), {}
+    first: dict[tuple[int, torch.Size, tuple[int, ...], torch.dtype], str] = {}
+    aliases: dict[str, str] = {}
+    for name, tensor in tensors.items():
+        same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() and same in first:
+            aliases[name] = first[same]
+        else:
+            first[same] = name
+            kept[name] = _own_memory(tensor)
+    record |= {"format": FORMAT, "aliases": aliases}
+    text = json.dumps(record, sort_keys=True, allow_nan=False)
+    with replacing(path) as partial:
+        save_file(
+            kept, partial, {"chainrule": f"{_digest(kept, text)} {text}"}
+        )  # one entry: several have no fixed order
+
+
+def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `write_sealed` wrote, on the CPU. Nothing in the file is executed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is truncated, was changed since it was written, is no such file, or comes from a newer version.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: expected a file of weights, got none: train first, or check the path")
+    damaged = f"{path}: expected the file as chainrule wrote it, got one that is truncated or was changed"
+    remedy = "restore it from a copy, or train again"
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            metadata, names = file.metadata() or {}, file.keys()
+            # Cloned, because a tensor inside the file's bytes is not aligned as one from torch's allocator is, and some
+            # kernels then add in another order: a resumed run would differ in its last bits.
+            tensors = {name: file.get_tensor(name).clone() for name in names}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{damaged} ({error}): {remedy}") from error
+    if "chainrule" not in metadata:
+        raise ValueError(f"{path}: expected a file that chainrule wrote, got safetensors from elsewhere")
+    digest, _, text = metadata["chainrule"].partition(" ")
+    if _digest(tensors, text) != digest:
+        raise ValueError(f"{damaged} (its digest differs): {remedy}")
+    record = _parse_record(path, text)
+    aliases = record.pop("aliases", None)
+    if not isinstance(aliases, dict) or not all(isinstance(kept, str) and kept in tensors for kept in aliases.values()):
+        raise ValueError(f"{damaged} (its names of shared tensors): {remedy}")
+    return tensors | {name: tensors[kept] for name, kept in aliases.items()}, record
+
+
+def _parse_record(path: Path, text: str) -> dict[str, Any]:
+    try:
+        record = parse_json(text.encode())
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or type(record.get("format")) is not int:
+        raise ValueError(f"{path}: expected a record as chainrule wrote it, got another: restore the file from a copy")
+    if record["format"] > FORMAT:
+        raise ValueError(f"{path}: expected format {FORMAT} or older, got {record['format']}: upgrade chainrule")
+    return record
+
+
+def _own_memory(tensor: Tensor) -> Tensor:
+    """On the CPU, contiguous, and no slice of a larger tensor: safetensors writes no overlapping memory."""
+    tensor = tensor.detach().to("cpu").contiguous()
+    return tensor.clone() if tensor.untyped_storage().nbytes() != tensor.nbytes else tensor
+
+
+def _digest(tensors: dict[str, Tensor], record: str) -> str:
+    """SHA-256 over the record and, in order of name, each tensor's name, type, shape and bytes."""
+    digest = hashlib.sha256(record.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,153 @@
+r"""Scoring by a model that goes on learning while it reads (dynamic evaluation, Krause et al. 2018).
+
+The elements come in chunks s_1, s_2, ... Each is scored by the weights that the chunks before it have left, and learnt
+only then, so that the sum of all scores is the code length of one honest model of the whole (prequential, Dawid 1984):
+
+.. math::
+    \ell_i = -\log p(s_i \mid s_{<i};\, \theta_i), \qquad
+    \theta_{i+1} = \theta_i - \eta \frac{g_i}{\sqrt{v_i} + \epsilon} + \lambda\, (\theta_1 - \theta_i)
+
+with g_i the gradient of ℓ_i divided by the chunk length, and v_i the mean of the squares of :math:`g_1, \ldots, g_i`.
+λ draws the weights back to the trained ones θ_1. Krause et al. take v from the training data; here it comes from the
+data that was scored, so that a model and a file are enough. The step begins small, since the first v are rough:
+:math:`\eta_i = \eta \min(1, i / 20)`.
+"""
+
+import copy
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from chainrule._base import AutoregressiveModel, fill_padding, length_mask
+from chainrule._lengths import check_lengths
+from chainrule.state import State, detach
+
+RATE = 3e-4
+_DECAY = 1e-3
+_EPSILON = 1e-5
+_WARM_UP = 20  # chunks
+_CHUNK_LENGTH = 64
+
+
+class DynamicEvaluator:
+    """A copy of a model that learns what it has scored; the model itself stays as it is.
+
+    Args:
+        model: a trained model.
+        rate: η, the step for each weight in units of its usual gradient; 0 learns nothing.
+        decay: λ, the share of its way back to the trained weights that a weight goes with each chunk.
+        chunk_length: elements that are scored before they are learnt, and that gradients flow back through.
+
+    Raises:
+        ValueError: an argument is out of range, the model has no weights, or the steps are so large that it diverges.
+    """
+
+    def __init__(
+        self,
+        model: AutoregressiveModel,
+        *,
+        rate: float = RATE,
+        decay: float = _DECAY,
+        chunk_length: int = _CHUNK_LENGTH,
+    ):
+        if not 0 <= rate < float("inf"):
+            raise ValueError(f"rate: expected a number >= 0, got {rate}")
+        if not 0 <= decay <= 1:
+            raise ValueError(f"decay: expected a number in [0, 1], got {decay}")
+        if chunk_length < 1:
+            raise ValueError(f"chunk_length: expected an integer >= 1, got {chunk_length}")
+        self.rate, self.decay, self.chunk_length = rate, decay, chunk_length
+        self._model = copy.deepcopy(model).eval()
+        self._weights = [weight for weight in self._model.parameters() if weight.requires_grad]
+        if not self._weights:
+            raise ValueError(f"model: expected weights to learn, got {type(model).__name__}, which has none")
+        self._trained = [weight.detach().clone() for weight in self._weights]
+        self._squares = [torch.zeros_like(weight) for weight in self._weights]
+        self._chunks = 0
+        self._state: State = None
+        self._previous: Tensor | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where x should be."""
+        return self._weights[0].device
+
+    def read(self, x: Tensor) -> Tensor:
+        """Score the next elements of endless rows, (B, T), and learn them, chunk by chunk; (B, T), nats."""
+        nats = []
+        if not x.shape[1]:
+            return torch.zeros(x.shape, dtype=self._weights[0].dtype, device=x.device)
+        for chunk in x.split(self.chunk_length, dim=1):
+            if self._previous is None:
+                self._state = self._model.initial_state(len(x))
+            with torch.enable_grad(), _differentiable(x.device):
+                conditionals, state = self._model.unroll(chunk, self._state, self._previous)
+                costs = -conditionals.log_prob(chunk)
+                self._learn(costs)
+            nats.append(costs.detach())
+            self._state, self._previous = detach(state), chunk[:, -1]
+        return torch.cat(nats, 1)
+
+    def read_rows(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Score whole sequences, (B, T), together, and learn them; (B, T), nats, 0 past a row's end."""
+        check_lengths(lengths, (len(x), x.shape[1]))
+        real = length_mask(lengths, x.shape[1])
+        x = fill_padding(x, real)
+        with torch.enable_grad(), _differentiable(x.device):
+            terms = self._model(x, lengths=lengths).log_prob(x)
+            costs = -terms.masked_fill(~real, 0)
+            self._learn(costs)
+        return costs.detach()
+
+    def _learn(self, costs: Tensor) -> None:
+        """One step on what was just scored."""
+        if bool(costs.isnan().any()):
+            raise ValueError(f"rate: expected a smaller step, got {self.rate:g}: the model has diverged")
+        gradients = torch.autograd.grad(costs.sum() / self.chunk_length, self._weights, materialize_grads=True)
+        self._chunks += 1
+        rate = self.rate * min(1.0, self._chunks / _WARM_UP)
+        with torch.no_grad():
+            for weight, trained, squares, gradient in zip(
+                self._weights, self._trained, self._squares, gradients, strict=True
+            ):
+                squares.lerp_(gradient.square(), 1 / self._chunks)
+                weight.lerp_(trained, self.decay)
+                weight.addcdiv_(gradient, squares.sqrt().add_(_EPSILON), value=-rate)
+
+
+def dynamic_evaluation(
+    model: AutoregressiveModel,
+    x: Tensor,
+    *,
+    rate: float = RATE,
+    decay: float = _DECAY,
+    chunk_length: int = _CHUNK_LENGTH,
+) -> Tensor:
+    """The nats of each element of sequences, scored by a copy of the model that learns each chunk once it is scored.
+
+    Args:
+        model: a trained model; it stays as it is.
+        x: (B, T) elements; rows that are read together are learnt together.
+        rate: η, the step for each weight in units of its usual gradient; 0 learns nothing.
+        decay: λ, the share of its way back to the trained weights that a weight goes with each chunk.
+        chunk_length: elements that are scored before they are learnt, and that gradients flow back through.
+
+    Returns:
+        (B, T), nats: :math:`-\\log p(x_t \\mid x_{<t})`.
+
+    Raises:
+        ValueError: an argument is out of range, or the model has no weights.
+
+    >>> from chainrule.models import RecurrentLM
+    >>> model, x = RecurrentLM(vocab_size=3, hidden_size=4), torch.tensor([[0, 1, 2] * 100])
+    >>> nats = dynamic_evaluation(model, x, rate=0.01)
+    >>> bool(nats.sum() < -model.log_prob(x))
+    True
+    """
+    return DynamicEvaluator(model, rate=rate, decay=decay, chunk_length=chunk_length).read(x)
+
+
+def _differentiable(device: torch.device) -> AbstractContextManager[object]:
+    """The vendor's recurrent kernel on a GPU has no gradient outside training mode, in which there would be dropout."""
+    return torch.backends.cudnn.flags(enabled=False) if device.type == "cuda" else nullcontext()

@@ -1,0 +1,281 @@
+"""The health of a run: gradients through time every few steps, warnings where they vanish or explode, and figures that
+are not finite, which end it."""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from chainrule._base import AutoregressiveModel
+from chainrule.state import State, select
+from chainrule.training._duration import Position
+from chainrule.training._evaluate import Batch
+
+GradientProbe: TypeAlias = Callable[[AutoregressiveModel, Tensor, Tensor | None, State, Tensor | None], list[Tensor]]
+ROWS = 4  # of a batch: a look at more costs more and says the same
+EVERY, EVERY_ON_GPU = 20, 100  # steps: small products, one after the other, are what a GPU is slow at
+FADED = 0.01  # of the gradient at the loss: beyond that a layer does not reach
+
+
+@dataclass(frozen=True)
+class Profile:
+    r"""How one layer's gradient changes with its distance from the loss of a row's last step.
+
+    .. math:: r_k = \frac{\sum_b \lVert \delta_{b, n_b - k} \rVert}{\sum_b \lVert \delta_{b, n_b} \rVert},
+        \qquad \delta_{b,t} = \frac{\partial \ell_{b, n_b}}{\partial h_{b,t}}
+
+    The sums are over the rows b that are longer than k.
+
+    Args:
+        norm: the mean of ‖δ‖ at the loss itself, nats per unit of h.
+        relative: r_0 = 1, r_1, ... as far as the longest row goes back; not finite where the gradient overflows.
+    """
+
+    norm: float
+    relative: tuple[float, ...]
+
+    @property
+    def reach(self) -> int | None:
+        """Steps after which r stays under 1%; None where the rows are too short to tell.
+
+        >>> Profile(1.0, (1.0, 0.2, 0.03, 0.009, 0.002)).reach
+        3
+        """
+        reach = 1 + max((k for k, ratio in enumerate(self.relative) if not ratio < FADED), default=0)
+        return reach if reach < len(self.relative) else None
+
+
+class GradientMonitor:
+    """Looks at a few rows of a batch, in evaluation and in the precision of the weights; it changes nothing.
+
+    Args:
+        norms: called with the model, x (B, T), lengths, state and x_prev; returns each layer's ‖δ‖ (B, T), of a row's
+            last step first: `chainrule.diagnostics.gradient_profile`.
+        every: looks are at steps 1, 1 + every, 1 + 2·every, ...
+
+    Raises:
+        ValueError: `every` is less than 1.
+    """
+
+    def __init__(self, norms: GradientProbe, every: int):
+        if every < 1:
+            raise ValueError(f"watch_every: expected an integer >= 1, got {every}")
+        self._norms, self._every = norms, every
+
+    def due(self, step: int) -> bool:
+        """Whether step `step`, counted from 1, is looked at."""
+        return (step - 1) % self._every == 0
+
+    def look(self, model: nn.Module, batch: Batch, state: State, device: torch.device) -> list[Profile]:
+        """The layers' profiles, bottom first; none where no row has two steps. `state` is what the batch began in.
+
+        Raises:
+            ValueError: the model's gradients cannot be followed: it has no recurrence.
+        """
+        assert isinstance(model, AutoregressiveModel)  # what has no recurrence is refused by the watch itself
+        size, time = batch.x.shape
+        lengths = torch.full((size,), time, device="cpu") if batch.lengths is None else batch.lengths.cpu()
+        rows = torch.nonzero(lengths > 1).flatten()[:ROWS]
+        if not len(rows):
+            return []
+        lengths = lengths[rows]
+        x, there = batch.x[rows, : int(lengths.max())].to(device), lengths.to(device)
+        if batch.lengths is None and batch.previous is not None:
+            norms = self._norms(model, x, there, select(state, rows.to(device)), batch.previous[rows].to(device))
+        else:
+            norms = self._norms(model, x, there, None, None)
+        return [_profile(layer.cpu().double(), lengths) for layer in norms]
+
+
+def record(profiles: list[Profile]) -> dict[str, Any]:
+    """A look as JSON, in four digits: ratios at distances 1, 2, 4, ... and the farthest; null where one is not finite.
+
+    >>> record([Profile(2.0, (1.0, 0.5, 0.25, 0.125))])
+    {'distances': [1, 2, 3], 'layers': [{'norm': 2.0, 'relative': [0.5, 0.25, 0.125], 'reach': None}]}
+    """
+    farthest = len(profiles[0].relative) - 1
+    distances = sorted({farthest, *(2**power for power in range(farthest.bit_length()))})
+    return {
+        "distances": distances,
+        "layers": [
+            {
+                "norm": _figure(profile.norm),
+                "relative": [_figure(profile.relative[distance]) for distance in distances],
+                "reach": profile.reach,
+            }
+            for profile in profiles
+        ],
+    }
+
+
+def _profile(norms: Tensor, lengths: Tensor) -> Profile:
+    """norms: (B, T), zero where a row has no such step."""
+    there = torch.arange(norms.shape[1], device="cpu") < lengths.unsqueeze(1)
+    at_the_loss = (norms[:, :1] * there).sum(0)  # (T,), of the rows that go back so far
+    relative = torch.where(at_the_loss > 0, norms.sum(0) / at_the_loss, 0.0)
+    return Profile(float(norms[:, 0].mean()), tuple(relative.tolist()))
+
+
+def _figure(value: float) -> float | None:
+    return float(f"{value:.4g}") if math.isfinite(value) else None
+
+
+DISTANCE = 16  # steps back from the loss at which a gradient has to be there
+VANISHED = 1e-6  # of the gradient at the loss: next to that, float32 all but loses it when the two are added
+EXPLODED = 100.0  # times the gradient at the loss, at any distance
+LOOKS = 3  # in a row
+WINDOW, FAR_OVER = 100, 10.0  # steps; times the clip norm
+
+
+@dataclass(frozen=True)
+class GradientWarning:
+    """A fault in figures, with its remedy."""
+
+    about: Literal["vanishing", "exploding"]
+    text: str
+
+
+class GradientAlarms:
+    """Raises each alarm once a run. What it remembers is in the position, so that a resumed run raises none again.
+
+    - Vanishing: 16 steps back from the loss, no layer has more than a millionth of its gradient at the loss, in 3 looks
+      in a row.
+    - Exploding: some layer's gradient grows to more than 100 times that at the loss, in 3 looks in a row; or the norm
+      of the whole gradient is above 10 times the clip norm at more than half of the steps 1–100, 101–200, ...
+
+    Args:
+        position: counts what was seen; an alarm that was raised keeps its count.
+        clip_norm: None where nothing is clipped, and the norm raises no alarm.
+        model: its cell decides on the remedy.
+    """
+
+    def __init__(self, position: Position, clip_norm: float | None, model: nn.Module):
+        self._position, self._clip_norm, self._model = position, clip_norm, model
+
+    def step(self, step: int, norm: float) -> GradientWarning | None:
+        """Take note of a step's gradient norm before clipping."""
+        position = self._position
+        if self._clip_norm is None or self._is_exploding():
+            return None
+        position.steps_far_over += norm > FAR_OVER * self._clip_norm
+        if self._is_exploding():
+            over = f"the norm is above {FAR_OVER:g} times the clip norm of {self._clip_norm:g}"
+            return self._exploded(f"{over} at most of the last {WINDOW} steps")
+        if step % WINDOW == 0:
+            position.steps_far_over = 0
+        return None
+
+    def look(self, profiles: list[Profile]) -> list[GradientWarning]:
+        """Take note of a look at the gradients."""
+        position, warnings = self._position, []
+        if len(profiles[0].relative) > DISTANCE and position.vanished_looks < LOOKS:
+            left = max(profile.relative[DISTANCE] for profile in profiles)
+            position.vanished_looks = position.vanished_looks + 1 if left < VANISHED else 0
+            if position.vanished_looks == LOOKS:
+                warnings.append(self._vanished(left))
+        if not self._is_exploding():
+            grown = any(not ratio <= EXPLODED for profile in profiles for ratio in profile.relative)
+            position.exploded_looks = position.exploded_looks + 1 if grown else 0
+            if self._is_exploding():
+                what = f"away from the loss they grow more than {EXPLODED:g}-fold"
+                warnings.append(self._exploded(f"{what}, in {LOOKS} looks in a row"))
+        return warnings
+
+    def _is_exploding(self) -> bool:
+        position = self._position
+        return position.exploded_looks >= LOOKS or position.steps_far_over > WINDOW / 2
+
+    def _vanished(self, left: float) -> GradientWarning:
+        text = (
+            f"gradients vanish: {DISTANCE} steps back from the loss {left:.1g} of them is left, in {LOOKS} looks in "
+            f"a row, so nothing is learned from so far back: {_remedy(self._model)}"
+        )
+        return GradientWarning("vanishing", text)
+
+    def _exploded(self, figures: str) -> GradientWarning:
+        remedy = "try a lower --learning-rate, a smaller --clip-norm or a shorter --chunk-length"
+        if _cell(self._model) == "RNN":
+            remedy += ", or --model lstm or gru"
+        return GradientWarning("exploding", f"gradients explode: {figures}: {remedy}")
+
+
+def _remedy(model: nn.Module) -> str:
+    slower = "a lower --learning-rate keeps units from saturating"
+    match _cell(model):
+        case "LSTM":
+            return f"{slower}; forget gates want a bias of 1 or more at the start"
+        case "GRU":
+            return f"{slower}; update gates want a bias of 1 at the start, with which they keep their state"
+        case "RNN":
+            return f"try --model lstm or gru, or for a plain RNN --nonlinearity tanh with orthogonal weights; {slower}"
+    return f"try gated units, LSTM or GRU; {slower}"
+
+
+def _cell(model: nn.Module) -> str | None:
+    """LSTM, GRU or RNN: that of the model's first recurrent layers."""
+    modes = (module.mode for module in model.modules() if isinstance(module, nn.RNNBase))
+    return next(modes, "").partition("_")[0] or None
+
+
+class NonFiniteLossError(ValueError):
+    """The loss, the gradient or the weights stopped being finite numbers.
+
+    Attributes:
+        step: the step at which it was seen, counted from 1.
+        norms: gradient norms (before clipping) of the last steps, oldest first.
+        saved_step: the step of the last good checkpoint, 0 where none was written.
+    """
+
+    def __init__(self, what: str, step: int, norms: list[float], saved_step: int, learning_rate: float):
+        self.step = step
+        self.norms = norms
+        self.saved_step = saved_step
+        history = ", ".join(f"{norm:.3g}" for norm in norms) or "none yet"
+        kept = f"the checkpoint of step {saved_step} is kept" if saved_step else "no checkpoint had been written yet"
+        super().__init__(
+            f"{what} at step {step} (gradient norms up to it: {history}; learning rate {learning_rate:.3g}); "
+            f"{kept}: start again with a lower learning_rate, a longer warmup or a smaller clip_norm, "
+            "and if the precision was bfloat16 try float32"
+        )
+
+
+class Guard:
+    """Remembers the last gradient norms and refuses to go on without finite figures.
+
+    Args:
+        saved_step: step of the last good checkpoint; to be kept up to date by who saves.
+    """
+
+    def __init__(self, saved_step: int):
+        self.saved_step = saved_step
+        self._norms: deque[float] = deque(maxlen=12)
+
+    def step(self, step: int, nats: float, norm: float, learning_rate: float) -> None:
+        """Check a step's loss and gradient norm.
+
+        Raises:
+            NonFiniteLossError: one of them is infinite or no number.
+        """
+        self._norms.append(norm)
+        if not math.isfinite(nats):
+            raise self._error("the loss is not finite", step, learning_rate)
+        if not math.isfinite(norm):
+            raise self._error("the gradient is not finite", step, learning_rate)
+
+    def validation(self, step: int, nats: float, learning_rate: float) -> None:
+        """Check a validation's likelihood; raises as `step` does."""
+        if not math.isfinite(nats):
+            raise self._error("the validation loss is not finite", step, learning_rate)
+
+    def weights(self, model: nn.Module, step: int, learning_rate: float) -> None:
+        """Check the weights before they replace good ones; raises as `step` does."""
+        sums = torch.stack([parameter.detach().sum(dtype=torch.float64).cpu() for parameter in model.parameters()])
+        if not bool(sums.isfinite().all()):
+            raise self._error("a weight is not finite", step, learning_rate)
+
+    def _error(self, what: str, step: int, learning_rate: float) -> NonFiniteLossError:
+        return NonFiniteLossError(what, step, list(self._norms), self.saved_step, learning_rate)

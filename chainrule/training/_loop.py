@@ -1,0 +1,400 @@
+"""Training: a model, batches and options become a run directory; the loop from its checkpoint, or the beginning, on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+import torch
+
+from chainrule._base import TrainableModel
+from chainrule.state import State
+from chainrule.training._checkpoint import (
+    CHECKPOINT,
+    WEIGHTS,
+    load_weights,
+    reading_state,
+    restore_checkpoint,
+    save_checkpoint,
+    save_weights,
+)
+from chainrule.training._computation import emulation_note, multiply_dtype
+from chainrule.training._duration import Duration, Position, make_duration, start_up_note
+from chainrule.training._evaluate import (
+    Batch,
+    Evaluation,
+    Objective,
+    TrainingBatches,
+    ValidationBatches,
+    count_elements,
+    score,
+)
+from chainrule.training._gradient_monitor import (
+    EVERY,
+    EVERY_ON_GPU,
+    GradientAlarms,
+    GradientMonitor,
+    GradientProbe,
+    Guard,
+)
+from chainrule.training._metrics import Metrics
+from chainrule.training._optimiser import clip_gradient, learning_rate, make_optimiser
+from chainrule.training._options import TrainingOptions
+from chainrule.training._parallel import (
+    Interrupted,
+    Interrupts,
+    Processes,
+    deferred_interrupts,
+    own_randomness,
+    processes,
+    seed_step,
+)
+from chainrule.training._report import Display, Report, StepFigures, make_display
+from chainrule.training._validation import (
+    Likelihood,
+    MetricResult,
+    MetricValue,
+    Observe,
+    OnValidation,
+    Validation,
+    ValidationMetric,
+)
+
+SAVE_SECONDS = 60.0  # a killed run loses no more than this
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """Result of a run.
+
+    Args:
+        directory: where it is.
+        step: weight updates done.
+        elements: elements trained on.
+        elapsed: wall-clock seconds, earlier sessions included, as far as they count: see `TrainingOptions.budget`.
+        steps_now: weight updates since the run was started or resumed; 0 where the run was at its end already.
+        best: the best validation, whose weights are in `model.safetensors`.
+        best_value: value of the metric; None where the likelihood decided.
+        best_rows: how many held-out rows the value is of; 0 where the likelihood decided.
+        best_step: its step.
+        last: the last validation.
+        ended_by: "patience" where it stopped early; "length" where steps, epochs or budget were used up.
+    """
+
+    directory: Path
+    step: int
+    steps_now: int
+    elements: int
+    elapsed: float
+    best: Evaluation
+    best_step: int
+    best_value: float | None
+    best_rows: int
+    last: Evaluation
+    ended_by: Literal["length", "patience"]
+
+
+def train(
+    model: TrainableModel,
+    train_batches: TrainingBatches,
+    valid_batches: ValidationBatches,
+    options: TrainingOptions,
+    directory: str | Path,
+    *,
+    resume: bool = False,
+    on_validation: OnValidation | None = None,
+    metric: ValidationMetric | None = None,
+    observe: Observe | None = None,
+    watch: GradientProbe | None = None,
+    on_start: Callable[[], None] | None = None,
+    progress: bool = True,
+    began: float | None = None,
+) -> TrainingResult:
+    """Fit a model by maximum likelihood; it ends with the best weights in it.
+
+    The directory receives `model.safetensors` (weights of the best validation), `checkpoint.safetensors` (all that is
+    needed to go on), `metrics.jsonl` and `timings.jsonl`. A run of steps or epochs that is killed at any moment and
+    resumed ends, on a CPU, with the same bits as one that was not. A resumed run may be longer than it was: it goes on
+    at its place in the longer schedule, so the learning rate rises again if it had come down.
+
+    Args:
+        model: moved to the device of the options, and trained in place.
+        train_batches: training data, see `TrainingBatches`. Under torchrun each process gives its own rows of the same
+            global batches, `rank::world` of `process_shard()`, and all see the same directory.
+        valid_batches: called at each validation for the held-out data, in order.
+        options: how long and how to train.
+        directory: the run directory, made if it is missing.
+        resume: continue from the checkpoint there; where none was written yet, begin.
+        on_validation: called with the model (in evaluation mode), the step and the seconds that it may take; the text
+            it returns is shown. It is left out where the last one took longer than there is time for.
+        metric: of the task, computed at each validation; the weights with the highest value are kept (of equals, those
+            with the higher likelihood), and patience waits for one. Where not given, those with the highest likelihood.
+            Weights that were measured on far more data replace the best, see `Position.record`.
+        observe: called with the model (in evaluation mode) at each validation; the figures that it finds go into
+            `metrics.jsonl`, and so does a warning, but for the first validation's.
+        watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
+            warnings: `chainrule.diagnostics.gradient_profile` does, for recurrent models. It changes no weight.
+        on_start: called by the first process when nothing was refused and the first step is about to be taken.
+        progress: show a progress bar, or plain lines where standard error is no terminal.
+        began: when, by `time.monotonic`, someone began to wait for this run; now, where not given.
+
+    Raises:
+        FileNotFoundError: there are trained weights to resume, but no checkpoint.
+        ValueError: the directory holds a run and `resume` is false; the checkpoint is damaged; options or data changed.
+        NonFiniteLossError: loss, gradient or weights are not finite; the last good checkpoint is kept.
+        Interrupted: Ctrl-C or SIGTERM; the run is saved. A second Ctrl-C does not wait for that.
+        OSError: the disk is full or not writable; the last good checkpoint is kept.
+    """
+    began, directory = monotonic() if began is None else began, Path(directory)
+    if not resume and (directory / CHECKPOINT).exists():
+        raise ValueError(
+            f"directory: expected one without a run, got {directory}, which holds one: "
+            "continue it with resume=True (--resume), or choose another"
+        )
+    if resume and not (directory / CHECKPOINT).exists() and (directory / WEIGHTS).exists():
+        raise FileNotFoundError(
+            f"{directory / CHECKPOINT}: no such file, so the run cannot go on, though {WEIGHTS} holds trained weights: "
+            "restore the checkpoint, or begin again with --overwrite or in another directory"
+        )
+    with (
+        processes(options.device) as process_group,
+        own_randomness(process_group.device),
+        deferred_interrupts(patient=process_group.world > 1) as interrupts,
+    ):
+        directory.mkdir(parents=True, exist_ok=True)
+        display = make_display(shown=progress and process_group.first)
+        model.to(process_group.device)
+        duration = make_duration(options, train_batches.steps_per_epoch, valid_batches)
+        validation = Validation(model, valid_batches, metric, observe, on_validation, duration, interrupts)
+        loop = TrainingLoop(
+            model, train_batches, options, directory, process_group, interrupts, duration, validation, watch, display,
+            began=began, resume=resume,
+        )  # fmt: skip
+        if on_start is not None and process_group.first:
+            on_start()
+        loop.run()
+        process_group.agree([0.0])  # the first process has written the best weights before any other reads them
+        load_weights(directory / WEIGHTS, model)
+    position = loop.position
+    assert position.best is not None
+    assert position.last is not None
+    return TrainingResult(
+        directory=directory,
+        step=position.step,
+        steps_now=loop.steps,
+        elements=position.elements,
+        elapsed=position.elapsed,
+        best=Evaluation(*position.best),
+        best_step=position.best_step,
+        best_value=position.best_value,
+        best_rows=position.best_rows,
+        last=Evaluation(*position.last),
+        ended_by="patience" if loop.out_of_patience else "length",
+    )
+
+
+class TrainingLoop:
+    """Takes steps, validates and saves, from the run's position to its end; `train` makes it.
+
+    Whatever is saved is saved between two steps, with all figures up to there on the disk before it.
+    """
+
+    def __init__(
+        self, model: TrainableModel, train_batches: TrainingBatches, options: TrainingOptions, directory: Path,
+        process_group: Processes, interrupts: Interrupts, duration: Duration, validation: Validation,
+        watch: GradientProbe | None, display: Display, *, began: float, resume: bool,
+    ):  # fmt: skip
+        self._model, self._train_batches, self._options, self._directory = model, train_batches, options, directory
+        self._process_group, self._interrupts = process_group, interrupts
+        self._duration, self._validation = duration, validation
+        self._optimiser = make_optimiser(model, options.learning_rate, options.weight_decay, options.optimiser)
+        self._state: State = None
+        self.position = Position()
+        self.steps = 0
+        if resume and (directory / CHECKPOINT).exists():
+            state, self.position = restore_checkpoint(
+                directory / CHECKPOINT, model, self._optimiser, options, train_batches.steps_per_epoch
+            )
+            self._duration.check_reaches(self.position)
+            self._state = process_group.own_rows(state)
+        fresh = self.position.step == 0
+        dtype = multiply_dtype(options.precision, process_group.device)
+        self._objective = process_group.distribute(Objective(model, dtype))
+        metrics = Metrics(directory, self.position, tensorboard=options.tensorboard) if process_group.first else None
+        self._guard = Guard(self.position.step)
+        alarms = GradientAlarms(self.position, options.clip_norm, model)
+        self._report = Report(metrics, display, self._guard, alarms, process_group.device)
+        if note := emulation_note(dtype, process_group.device):
+            self._report.note(note)
+        every = options.watch_every or (EVERY_ON_GPU if process_group.device.type == "cuda" else EVERY)
+        self._watch = None if watch is None else GradientMonitor(watch, every)
+        self._rate = options.learning_rate
+        self._saved_at = monotonic()
+        self.start_up = self._saved_at - began
+        if fresh:
+            counted = self.position.elapsed = self.position.validated_at = duration.start_up(self.start_up)
+            if self.start_up > counted:
+                self._report.note(start_up_note(self.start_up, counted))
+        self._began = self._saved_at - self.position.elapsed  # as if the run had never stopped
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether the validations have stopped improving."""
+        return self._options.patience is not None and self.position.stale >= self._options.patience
+
+    def run(self) -> None:
+        """Train to the end; raises what `train` raises."""
+        mode = self._model.training
+        self._model.train()
+        try:
+            self._loop()
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:  # a second signal, or one raised by the caller's own code: nothing more is saved
+            raise Interrupted(self._directory, self._guard.saved_step) from None
+        finally:
+            self._model.train(mode)
+            self._report.close()
+
+    def _loop(self) -> None:
+        while True:
+            self._read_clock()
+            if self._process_group.any(self._interrupts.requested):
+                self._report.note("interrupted: saving (once more breaks off without)")
+                self._save()
+                raise Interrupted(self._directory, self.position.step)
+            finished, validate, save, progress = self._plan()
+            if validate:
+                self._validate(last=bool(finished))
+            elif finished:
+                return
+            elif save:
+                self._save()
+            else:
+                self._step(progress)
+
+    def _plan(self) -> list[float]:
+        """Decide on the next act in the first process: its clock is the clock of all."""
+        position = self.position
+        finished = self.out_of_patience or self._duration.finished(position)
+        due = position.validated < position.step and (finished or self._duration.validation_due(position))
+        save = monotonic() - self._saved_at > SAVE_SECONDS
+        return self._process_group.agree([finished, due, save, self._duration.progress(position)])
+
+    def _step(self, progress: float) -> None:
+        began, position, options = monotonic(), self.position, self._options
+        batch = self._train_batches.at(position.step)
+        seed_step(options.seed, position.step, self._process_group.rank)
+        self._rate = learning_rate(progress, options.learning_rate, options.warmup)
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._rate
+        with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and not self.steps):
+            nats, state = score(self._objective, batch, self._state, self._process_group.device, progress)
+        own = count_elements(batch)
+        elements = int(self._process_group.sum(torch.tensor(own, device="cpu")))
+        self._process_group.share(nats, own, elements, self._model).backward()
+        norm = clip_gradient(self._model, options.clip_norm)
+        trained = position.elements + elements
+        nats = self._process_group.sum(nats.detach())
+        figures = StepFigures(position.step + 1, trained, elements, nats, norm, self._rate, progress)
+        look = self._watch is not None and self._watch.due(figures.step)
+        # Before the update: a bad gradient must not reach it.
+        seconds = self._report.step(figures, position.training_seconds, now=look)
+        if seconds is not None:
+            self._duration.step_took(seconds)
+        if look and self._process_group.first:
+            self._look(batch)
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        self._state, position.step, position.elements = state, position.step + 1, trained
+        position.training_seconds += monotonic() - began
+        position.ended_budget = None
+        self.steps += 1
+
+    def _look(self, batch: Batch) -> None:
+        """At the gradients of the present batch and weights, through time."""
+        assert self._watch is not None
+        profiles = self._watch.look(self._model, batch, self._state, self._process_group.device)
+        if profiles:
+            self._report.watch(self.position.step + 1, profiles)
+
+    def _validate(self, *, last: bool) -> None:
+        began, position = monotonic(), self.position
+        self._report.flush()
+        position.training_seconds += monotonic() - began  # a GPU may still have been at the last steps
+        if not self._guard.saved_step:
+            self._save()  # weights on the disk without a checkpoint tell of one that was lost
+        began, spacing = monotonic(), position.elapsed - position.validated_at
+        until = began + self._duration.allowance(position, last=last)
+        seed_step(self._options.seed, position.step, self._process_group.rank, "validation")
+        likelihood = self._likelihood(until - began)
+        if likelihood is None:
+            return
+        evaluation = likelihood.evaluation
+        self._guard.validation(position.step, evaluation.nats, self._rate)
+        verdict = self._verdict(until - monotonic())
+        first = position.last is None
+        best = position.record(likelihood, verdict)
+        if last and not self.out_of_patience:
+            self._duration.end(position)
+        if self._process_group.first:
+            self._guard.weights(self._model, position.step, self._rate)
+            if best:
+                about = {"step": position.step, "nats": evaluation.nats, "elements": evaluation.elements}
+                save_weights(self._directory / WEIGHTS, self._model, about)
+            measured = "" if verdict is None else verdict.metric.text
+            findings = self._validation.findings()
+            if first and findings is not None:  # hardly anything is learnt yet: it warns of nothing
+                findings = replace(findings, warning="")
+            told = "" if findings is None else findings.text
+            texts = (self._validation.sample(position, until - monotonic()), measured, told)
+            sample = "\n".join(text for text in texts if text) or None
+            self._report.validation(position, evaluation, verdict, findings, best=best, sample=sample)
+        validating = monotonic() - began
+        self._save()
+        self._read_clock()
+        position.validated_at, position.validation_spacing = position.elapsed, spacing
+        position.validation_seconds = monotonic() - began
+        self._report.timing(position, start_up_seconds=self.start_up, validating_seconds=validating)
+
+    def _likelihood(self, seconds: float) -> Likelihood | None:
+        """The first process evaluates while the others wait; None where an interruption broke it off."""
+        found = self._validation.likelihood(self.position, seconds) if self._process_group.first else None
+        numbers = [0.0] * 6
+        if found is not None:
+            numbers = [found.evaluation.nats, found.evaluation.elements, found.common.nats, found.common.elements]
+            numbers += [found.batches, found.whole]
+        nats, elements, common, common_elements, batches, whole = self._process_group.agree(numbers)
+        if not batches:
+            return None
+        both = Evaluation(nats, int(elements)), Evaluation(common, int(common_elements))
+        return Likelihood(*both, int(batches), bool(whole))
+
+    def _verdict(self, seconds: float) -> MetricResult | None:
+        """The first process compares while the others wait for the value."""
+        if not self._validation.has_metric:
+            return None
+        verdict = MetricResult(MetricValue("", 0.0), 0.0, 0, False)
+        if self._process_group.first:
+            verdict = self._validation.verdict(self.position, seconds)
+        numbers = [verdict.metric.value, verdict.common, verdict.rows, verdict.whole, verdict.margin]
+        value, common, rows, whole, margin = self._process_group.agree(numbers)
+        return MetricResult(replace(verdict.metric, value=value), common, int(rows), bool(whole), margin)
+
+    def _save(self) -> None:
+        began = monotonic()
+        self._report.sync()
+        self._guard.weights(self._model, self.position.step, self._rate)
+        state = self._process_group.gather(self._state)
+        self._read_clock()
+        if self._process_group.first:
+            path, steps_per_epoch = self._directory / CHECKPOINT, self._train_batches.steps_per_epoch
+            save_checkpoint(path, self._model, self._optimiser, state, self.position, self._options, steps_per_epoch)
+        self._guard.saved_step = self.position.step
+        self._saved_at = monotonic()
+        self.position.saving_seconds = self._saved_at - began
+        self._report.resume_clock()
+
+    def _read_clock(self) -> None:
+        self.position.elapsed = monotonic() - self._began

@@ -1,0 +1,306 @@
+"""The optimisers of a model, AdamW and Muon, its learning rate, and its moments as named tensors.
+
+Muon takes steps of hidden matrices that are nearly orthogonal, and steps of AdamW for all other weights.
+"""
+
+import inspect
+import math
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn, optim
+
+from chainrule.layers import MultiHeadAttention, Recurrent
+from chainrule.layers._attention import Attention
+from chainrule.layers._causal_conv1d import CausalConv1d
+from chainrule.layers._dilated_stack import DilatedStack
+from chainrule.layers._feed_forward import GATED, FeedForward
+from chainrule.layers._masked_conv2d import MaskedConv2d
+from chainrule.layers._masked_linear import MaskedLinear
+from chainrule.layers._window_attention import WindowAttention
+from chainrule.training._computation import multiply_dtype
+
+
+def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.01) -> float:
+    r"""Linear warm-up, then half a cosine down to a hundredth of the peak (Loshchilov and Hutter 2017, SGDR).
+
+    .. math::
+        \eta(p) = \eta_{max} \begin{cases} p / w & p < w \\
+        f + (1 - f) \frac{1 + \cos(\pi (p - w)/(1 - w))}{2} & p \ge w \end{cases}
+
+    Progress is a fraction, of steps or of seconds: nothing here knows how long a run lasts, so a run that is extended
+    resumes at its place in the longer schedule.
+
+    Args:
+        progress: fraction of the run done at the end of the step, in [0, 1].
+        peak: the highest learning rate.
+        warmup: fraction of the run spent rising, in [0, 1).
+        floor: last learning rate as a fraction of the peak: the last steps still learn.
+
+    >>> [round(learning_rate(p, 1.0, 0.2), 3) for p in (0.1, 0.2, 0.6, 1.0)]
+    [0.5, 1.0, 0.505, 0.01]
+    """
+    if progress < warmup:
+        return peak * progress / warmup
+    fall = (min(progress, 1.0) - warmup) / (1 - warmup)
+    return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * fall)) / 2)
+
+
+class AdamW(optim.AdamW):
+    """AdamW of torch, without its decorators for torch.compile.
+
+    They import the compiler at the first step, which takes a second or more of each run, and nothing here is compiled.
+    """
+
+    add_param_group = inspect.unwrap(optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(optim.Optimizer.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(optim.AdamW.step))
+
+
+Kind = Literal["adamw", "muon"]
+BETAS = (0.9, 0.99)  # a shorter memory of squares than Adam's 0.999: runs here are a few thousand steps
+
+
+def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, kind: Kind = "adamw") -> AdamW:
+    """AdamW (Loshchilov and Hutter 2019), or Muon for hidden matrices; biases, gains and other vectors do not decay.
+
+    Raises:
+        ValueError: the model has no weights to train, or no hidden matrices for Muon.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
+    matrices = hidden_matrices(model) if kind == "muon" else {}
+    if kind == "muon" and not matrices:
+        raise ValueError("optimiser: expected adamw for a model without hidden layers, got muon")
+    rest = [parameter for parameter in trained if parameter not in matrices]
+    groups = [
+        {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
+        {"params": [parameter for parameter in rest if parameter.dim() <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    fused = all(parameter.device.type in ("cpu", "cuda") for parameter in trained)
+    if matrices:
+        return Muon(groups, matrices, weight_decay=weight_decay, lr=learning_rate, betas=BETAS, fused=fused)
+    return AdamW(groups, lr=learning_rate, betas=BETAS, fused=fused)
+
+
+def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
+    """The weight decay with a time scale of this many steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
+
+    Args:
+        steps: in which weights shrink to 1/e, at the peak learning rate.
+        learning_rate: that peak.
+        least, most: limits.
+
+    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
+    (0.29, 0.01, 0.5)
+    """
+    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
+
+
+def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
+    r"""Scale the gradient to :math:`g \min(1, \theta / \lVert g \rVert)`; returns the norm before that, ()."""
+    return nn.utils.clip_grad_norm_(model.parameters(), float("inf") if norm is None else norm)
+
+
+def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
+    """Moments of the optimiser, named `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`, or as Muon has them."""
+    return {
+        f"{kind}.{name}": value
+        for name, parameter in model.named_parameters()
+        for kind, value in optimiser.state.get(parameter, {}).items()
+    }
+
+
+def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Put back the result of `moments`; weights without an entry begin with no moments.
+
+    Raises:
+        ValueError: a moment has another shape than its weight.
+    """
+    optimiser.state.clear()
+    for name, parameter in model.named_parameters():
+        of_muon = isinstance(optimiser, Muon) and parameter in optimiser.matrices
+        kinds = _KINDS_OF_MUON if of_muon else _KINDS
+        remembered = {kind: tensors[f"{kind}.{name}"] for kind in kinds if f"{kind}.{name}" in tensors}
+        for kind, value in remembered.items():
+            expected = () if kind == "step" else tuple(parameter.shape)
+            if tuple(value.shape) != expected:
+                raise ValueError(
+                    f"checkpoint: expected {kind} of {name} in shape {expected}, "
+                    f"got {tuple(value.shape)}: it belongs to another model"
+                )
+        if remembered and len(remembered) < len(kinds):
+            raise ValueError(f"checkpoint: expected {', '.join(kinds)} of {name}, got {', '.join(remembered)}: damaged")
+        if remembered:
+            optimiser.state[parameter] = {
+                kind: value.to(parameter.device, torch.float32 if kind == "step" else parameter.dtype)
+                for kind, value in remembered.items()
+            }
+            if of_muon:  # it counts on the processor
+                optimiser.state[parameter]["step"] = remembered["step"].to("cpu", torch.float32)
+
+
+_KINDS = ("step", "exp_avg", "exp_avg_sq")  # of AdamW
+_KINDS_OF_MUON = ("step", "momentum", "direction")
+
+
+MOMENTUM = 0.95
+EVERY = 2  # steps between new directions: as good as 1 in the runs of benchmarks/LOG.md, for half of the cost
+ITERATIONS = 3  # as good as the usual five in the runs of benchmarks/LOG.md, for three fifths of the cost
+_A, _B, _C = 3.4445, -4.775, 2.0315  # of Jordan et al.: the steepest at 0 that keeps singular values near 1
+
+
+class Muon(AdamW):
+    r"""Momentum whose direction is made orthogonal (Jordan et al. 2024), at AdamW's learning rate.
+
+    .. math::
+        M \leftarrow \mu M + (1 - \mu) G, \quad O \leftarrow \mathrm{NS}((1 - \mu) G + \mu M), \quad
+        W \leftarrow (1 - \eta \lambda) W - 0.2 \sqrt{\max(r, c)}\, \eta\, O
+
+    for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention, one
+    half of a gated layer; see `hidden_matrices`.
+    O is renewed in every second step: M changes little in one.
+    :math:`0.2 \sqrt{\max(r, c)}` gives O the size of a step of AdamW (Liu et al. 2025), so that learning rate and
+    weight decay mean the same for all weights. Weights that are not hidden matrices take steps of AdamW.
+
+    Args:
+        groups: of the weights that AdamW updates.
+        matrices: hidden matrices, each with the rows of its blocks; see `hidden_matrices`.
+        weight_decay: of hidden matrices.
+        options: of AdamW.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        matrices: dict[Tensor, list[int]],
+        *,
+        weight_decay: float,
+        **options: Any,
+    ):
+        self.matrices = matrices
+        super().__init__([*groups, {"params": list(matrices), "weight_decay": weight_decay}], **options)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Update all weights that have a gradient.
+
+        Raises:
+            ValueError: there is a closure, which would make new gradients after those of the matrices were taken.
+        """
+        if closure is not None:
+            raise ValueError("closure: Muon takes none: compute the gradients before step()")
+        gradients = {weight: weight.grad for weight in self.matrices if weight.grad is not None}
+        for weight in gradients:  # AdamW passes over weights without a gradient
+            weight.grad = None
+        super().step()
+        due: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
+        for weight, gradient in gradients.items():
+            weight.grad = gradient
+            state = self.state[weight]
+            if not state:
+                state |= {"step": torch.tensor(0.0, device="cpu"), "momentum": torch.zeros_like(weight)}
+                state["direction"] = torch.zeros_like(weight, memory_format=torch.contiguous_format)
+            momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
+            if int(state["step"]) % EVERY == 0:
+                ahead = gradient.lerp(momentum, MOMENTUM)
+                rows = self.matrices[weight]
+                found = ahead.reshape(sum(rows), -1).split(rows), state["direction"].view(sum(rows), -1).split(rows)
+                for pair in zip(*found, strict=True):
+                    due.setdefault(tuple(pair[0].shape), []).append(pair)
+            state["step"] += 1
+        for shape, pairs in due.items():  # equal blocks in one product
+            orthogonal = nearly_orthogonal(torch.stack([ahead for ahead, _ in pairs])) * (0.2 * max(shape) ** 0.5)
+            for (_, direction), direct in zip(pairs, orthogonal, strict=True):
+                direction.copy_(direct)
+        rate, decay = self.param_groups[-1]["lr"], self.param_groups[-1]["weight_decay"]
+        for weight in gradients:
+            weight.mul_(1 - rate * decay).sub_(self.state[weight]["direction"], alpha=rate)
+
+
+def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
+    r"""Matrices with the singular vectors of the given ones, and singular values drawn towards 1.
+
+    .. math:: X_0 = G / \lVert G \rVert_F, \qquad X_{k+1} = a X_k + (b A + c A^2) X_k, \quad A = X_k X_k^T
+
+    The quintic Newton–Schulz iteration of Jordan et al. (2024), in bfloat16 where the device multiplies it.
+
+    Args:
+        matrices: (K, r, c).
+        iterations: of Newton–Schulz; after five, singular values above 1% of the norm are in (0.68, 1.21).
+
+    Returns:
+        (K, r, c), in the type of `matrices`.
+    """
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = (matrices.mT if tall else matrices).to(_dtype(matrices))
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=_B, alpha=_C), x, beta=_A)
+    return (x.mT if tall else x).to(matrices.dtype)
+
+
+_OF_PREDICTIONS = frozenset({"output", "direct"})
+
+
+def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
+    """Matrices and kernels that map features to features, each with the rows of its blocks.
+
+    They are those of linear layers, convolutions, recurrences and attention. Left out are embeddings, and layers named
+    `output` or `direct`: they make the predictions of most models, and their rows belong to symbols, labels or pixels.
+    A kernel is the matrix of its first dimension and all others: (out, in · ...), or transposed (in, out · ...). Halves
+    that gate each other are two blocks in recurrent layers, feed-forward networks, WaveNet, masked convolutions, and
+    linear layers and convolutions before `torch.nn.GLU`.
+    Where a recurrent layer reads symbols without an embedding, one-hot, its input matrix is taken as the others are.
+
+    >>> from chainrule.models import RecurrentLM
+    >>> model = RecurrentLM(vocab_size=5, hidden_size=8, embedding_size=4)
+    >>> [(tuple(weight.shape), rows) for weight, rows in hidden_matrices(model).items()]
+    [((32, 4), [8, 8, 8, 8]), ((32, 8), [8, 8, 8, 8])]
+    """
+    found: dict[Tensor, list[int]] = {}
+    for name, layer in model.named_modules():  # a layer comes before its parts, and says its blocks first
+        if not _OF_PREDICTIONS.isdisjoint(name.split(".")):
+            continue
+        for weight, rows in _blocks(layer):
+            if weight.requires_grad and len(weight) > 1:
+                found.setdefault(weight, rows)
+    return found
+
+
+def _blocks(layer: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
+    if isinstance(layer, Recurrent):
+        for weight in layer.parameters():
+            if weight.dim() == 2:
+                yield weight, [layer.hidden_size] * (len(weight) // layer.hidden_size)
+    elif isinstance(layer, FeedForward) and layer.activation == GATED:
+        yield layer.linear1.weight, [len(layer.linear1.weight) // 2] * 2
+    elif isinstance(layer, MultiHeadAttention):
+        keys = (len(layer.in_proj_weight) - layer.model_size) // 2
+        yield layer.in_proj_weight, [layer.model_size, keys, keys]
+    elif isinstance(layer, WindowAttention):
+        yield layer.in_proj.weight, [len(layer.out_proj.weight)] * 3
+    elif isinstance(layer, Attention):
+        yield from ((weight, [len(weight)]) for weight in layer.parameters() if weight.dim() == 2)
+    elif isinstance(layer, DilatedStack):
+        yield layer.residual, [layer.residual.shape[1]] * len(layer.residual)
+        yield from ((gated.weight, [len(gated.weight) // 2] * 2) for gated in layer.convolutions)
+    elif isinstance(layer, nn.Sequential):
+        for before, after in pairwise(layer):
+            if isinstance(after, nn.GLU) and isinstance(before, nn.Linear | nn.Conv2d):
+                yield before.weight, [len(before.weight) // 2] * 2
+    elif isinstance(layer, MaskedConv2d):
+        yield layer.weight, [len(layer.weight) // layer.parts] * layer.parts
+    elif isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | CausalConv1d | MaskedLinear):
+        yield layer.weight, [len(layer.weight)]
+
+
+def _dtype(matrices: Tensor) -> torch.dtype:
+    if matrices.dtype == torch.float64:
+        return matrices.dtype
+    return multiply_dtype("auto", matrices.device)
