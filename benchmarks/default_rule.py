@@ -2,8 +2,8 @@
 
     python benchmarks/default_rule.py [--text shakespeare ...] [--minutes 1] [--avx2] [--data FOLDER] [--log FILE]
 
-The rule of the text task (`tasks/text/plan.py`) settles what the user left open. Here it runs once, then each pair of units
-and dropout with everything else left to it, one model each, where the rule may average several; all train for the
+The rule of the text task (`tasks/text/plan.py`) settles what the user left open. Here it runs once, then each pair of
+units and dropout with everything else left to it, one model each, where the rule may average several; all train for the
 same minutes and are judged by the same held-out text.
 The test parts are not read. The rule was fitted on shakespeare; the texts after python were never used for it:
 

@@ -26,8 +26,7 @@ from torch import Tensor
 from chainrule.data import prepare_table
 from chainrule.data._tables import Table, table_batches
 from chainrule.models import TableMADE
-from chainrule.training import learning_rate
-from chainrule.training._optimiser import make_optimiser
+from chainrule.training import learning_rate, make_optimiser
 
 CHAIN = "chain of per-column logistic models"
 MODELS: dict[str, dict[str, Any]] = {

@@ -27,8 +27,7 @@ from side_by_side import claim, publish
 from torch import Tensor
 
 from chainrule.models import PixelCNNPP
-from chainrule.training import learning_rate
-from chainrule.training._optimiser import make_optimiser
+from chainrule.training import learning_rate, make_optimiser
 
 FILE = "cifar10_subset/cifar10_subset.npz"
 SHAPE, VALID = (3, 32, 32), 400

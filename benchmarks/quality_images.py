@@ -22,8 +22,7 @@ from side_by_side import claim, publish
 from torch import Tensor
 
 from chainrule.models import PixelCNN
-from chainrule.training import learning_rate
-from chainrule.training._optimiser import make_optimiser
+from chainrule.training import learning_rate, make_optimiser
 
 FILE = "binarized_mnist/binarized_mnist.npz"
 TARGET = 83.0  # test nats; PixelCNN in its paper: 81.30

@@ -25,9 +25,9 @@ from torch import Tensor
 from chainrule._base import length_mask
 from chainrule.models import RNNMADE
 from chainrule.state import detach
-from chainrule.training import learning_rate
+from chainrule.training import learning_rate, make_optimiser
 from chainrule.training._computation import autocast
-from chainrule.training._optimiser import clip_gradient, make_optimiser
+from chainrule.training._optimiser import clip_gradient
 
 DEFAULTS: dict[str, Any] = {
     "cell": "lstm",

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from chainrule._app.cli.main import main as chainrule
 from chainrule._app.tasks.sound.task import SoundTask
-from chainrule.data import MuLawLevels
-from chainrule.data._sounds import Collection, Labelling, read_sound, write_wav
+from chainrule.data import MuLawLevels, write_wav
+from chainrule.data._sounds import Collection, Labelling, read_sound
 from chainrule.models import WaveNet
 
 RATE, ORDER = 8000, 32

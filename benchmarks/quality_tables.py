@@ -27,8 +27,7 @@ from torch import Tensor
 
 from chainrule.layers import raster_orders
 from chainrule.models import MADE, MADEEnsemble
-from chainrule.training import learning_rate
-from chainrule.training._optimiser import make_optimiser
+from chainrule.training import learning_rate, make_optimiser
 
 UCI = "uci_binary/{}.npz"
 DEFAULTS: dict[str, Any] = {

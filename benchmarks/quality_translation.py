@@ -37,9 +37,8 @@ from chainrule.data._pairs import (
 from chainrule.data._ragged import Ragged
 from chainrule.metrics import bleu, chrf
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
-from chainrule.training import evaluate, learning_rate
+from chainrule.training import evaluate, learning_rate, make_optimiser
 from chainrule.training._computation import autocast, multiply_dtype
-from chainrule.training._optimiser import make_optimiser
 
 FILES = "multi30k/tok/{}.lc.norm.tok.{}.gz"
 MODELS: dict[str, tuple[type[TranslationModel], dict[str, Any]]] = {

@@ -49,9 +49,9 @@ def work() -> None:
 
     from chainrule.data import Batch
     from chainrule.models import RecurrentLM
-    from chainrule.training import Objective
+    from chainrule.training import Objective, make_optimiser
     from chainrule.training._evaluate import score
-    from chainrule.training._optimiser import clip_gradient, make_optimiser
+    from chainrule.training._optimiser import clip_gradient
 
     device = torch.device("cpu")
     torch.manual_seed(0)

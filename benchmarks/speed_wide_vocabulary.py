@@ -19,7 +19,8 @@ from torch import Tensor
 from chainrule.heads import Categorical
 from chainrule.layers import default_cutoffs
 from chainrule.models import RecurrentLM
-from chainrule.training._optimiser import clip_gradient, make_optimiser
+from chainrule.training import make_optimiser
+from chainrule.training._optimiser import clip_gradient
 
 VOCABULARY = 33_278  # words of WikiText-2
 

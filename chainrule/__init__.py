@@ -10,11 +10,10 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, testing, training
-    from chainrule._app import tasks
     from chainrule._app.fitting import fit
+    from chainrule._app.results import Report, Result
     from chainrule._app.run import Run, load
     from chainrule._app.tasks import open_run
-    from chainrule._app.tasks.task import Task
     from chainrule._base import AutoregressiveModel, LikelihoodModel
     from chainrule._latent import LatentModel
     from chainrule.models._logits_model import from_logits
@@ -25,8 +24,9 @@ __all__ = [
     "LatentModel",
     "LikelihoodModel",
     "RecurrentLM",
+    "Report",
+    "Result",
     "Run",
-    "Task",
     "__version__",
     "coding",
     "data",
@@ -40,7 +40,6 @@ __all__ = [
     "metrics",
     "models",
     "open_run",
-    "tasks",
     "testing",
     "training",
 ]

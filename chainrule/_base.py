@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from chainrule._lengths import check_lengths
 from chainrule._modes import device_of, drawn_in_evaluation
 from chainrule._prefix import check_prefix, prefix_rows
-from chainrule.heads import head_of
+from chainrule.heads._adapter import head_of
 from chainrule.heads._categorical import check_filters
 from chainrule.state import State, expand, leaves, map_state
 

@@ -10,9 +10,19 @@ project = "chainrule"
 author = project_copyright = "the chainrule authors"
 version = release = installed_version("chainrule")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "program_help"]
-source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build", "_ext"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "mathml",
+    "program_help",
+    "public_names",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+templates_path = ["_templates"]
+autosummary_imported_members = True
+exclude_patterns = ["_build", "_ext", "_templates"]
 default_role = "literal"  # single backticks in docstrings are code
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath", "fieldlist"]
@@ -29,16 +39,7 @@ napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 
-# Names of other packages have no page here to link to; ours must have one.
-_TYPE_VARIABLES = (
-    "blocks.Row",
-    "data.atomic.Made",
-    "testing.subject.M",
-    "tasks.config.Options",
-    "tasks.task.M",
-    "testing.subject.N",
-)
-nitpick_ignore = [("py:class", f"chainrule.{name}") for name in _TYPE_VARIABLES]
+# Names of other packages have no page here to link to; ours must have one, or be private.
 nitpick_ignore_regex = [(r"py:.*", r"(?!chainrule\b).*")]
 
 html_theme = "furo"

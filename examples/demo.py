@@ -67,10 +67,8 @@ def parts_of_text() -> tuple[str, str]:
 
 def model_bits(text: str) -> float:
     """-log2 p(text) under the run's best weights, every character predicted from all those before it."""
-    from chainrule.data import open_corpus
-    from chainrule.data._corpus_batches import stream_evaluation
-    from chainrule.training import evaluate
-    from chainrule.training._evaluate import bits
+    from chainrule.data import open_corpus, stream_evaluation
+    from chainrule.training import bits, evaluate
 
     corpus, model = open_corpus(RUN / "data"), chainrule.load(RUN).model
     nats = evaluate(model, stream_evaluation(corpus.valid, batch_size=1, chunk_length=1024)).nats

@@ -61,7 +61,7 @@ def compare() -> None:
 
 def model_bits(images: np.ndarray, labels: np.ndarray) -> float:
     """Mean bits per pixel under the model."""
-    from chainrule.training._evaluate import bits
+    from chainrule.training import bits
 
     model = chainrule.load(RUN).model
     x = torch.from_numpy(images).view(-1, 1, 8, 8).long()
@@ -80,14 +80,14 @@ def pixel_bits(known: np.ndarray, known_labels: np.ndarray, images: np.ndarray, 
 
 def draw() -> None:
     """Real images on the left, drawn ones on the right, a column for each digit."""
-    from chainrule.data._images import brightness, grid, png
+    from chainrule.data import grid, png
 
     with np.load(TEST) as test:
         real = np.stack([test["images"][test["labels"] == digit][:4] for digit in range(CLASSES)], 1)
     wanted = torch.arange(CLASSES).repeat(4)
     drawn = chainrule.load(RUN).model.sample(40, wanted, generator=torch.Generator().manual_seed(0))
     left, right = (
-        grid(brightness(images.reshape(40, 1, 8, 8).astype(np.uint8), LEVELS), CLASSES, least=40)
+        grid((images.reshape(40, 8, 8) * (255 // (LEVELS - 1))).astype(np.uint8), CLASSES, least=40)
         for images in (real, drawn.numpy())
     )
     IMAGE.write_bytes(png(np.concatenate([left, np.full((len(left), 24), 255, np.uint8), right], 1)))

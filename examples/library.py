@@ -9,8 +9,7 @@ import tempfile
 import torch
 
 from chainrule import RecurrentLM
-from chainrule.data import StreamBatches, prepare_corpus
-from chainrule.data._corpus_batches import stream_evaluation
+from chainrule.data import StreamBatches, prepare_corpus, stream_evaluation
 from chainrule.training import TrainingOptions, evaluate, train
 
 directory = tempfile.mkdtemp(prefix="chainrule-")

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chainrule.data import midi_file
-from chainrule.data._images import png
+from chainrule.data import midi_file, png
 from chainrule.models import RNNMADE
 
 LOWEST, KEYS = 48, 36  # three octaves from the C below middle C

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chainrule.data._sounds import clip_batches, clip_evaluation, prepare_sounds, write_wav
+from chainrule.data import clip_batches, clip_evaluation, prepare_sounds, write_wav
 from chainrule.models import WaveNet
 from chainrule.training import TrainingOptions, train
 

@@ -15,8 +15,9 @@ MODULES = {
 }
 # A room may import itself and those after it; what is in none of the rooms (base, state, ranges, ...) is for all.
 ROOMS = [
-    "cli",
-    "tasks",
+    "_app.cli",
+    "_app.tasks",
+    "_app.pages",
     "diagnostics",
     "testing",
     "coding",
@@ -34,7 +35,7 @@ FORBIDDEN = [("decoding", "models"), ("training", "models"), ("coding", "models"
 OPTIONAL = {
     "chainrule.coding._adaptive": {"chainrule._app.tasks.compression"},
     "chainrule.coding._portable": {"chainrule.coding._fingerprint"},
-    "chainrule.data._midi": set(),
+    "chainrule.data._midi": {"chainrule.data"},
     "chainrule.data.synthetic": set(),
 }
 
@@ -60,8 +61,8 @@ def imported(module: str, *, at_run_time: bool) -> Iterator[str]:
 
 
 def room(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else ""
+    parts = module.split(".")[1:]
+    return ".".join(parts[: 2 if parts[:1] == ["_app"] else 1])
 
 
 def test_no_modules_import_each_other_in_a_circle():

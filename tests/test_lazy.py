@@ -44,11 +44,3 @@ def test_importing_a_package_imports_none_of_its_modules():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "True", "chainrule.data._batches"]
-
-
-@pytest.mark.parametrize("first", ["chainrule.decoding.greedy", "chainrule.decoding"])
-def test_a_function_hides_the_module_of_its_name(first):
-    """Importing a module makes it an attribute of its package, which `from package import name` would find first."""
-    code = f"import {first}\nfrom chainrule.decoding import greedy\nprint(type(greedy).__name__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "function\n"

@@ -230,7 +230,7 @@ class Inputs:
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
         import numpy as np
 
-        from chainrule.data._sounds import write_wav
+        from chainrule.data import write_wav
 
         rate = rate or self._rate
         if rate is None:
@@ -325,7 +325,7 @@ def _image_name(number: int) -> str:
 
 
 def _png(image: Any, name: str) -> bytes:
-    from chainrule.data._images import png
+    from chainrule.data import png
 
     if image.dtype != "uint8" or image.ndim not in (2, 3):
         raise ValueError(f"{name}: expected images (H, W) or (H, W, 3) of uint8, got {image.dtype} {image.shape}")

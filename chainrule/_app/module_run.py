@@ -105,7 +105,7 @@ class ModuleRun:
         """Score rows: the exact nats of each."""
         import torch
 
-        from chainrule.training._evaluate import bits
+        from chainrule.training import bits
 
         rows = _tensors(x, context, lengths)
         size = rows["x"][0].numel()

@@ -67,7 +67,7 @@ class Run:
     `chainrule sample RUN -n 3 --temperature 0.8`.
 
     Args:
-        task: the opened run of a task, as `chainrule.open_run` returns it.
+        task: the opened run of a task, opened.
         folder: the temporary folder of the run, if it is in one.
     """
 

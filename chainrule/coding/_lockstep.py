@@ -10,7 +10,7 @@ from torch import Tensor
 from chainrule._base import AutoregressiveModel, Context, Step
 from chainrule._modes import in_evaluation
 from chainrule.coding._range_coder import RangeCoder
-from chainrule.heads import head_of
+from chainrule.heads._adapter import head_of
 
 Progress = Callable[[int], None]
 

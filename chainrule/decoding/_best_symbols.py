@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, distributions
 
-from chainrule.heads import Categorical, head_of
+from chainrule.heads import Categorical
+from chainrule.heads._adapter import head_of
 
 WIDE = 1024  # columns from which it pays to look for the greatest among the maxima of groups first
 _MORE = 3  # groups looked into in addition to the k best: equals are frequent where scores come from half precision

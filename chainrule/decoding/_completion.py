@@ -9,7 +9,7 @@ from torch import Tensor
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._modes import device_of, in_evaluation
 from chainrule._ranges import check_sizes
-from chainrule.heads import head_of
+from chainrule.heads._adapter import head_of
 from chainrule.state import expand, map_state, select
 
 

@@ -49,7 +49,7 @@ def clipping(metrics: Iterable[dict[str, Any]], limit: float | None) -> Clipping
     .. math:: g \leftarrow g \cdot \min(1, \theta / \lVert g \rVert)
 
     Args:
-        metrics: as `chainrule.Task.metrics` reads them; every step has its `gradient_norm`, before clipping.
+        metrics: the records of training; every step has its `gradient_norm`, before clipping.
         limit: θ, `clip_norm` of the run's training options.
 
     >>> records = [{"event": "step", "step": step, "gradient_norm": float(step)} for step in (1, 2, 4)]

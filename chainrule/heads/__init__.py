@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.heads._adapter import head_of
     from chainrule.heads._adaptive_categorical import AdaptiveCategorical
     from chainrule.heads._bernoulli import Bernoulli
     from chainrule.heads._categorical import Categorical
-    from chainrule.heads._categorical_mean import CategoricalMean, mean_of
+    from chainrule.heads._categorical_mean import CategoricalMean
     from chainrule.heads._column import Column
     from chainrule.heads._diagonal_normal import DiagonalNormal
     from chainrule.heads._discretized_logistic_mixture import DiscretizedLogisticMixture
@@ -47,8 +46,6 @@ __all__ = [
     "TagSequences",
     "bio_constraints",
     "bioes_constraints",
-    "head_of",
-    "mean_of",
 ]
 
 __getattr__, __dir__ = attach(__name__)

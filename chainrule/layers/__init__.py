@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chainrule.layers._character_encoder import CharacterEncoder
     from chainrule.layers._combinators import Map, Parallel, Residual, Serial
     from chainrule.layers._convolution_masks import spatial_mask
-    from chainrule.layers._decoder_block import CrossAttention, DecoderBlock
+    from chainrule.layers._decoder_block import CrossAttention
     from chainrule.layers._delta_net import DeltaNet
     from chainrule.layers._diagonal_lstm import DiagonalLSTM
     from chainrule.layers._dilated_stack import DilatedStack
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from chainrule.layers._scan import linear_scan
     from chainrule.layers._sequence_layer import SequenceLayer
     from chainrule.layers._shifted_convolutions import ShiftedConv2d
-    from chainrule.layers._transformer_encoder import EncoderBlock, TransformerEncoder
+    from chainrule.layers._transformer_encoder import TransformerEncoder
     from chainrule.layers._transformer_stack import TransformerBlock, TransformerStack
 
 __all__ = [
@@ -53,11 +53,9 @@ __all__ = [
     "CausalConv1d",
     "CharacterEncoder",
     "CrossAttention",
-    "DecoderBlock",
     "DeltaNet",
     "DiagonalLSTM",
     "DilatedStack",
-    "EncoderBlock",
     "FeedForward",
     "ImageEncoder",
     "KneserNey",

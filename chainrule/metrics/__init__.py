@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.metrics._bleu import TranslationScore, bleu, caption_bleu, chrf
-    from chainrule.metrics._classification import ClassificationScores, classification_scores
+    from chainrule.metrics._bleu import bleu, caption_bleu, chrf
+    from chainrule.metrics._classification import classification_scores
     from chainrule.metrics._forecasting import (
         coverage,
         crps_of_gaussian_mixture,
@@ -18,13 +18,9 @@ if TYPE_CHECKING:
         root_mean_squared_error,
         seasonal_naive,
     )
-    from chainrule.metrics._tagging import EntityScores, TagAccuracy, entity_scores, find_entities, tag_accuracy
+    from chainrule.metrics._tagging import entity_scores, find_entities, tag_accuracy
 
 __all__ = [
-    "ClassificationScores",
-    "EntityScores",
-    "TagAccuracy",
-    "TranslationScore",
     "bleu",
     "caption_bleu",
     "chrf",

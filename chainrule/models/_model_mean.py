@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from chainrule._base import AutoregressiveModel, Context, Step
-from chainrule.heads import Head, mean_of
+from chainrule.heads import Head
+from chainrule.heads._categorical_mean import mean_of
 from chainrule.state import State
 
 

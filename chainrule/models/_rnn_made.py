@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from chainrule._base import AutoregressiveModel, Context, refuse_context
-from chainrule.heads import head_of
+from chainrule.heads._adapter import head_of
 from chainrule.heads._head import Choose, Head, broadcast_shapes
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._sequence_layer import stepping

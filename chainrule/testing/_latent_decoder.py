@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from chainrule._latent import LatentModel
-from chainrule.heads import head_of
+from chainrule.heads._adapter import head_of
 from chainrule.testing._contract_check import contract_check
 from chainrule.testing._evidence import ERRORS, Average
 from chainrule.testing._latent_subject import LatentSubject

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from chainrule._base import Context, length_mask
 from chainrule._latent import LatentModel
-from chainrule.heads import Head, head_of
+from chainrule.heads import Head
+from chainrule.heads._adapter import head_of
 from chainrule.testing._subject import OPERATIONS, Batch, Subject, Violation, filled
 
 MOST, LEAST = 5_000, 200  # draws for each row, by the size of the model

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
 from chainrule._base import AutoregressiveModel
-from chainrule.heads import head_of
+from chainrule.heads._adapter import head_of
 from chainrule.state import select
 from chainrule.testing._contract_check import contract_check
 from chainrule.testing._evidence import far_from_zero, surprise, uneven_ranks

@@ -10,7 +10,8 @@ from torch.distributions import Distribution
 
 from chainrule._base import AutoregressiveModel, Context, Step, length_mask
 from chainrule._modes import device_of
-from chainrule.heads import Categorical, Head, head_of
+from chainrule.heads import Categorical, Head
+from chainrule.heads._adapter import head_of
 from chainrule.heads._head import WrappedHead, broadcast_shapes
 from chainrule.state import State, expand, map_state, select
 from chainrule.testing._subject import (

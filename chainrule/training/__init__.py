@@ -7,10 +7,18 @@ from chainrule._lazy import attach
 if TYPE_CHECKING:
     from chainrule.training._checkpoint import load_weights, save_weights
     from chainrule.training._dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
-    from chainrule.training._evaluate import Batch, Evaluation, Objective, TrainingBatches, ValidationBatches, evaluate
+    from chainrule.training._evaluate import (
+        Batch,
+        Evaluation,
+        Objective,
+        TrainingBatches,
+        ValidationBatches,
+        bits,
+        evaluate,
+    )
     from chainrule.training._gradient_monitor import GradientProbe, NonFiniteLossError
     from chainrule.training._loop import TrainingResult, train
-    from chainrule.training._optimiser import learning_rate
+    from chainrule.training._optimiser import learning_rate, make_optimiser
     from chainrule.training._options import TrainingOptions
     from chainrule.training._parallel import Interrupted, process_shard
     from chainrule.training._validation import Findings, MetricValue, ValidationMetric
@@ -30,10 +38,12 @@ __all__ = [
     "TrainingResult",
     "ValidationBatches",
     "ValidationMetric",
+    "bits",
     "dynamic_evaluation",
     "evaluate",
     "learning_rate",
     "load_weights",
+    "make_optimiser",
     "process_shard",
     "save_weights",
     "train",

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-from chainrule.data._sounds import write_wav
+from chainrule.data import write_wav
 
 TABLE_COLUMNS = ["colour", "count", "height", "class"]
 

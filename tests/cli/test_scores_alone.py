@@ -15,7 +15,7 @@ from chainrule._app.cli.train import create_run
 from chainrule._app.tasks import task_class
 from chainrule._app.tasks.config import Duration, RunConfig
 from chainrule._app.tasks.run_directory import WEIGHTS
-from chainrule.data._sounds import write_wav
+from chainrule.data import write_wav
 from chainrule.training import save_weights
 
 SMALL = {

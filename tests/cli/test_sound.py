@@ -10,8 +10,7 @@ import soundfile
 import torch
 
 from chainrule._app.tasks.sound.task import SoundTask
-from chainrule.data import Batches
-from chainrule.data._sounds import write_wav
+from chainrule.data import Batches, write_wav
 
 RATE = 8000
 TINY = ("--channels", 4, "--blocks", 1, "--layers-per-block", 3, "--skip-channels", 8)

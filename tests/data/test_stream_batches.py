@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.data import StreamBatches
-from chainrule.data._corpus_batches import stream_evaluation
+from chainrule.data import StreamBatches, stream_evaluation
 from chainrule.data._vocabulary import MemoryTokens
 
 

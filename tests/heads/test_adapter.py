@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import distributions
 
-from chainrule.heads import Categorical, head_of
+from chainrule.heads import Categorical
+from chainrule.heads._adapter import head_of
 
 OWN = Categorical(torch.zeros(4, 3))
 KINDS = [

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.heads import Bernoulli, Categorical, head_of
+from chainrule.heads import Bernoulli, Categorical
+from chainrule.heads._adapter import head_of
 
 LOGITS = torch.randn(2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 TORCH = torch.distributions.Bernoulli

@@ -18,8 +18,8 @@ from chainrule.heads import (
     PixelLogisticMixture,
     StudentTMixture,
     TableColumn,
-    head_of,
 )
+from chainrule.heads._adapter import head_of
 from chainrule.heads._column import ColumnGroup
 from chainrule.layers import AdaptiveSoftmax
 from chainrule.models import RecurrentLM

@@ -3,7 +3,8 @@
 import torch
 from torch import distributions
 
-from chainrule.heads import Categorical, IntegerLogisticMixture, head_of
+from chainrule.heads import Categorical, IntegerLogisticMixture
+from chainrule.heads._adapter import head_of
 
 
 def stack(parts):

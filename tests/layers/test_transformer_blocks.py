@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.layers import CausalAttention, CrossAttention, EncoderBlock, FeedForward, Serial, TransformerBlock
+from chainrule.layers import CausalAttention, CrossAttention, FeedForward, Serial, TransformerBlock
 from chainrule.layers._residual_block import shrink_residuals
 from chainrule.layers._torch_names import from_encoder_layer, to_encoder_layer
-from chainrule.layers._transformer_encoder import BidirectionalAttention
+from chainrule.layers._transformer_encoder import BidirectionalAttention, EncoderBlock
 from chainrule.state import select, share
 
 SIZE, HEADS = 8, 2

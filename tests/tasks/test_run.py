@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule import Task, open_run
+from chainrule import open_run
 from chainrule._app.tasks.config import FORMAT, Duration, Fingerprint, RunConfig, Settled
 from chainrule._app.tasks.run_directory import CONFIG, VOCABULARY, WEIGHTS
+from chainrule._app.tasks.task import Task
 from chainrule._app.tasks.text.options import TextData, TextTraining
 from chainrule._app.tasks.text.task import TextCounts, TextFacts, TextTask
 from chainrule._typed_json import read_value

@@ -22,14 +22,8 @@ from chainrule.models import (
     VisionTransformer,
     WaveNet,
 )
-from chainrule.training._optimiser import (
-    Muon,
-    hidden_matrices,
-    make_optimiser,
-    moments,
-    nearly_orthogonal,
-    restore_moments,
-)
+from chainrule.training import make_optimiser
+from chainrule.training._optimiser import Muon, hidden_matrices, moments, nearly_orthogonal, restore_moments
 
 
 @settings(max_examples=30, deadline=None)

@@ -3,7 +3,8 @@ import torch
 from torch import nn
 from training_toy import ToyModel
 
-from chainrule.training._optimiser import AdamW, clip_gradient, make_optimiser, moments, restore_moments
+from chainrule.training import make_optimiser
+from chainrule.training._optimiser import AdamW, clip_gradient, moments, restore_moments
 
 
 def test_matrices_decay_and_vectors_do_not() -> None:

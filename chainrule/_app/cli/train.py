@@ -257,7 +257,7 @@ def create_run(
         FileExistsError: `out` is taken.
         ValueError, OSError: the options cannot be trained with, or the data cannot be read; `out` is as it was.
     """
-    from chainrule.training._optimiser import make_optimiser
+    from chainrule.training import make_optimiser
 
     refuse_taken(out, overwrite=overwrite)
     _check_startable(training_options(asked))

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from chainrule._app.pages.read_text import visible
-from chainrule.data._images.png import png
+from chainrule.data import png
 
 Pixels = npt.NDArray[np.uint8]
 

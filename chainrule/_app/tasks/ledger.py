@@ -86,14 +86,14 @@ class LedgerEntry:
     @property
     def bits_per_element(self) -> float:
         """Bits of the average element: bits/dim of an image."""
-        from chainrule.training._evaluate import bits
+        from chainrule.training import bits
 
         return bits(self.nats_per_element)
 
     @property
     def bits_per_byte(self) -> float | None:
         """Bits of a byte of the original text, which its tokens do not change; None for other data."""
-        from chainrule.training._evaluate import bits
+        from chainrule.training import bits
 
         return bits(self.nats) / self.bytes if self.bytes else None
 
@@ -179,7 +179,7 @@ class Tally:
             unit: the word for a row.
             basis: of their elements.
         """
-        from chainrule.training._evaluate import bits
+        from chainrule.training import bits
 
         if basis.quantity != "nats":
             return {f"{unit}s": self.rows, f"mean_{basis.quantity.replace(' ', '_')}": self.nats / self.elements}

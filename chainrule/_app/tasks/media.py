@@ -17,8 +17,8 @@ def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
     """
     import numpy as np
 
+    from chainrule.data import grid, png
     from chainrule.data._atomic import write_bytes
-    from chainrule.data._images import grid, png
 
     file = Path(result.hints.get("file", _IMAGES)) if out is None else out
     images = np.stack([channels_first(image) for image in result.values])
@@ -46,7 +46,7 @@ def write_sounds(result: Result, out: Path | None) -> list[tuple[Path, str]]:
     Returns:
         The file and a few words about it, for each sound.
     """
-    from chainrule.data._sounds import write_wav
+    from chainrule.data import write_wav
 
     file, rate = Path(result.hints.get("file", _SOUNDS)) if out is None else out, result.about["rate"]
     written, sounds = [], result.values

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chainrule.data._images import block_image, brightness, grid, png
+from chainrule.data import grid, png
+from chainrule.data._images import block_image, brightness
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 7, 3)])

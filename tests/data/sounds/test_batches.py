@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data._sounds import clip_batches, clip_evaluation
+from chainrule.data import clip_batches, clip_evaluation
 from chainrule.data._vocabulary import MemoryTokens
 
 LENGTHS = [3, 17, 5, 40, 8, 8, 1, 23, 30, 12]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from sound_files import tone, write
 
-from chainrule.data import MuLawLevels
-from chainrule.data._sounds import open_sounds, prepare_sounds
+from chainrule.data import MuLawLevels, prepare_sounds
+from chainrule.data._sounds import open_sounds
 
 
 def clip(sounds, part, number):

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.signal import resample_poly
 from sound_files import tone, write
 
-from chainrule.data._sounds import Collection, SoundFile, read_sound, resampled, sound_facts, write_wav
+from chainrule.data import write_wav
+from chainrule.data._sounds import Collection, SoundFile, read_sound, resampled, sound_facts
 from chainrule.data._sounds import sound_file as module
 
 

@@ -9,7 +9,7 @@ from chainrule._app.tasks.config import CheckedOptions, within
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.classify.task import ClassifyTask
-    from chainrule.metrics import ClassificationScores
+    from chainrule.metrics._classification import ClassificationScores
 
 _MATRIX = 20  # labels of which the table of confusions is given
 

@@ -242,7 +242,7 @@ def _rebuilt(
     import numpy as np
     import torch
 
-    from chainrule.data._images import grid
+    from chainrule.data import grid
 
     x = x[:_REBUILT]
     with torch.no_grad():
@@ -257,7 +257,7 @@ def _traversals(
 ) -> "dict[int, Pixels]":
     import torch
 
-    from chainrule.data._images import grid
+    from chainrule.data import grid
 
     strips, weight = {}, next(model.parameters())
     for place, _, codes in traversed(use):

@@ -13,7 +13,7 @@ from torch import Tensor
 from chainrule._app.tasks.abilities import Expressed, FileCodec
 from chainrule._app.tasks.bundle import Bundle
 from chainrule.coding._batches import Laid, lay_rows
-from chainrule.data._images.png import png
+from chainrule.data import png
 from chainrule.data._images.reduction import Reduction
 from chainrule.data._images.source import Pixels
 from chainrule.data._images.stacked import image_layout, read_header

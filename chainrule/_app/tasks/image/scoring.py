@@ -61,7 +61,7 @@ def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Resu
     import torch
 
     from chainrule._modes import device_of
-    from chainrule.training._evaluate import bits
+    from chainrule.training import bits
 
     size, total, model = run.dimensions, Tally(), run.model(device)
     place = device_of(model)

@@ -196,8 +196,9 @@ class ImageTask(
         return batches, lambda: image_evaluation(images.valid, known[1], self.rows_at_once)
 
     def on_validation(self) -> "OnValidation":
+        from chainrule.data import grid, png
         from chainrule.data._atomic import write_bytes
-        from chainrule.data._images import block_image, grid, png
+        from chainrule.data._images import block_image
 
         def preview(trained: Any, step: int, seconds: float) -> str:
             if self.has_code:

@@ -200,7 +200,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return replace(asked, data=replace(asked.data, levels=levels), options=options)
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data._sounds import prepare_sounds
+        from chainrule.data import prepare_sounds
 
         source = self.config.sources["source"]
         assert source is not None
@@ -224,9 +224,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return self.built(levels=self.facts.levels, num_classes=len(self.labels) or None)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data import StreamBatches
-        from chainrule.data._corpus_batches import stream_evaluation
-        from chainrule.data._sounds import clip_batches, clip_evaluation
+        from chainrule.data import StreamBatches, clip_batches, clip_evaluation, stream_evaluation
 
         sounds, training = self.sounds(), self.training
         rows, length, seed = training.batch_size, training.chunk_length, training.seed
@@ -250,7 +248,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
             import torch
 
             from chainrule._modes import device_of
-            from chainrule.data._sounds import write_wav
+            from chainrule.data import write_wav
             from chainrule.decoding._draw_for import draw_for
 
             device = device_of(trained)

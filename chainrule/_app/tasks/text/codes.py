@@ -31,7 +31,7 @@ from chainrule._base import length_mask
 from chainrule.decoding import greedy
 from chainrule.diagnostics import active_units
 from chainrule.models import SentenceVAE
-from chainrule.training._evaluate import bits
+from chainrule.training import bits
 from chainrule.training._validation import OnValidation
 
 if TYPE_CHECKING:

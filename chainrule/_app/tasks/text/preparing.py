@@ -21,8 +21,9 @@ from chainrule.data import (
     prepare_corpus,
     read_lines,
     read_text,
+    stream_evaluation,
 )
-from chainrule.data._corpus_batches import line_evaluation, stream_evaluation
+from chainrule.data._corpus_batches import line_evaluation
 from chainrule.data._text import fingerprint, name_of
 
 if TYPE_CHECKING:

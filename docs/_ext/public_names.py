@@ -1,0 +1,56 @@
+"""References to where a public name is defined lead to its page: `layers._lstm.LSTM` is `layers.LSTM`."""
+
+from importlib import import_module
+from typing import Any
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+PACKAGES = (
+    "coding",
+    "data",
+    "data.synthetic",
+    "decoding",
+    "diagnostics",
+    "heads",
+    "layers",
+    "metrics",
+    "models",
+    "testing",
+    "training",
+)
+
+
+def public_names() -> dict[str, str]:
+    """The public name of each object by the name of its definition."""
+    found = {}
+    for package in ("chainrule", *(f"chainrule.{name}" for name in PACKAGES)):
+        module = import_module(package)
+        for name in module.__all__:
+            made = getattr(module, name)
+            if hasattr(made, "__qualname__"):
+                found.setdefault(f"{made.__module__}.{made.__qualname__}", f"{package}.{name}")
+    return found
+
+
+def resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Element) -> nodes.Node | None:
+    """A link to the public page; plain text for what is private, which has none."""
+    target = node.get("reftarget", "")
+    if node.get("refdomain") != "py" or not target.startswith("chainrule."):
+        return None
+    known: dict[str, str] = env.chainrule_public_names  # type: ignore[attr-defined]
+    owner, _, member = target.rpartition(".")
+    for name in (known.get(target), f"{known[owner]}.{member}" if owner in known else None):
+        if name is not None:
+            domain = env.get_domain("py")
+            return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", name, node, content)
+    return content if any(part.startswith("_") for part in target.split(".")) else None
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect the resolver."""
+    app.connect("env-updated", lambda app, env: setattr(env, "chainrule_public_names", public_names()))
+    app.connect("missing-reference", resolve)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
