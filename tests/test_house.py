@@ -33,7 +33,7 @@ ROOMS = [
 FORBIDDEN = [("decoding", "models"), ("training", "models"), ("coding", "models")]
 # Parts that few need, and who imports them, inside a function.
 OPTIONAL = {
-    "chainrule.coding._adaptive": {"chainrule._app.tasks.compression"},
+    "chainrule.coding.adaptive": {"chainrule._app.tasks.compression"},
     "chainrule.coding._portable": {"chainrule.coding._fingerprint"},
     "chainrule.data._midi": {"chainrule.data"},
     "chainrule.data.synthetic": set(),

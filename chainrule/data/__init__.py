@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from chainrule.data._subwords import BPEVocabulary
     from chainrule.data._tables import prepare_table
+    from chainrule.data._tagged import find_scheme, impossible, repaired
     from chainrule.data._text import builtin_text, read_lines, read_text
     from chainrule.data._vocabulary import Vocabulary
 
@@ -44,7 +45,9 @@ __all__ = [
     "builtin_text",
     "clip_batches",
     "clip_evaluation",
+    "find_scheme",
     "grid",
+    "impossible",
     "midi_file",
     "open_corpus",
     "png",
@@ -54,6 +57,7 @@ __all__ = [
     "prepare_table",
     "read_lines",
     "read_text",
+    "repaired",
     "stream_evaluation",
     "write_wav",
 ]

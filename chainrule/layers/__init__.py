@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from chainrule.layers._causal_attention import CausalAttention
     from chainrule.layers._causal_conv1d import CausalConv1d
     from chainrule.layers._character_encoder import CharacterEncoder
+    from chainrule.layers._chunk_decays import chunk_decays
     from chainrule.layers._combinators import Map, Parallel, Residual, Serial
     from chainrule.layers._convolution_masks import spatial_mask
     from chainrule.layers._decoder_block import CrossAttention
     from chainrule.layers._delta_net import DeltaNet
-    from chainrule.layers._diagonal_lstm import DiagonalLSTM
+    from chainrule.layers._diagonal_lstm import DiagonalLSTM, skew
     from chainrule.layers._dilated_stack import DilatedStack
-    from chainrule.layers._feed_forward import FeedForward
+    from chainrule.layers._group_network import coarse_to_fine
     from chainrule.layers._gru import GRU
     from chainrule.layers._image_encoder import ImageEncoder
     from chainrule.layers._kneser_ney import KneserNey
-    from chainrule.layers._linear_attention import LinearAttention
+    from chainrule.layers._linear_attention import LinearAttention, sum_rule
     from chainrule.layers._log_mel import LogMel
     from chainrule.layers._lstm import LSTM
     from chainrule.layers._masked_conv2d import MaskedConv2d
-    from chainrule.layers._masked_linear import MaskedLinear
     from chainrule.layers._masks import made_degrees, made_masks, raster_orders
     from chainrule.layers._minimal_recurrence import MinGRU, MinLSTM
     from chainrule.layers._multi_head_attention import MultiHeadAttention
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from chainrule.layers._scan import linear_scan
     from chainrule.layers._sequence_layer import SequenceLayer
     from chainrule.layers._shifted_convolutions import ShiftedConv2d
-    from chainrule.layers._transformer_encoder import TransformerEncoder
     from chainrule.layers._transformer_stack import TransformerBlock, TransformerStack
 
 __all__ = [
@@ -56,7 +55,6 @@ __all__ = [
     "DeltaNet",
     "DiagonalLSTM",
     "DilatedStack",
-    "FeedForward",
     "ImageEncoder",
     "KneserNey",
     "LearnedPositions",
@@ -64,7 +62,6 @@ __all__ = [
     "LogMel",
     "Map",
     "MaskedConv2d",
-    "MaskedLinear",
     "MinGRU",
     "MinLSTM",
     "MultiHeadAttention",
@@ -79,9 +76,10 @@ __all__ = [
     "ShiftedConv2d",
     "SinusoidalPositions",
     "TransformerBlock",
-    "TransformerEncoder",
     "TransformerStack",
     "attention_weights",
+    "chunk_decays",
+    "coarse_to_fine",
     "default_cutoffs",
     "linear_scan",
     "made_degrees",
@@ -90,7 +88,9 @@ __all__ = [
     "mean_pooling",
     "raster_orders",
     "scaled_dot_product",
+    "skew",
     "spatial_mask",
+    "sum_rule",
     "visible_keys",
 ]
 

@@ -21,13 +21,12 @@ if TYPE_CHECKING:
     from chainrule.training._optimiser import learning_rate, make_optimiser
     from chainrule.training._options import TrainingOptions
     from chainrule.training._parallel import Interrupted, process_shard
-    from chainrule.training._validation import Findings, MetricValue, ValidationMetric
+    from chainrule.training._validation import MetricValue, ValidationMetric
 
 __all__ = [
     "Batch",
     "DynamicEvaluator",
     "Evaluation",
-    "Findings",
     "GradientProbe",
     "Interrupted",
     "MetricValue",

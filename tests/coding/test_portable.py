@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chainrule.coding import _adaptive as adaptive
-from chainrule.coding import decode, encode
+from chainrule.coding import adaptive, decode, encode
 from chainrule.coding._portable import PortableArithmetic, functions
 from chainrule.coding._portable.arithmetic import ExactSums
 from chainrule.heads import Column

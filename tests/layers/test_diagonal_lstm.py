@@ -5,9 +5,8 @@ import torch
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers import DiagonalLSTM
+from chainrule.layers import DiagonalLSTM, skew
 from chainrule.layers import _diagonal_lstm as diagonal_lstm
-from chainrule.layers._diagonal_lstm import skew
 
 
 def drawn(*arguments, **options):

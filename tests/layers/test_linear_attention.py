@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.layers import LinearAttention
-from chainrule.layers._linear_attention import sum_rule, sum_rule_step
+from chainrule.layers import LinearAttention, sum_rule
+from chainrule.layers._linear_attention import sum_rule_step
 
 B, H, T, D = 2, 3, 13, 4
 TOLERANCE = 1e-12  # float64; the same sums in another order

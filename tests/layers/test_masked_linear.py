@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.layers import MaskedLinear
+from chainrule.layers._masked_linear import MaskedLinear
 
 MASK = torch.tensor([[False, False, False], [True, False, True]])
 

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from training_toy import ToyModel, ToyStream, held_out, options
 
-from chainrule.training import Evaluation, Findings, train
+from chainrule.training import Evaluation, train
 from chainrule.training._duration import Position
 from chainrule.training._metrics import Metrics, read_metrics
+from chainrule.training._validation import Findings
 
 
 def write(metrics: Metrics, steps: range) -> None:

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from chainrule.heads import Column
-from chainrule.layers import FeedForward, MultiHeadAttention
+from chainrule.layers import MultiHeadAttention
+from chainrule.layers._feed_forward import FeedForward
 from chainrule.layers._window_attention import WindowAttention
 from chainrule.models import (
     MADE,

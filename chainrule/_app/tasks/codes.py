@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from chainrule._app.pages.page import Content, Table
     from chainrule._latent import CodeModel, LatentModel
     from chainrule.diagnostics import LatentUse
-    from chainrule.training import Findings
-    from chainrule.training._validation import Observe
+    from chainrule.training._validation import Findings, Observe
 
 USUAL_SAMPLES = 100  # K, where nothing is said
 MOST_SAMPLES = 1 << 20
@@ -145,7 +144,7 @@ def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = No
         lengths: (N,) real elements of each row.
     """
     from chainrule.diagnostics import active_units
-    from chainrule.training import Findings
+    from chainrule.training._validation import Findings
 
     if len(x) < 2:
         return Findings({})

@@ -324,7 +324,7 @@ def _codec(run: Task[Any]) -> FileCodec:
 
 
 def _adaptive(data: bytes, header: dict[str, Any], progress: ProgressOf, *, verify: bool) -> Compressed:
-    from chainrule.coding import _adaptive as adaptive
+    from chainrule.coding import adaptive
 
     if not adaptive.is_compiled():
         print("the model that learns as it reads is compiled once, which takes about ten seconds", file=sys.stderr)
@@ -335,7 +335,7 @@ def _adaptive(data: bytes, header: dict[str, Any], progress: ProgressOf, *, veri
 
 
 def _read_adaptive(part: bytes, length: int, progress: ProgressOf) -> bytes:
-    from chainrule.coding import _adaptive as adaptive
+    from chainrule.coding import adaptive
 
     return adaptive.decompress(part, length, _added(progress(length, "reading")))
 

@@ -4,15 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
-    from chainrule.training import Findings
-    from chainrule.training._validation import Observe
+    from chainrule.training._validation import Findings, Observe
 
 
 def share_of(name: str, told: str) -> "Observe":
     """An observer of the companion's weight in a `CalibratedMixture`: `name` is for figures, `told` for display."""
 
     def share(trained: Any) -> "Findings":
-        from chainrule.training import Findings
+        from chainrule.training._validation import Findings
 
         found = float(trained.share)
         return Findings({f"share_of_{name}": found}, f"{told}: {found:.0%} of the mean")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chainrule.coding import _adaptive as adaptive
+from chainrule.coding import adaptive
 from chainrule.data import builtin_text
 
 TEXT = builtin_text()[1000:13000].encode()
@@ -94,7 +94,7 @@ def test_what_is_no_code_of_such_a_text_is_refused(code, length):
 
 
 def test_numba_is_named_where_it_is_missing(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("chainrule.coding._adaptive.")]:
+    for name in [name for name in sys.modules if name.startswith("chainrule.coding.adaptive.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(adaptive, "bitstream", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
@@ -103,7 +103,7 @@ def test_numba_is_named_where_it_is_missing(monkeypatch):
 
 
 def test_numba_is_loaded_only_when_it_is_used():
-    program = "import sys, chainrule.coding._adaptive; sys.exit('numba' in sys.modules)"
+    program = "import sys, chainrule.coding.adaptive; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

@@ -5,7 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from chainrule.coding._adaptive import contexts, counters, logistic, mixer, refinement
+from chainrule.coding.adaptive import _contexts as contexts
+from chainrule.coding.adaptive import _counters as counters
+from chainrule.coding.adaptive import _logistic as logistic
+from chainrule.coding.adaptive import _mixer as mixer
+from chainrule.coding.adaptive import _refinement as refinement
 
 RNG = np.random.default_rng(1)
 

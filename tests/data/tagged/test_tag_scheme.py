@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data._tagged import find_scheme, impossible, repaired
+from chainrule.data import find_scheme, impossible, repaired
 from chainrule.data._tagged.tag_scheme import find_spelling
 from chainrule.heads import bio_constraints, bioes_constraints
 from chainrule.metrics import entity_scores

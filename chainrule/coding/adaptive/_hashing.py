@@ -1,6 +1,6 @@
 """Hashes of contexts: whole numbers of 32 bits."""
 
-from chainrule.coding._adaptive.machine_code import compiled
+from chainrule.coding.adaptive._machine_code import compiled
 
 
 @compiled

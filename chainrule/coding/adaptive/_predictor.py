@@ -4,16 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.coding._adaptive import contexts as context_models
-from chainrule.coding._adaptive import match as match_model
-from chainrule.coding._adaptive import mixer as mixing
-from chainrule.coding._adaptive import refinement
-from chainrule.coding._adaptive.contexts import CONTEXTS, Contexts, make_contexts
-from chainrule.coding._adaptive.hashing import combine
-from chainrule.coding._adaptive.logistic import squash
-from chainrule.coding._adaptive.machine_code import compiled
-from chainrule.coding._adaptive.match import Match, expected_bit, kind_of_length, make_match
-from chainrule.coding._adaptive.mixer import ONE, Mixer, make_mixer
+from chainrule.coding.adaptive import _contexts as context_models
+from chainrule.coding.adaptive import _match as match_model
+from chainrule.coding.adaptive import _mixer as mixing
+from chainrule.coding.adaptive import _refinement as refinement
+from chainrule.coding.adaptive._contexts import CONTEXTS, Contexts, make_contexts
+from chainrule.coding.adaptive._hashing import combine
+from chainrule.coding.adaptive._logistic import squash
+from chainrule.coding.adaptive._machine_code import compiled
+from chainrule.coding.adaptive._match import Match, expected_bit, kind_of_length, make_match
+from chainrule.coding.adaptive._mixer import ONE, Mixer, make_mixer
 
 _MATCH_INPUTS = CONTEXTS * context_models.INPUTS
 _BIAS = _MATCH_INPUTS + match_model.INPUTS

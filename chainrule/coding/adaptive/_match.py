@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.coding._adaptive.counters import counters, learn, probability
-from chainrule.coding._adaptive.hashing import combine
-from chainrule.coding._adaptive.logistic import stretch
-from chainrule.coding._adaptive.machine_code import compiled
+from chainrule.coding.adaptive._counters import counters, learn, probability
+from chainrule.coding.adaptive._hashing import combine
+from chainrule.coding.adaptive._logistic import stretch
+from chainrule.coding.adaptive._machine_code import compiled
 
 INPUTS = 2
 LENGTHS = 32  # kinds of lengths

@@ -7,9 +7,9 @@ or not sure enough. Mahoney, "Data compression explained", section 4.3.3 (SSE; S
 
 import numpy as np
 
-from chainrule.coding._adaptive.counters import counters, learn, probability
-from chainrule.coding._adaptive.logistic import LIMIT, SQUASH
-from chainrule.coding._adaptive.machine_code import compiled
+from chainrule.coding.adaptive._counters import counters, learn, probability
+from chainrule.coding.adaptive._logistic import LIMIT, SQUASH
+from chainrule.coding.adaptive._machine_code import compiled
 
 _APART = 128
 POINTS = 2 * (LIMIT + 1) // _APART + 1

@@ -46,7 +46,7 @@ def compress(data: bytes, progress: Callable[[int], None] | None = None) -> byte
     """
     if not data:
         return b""
-    from chainrule.coding._adaptive.runs import cut_runs
+    from chainrule.coding.adaptive._runs import cut_runs
 
     text, cuts = cut_runs(np.frombuffer(data, np.uint8))
     code = _compiled().write(text, progress)
@@ -80,7 +80,7 @@ def decompress(data: bytes, length: int, progress: Callable[[int], None] | None 
         if len(data) != length + 1:
             raise wrong
         return data[1:]
-    from chainrule.coding._adaptive.runs import restore_runs
+    from chainrule.coding.adaptive._runs import restore_runs
 
     try:
         count, at = _read_number(data, 1)
@@ -118,14 +118,14 @@ def is_compiled() -> bool:
         ValueError: numba is not installed.
     """
     _compiled()
-    from chainrule.coding._adaptive.machine_code import is_kept
+    from chainrule.coding.adaptive._machine_code import is_kept
 
     return is_kept()
 
 
 def _compiled() -> ModuleType:
     try:
-        from chainrule.coding._adaptive import bitstream
+        from chainrule.coding.adaptive import _bitstream as bitstream
     except ImportError:
         raise ValueError("the adaptive model is compiled by numba, which is not installed: pip install numba") from None
     return bitstream

@@ -1,0 +1,73 @@
+"""Users, examples and pages take public names alone; what the application takes from behind the fence is listed."""
+
+import ast
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import chainrule
+
+HOME = Path(chainrule.__file__).parent
+ROOT = HOME.parent
+ROOMS = [path.parent.name for path in sorted(HOME.glob("*/__init__.py")) if not path.parent.name.startswith("_")]
+PACKAGES = ["chainrule", *(f"chainrule.{room}" for room in ROOMS), "chainrule.data.synthetic"]
+MOST_NAMES = 250
+# A module leaves these lists when what the application needs of it becomes public, or moves into the application.
+APPLICATION = {
+    "_base", "_blocks", "_latent", "_lazy", "_modes", "_printing", "_ranges", "_typed_json",
+    "coding._batches", "coding._container", "coding._fingerprint", "coding._lockstep", "coding._range_coder",
+    "coding._unpacking", "decoding._draw_for",
+    "diagnostics._attention_distance", "diagnostics._attention_focus", "diagnostics._attention_map",
+    "diagnostics._clipping", "diagnostics._distance", "diagnostics._head_kinds", "diagnostics._hidden_units",
+    "diagnostics._image_attention", "diagnostics._mixer_views", "diagnostics._panels", "diagnostics._parts",
+    "diagnostics._saliency", "diagnostics._text_properties", "diagnostics._verdict",
+    "heads._categorical", "layers._backbone", "layers._template_scores",
+    "metrics._classification", "metrics._forecast_scores", "models._model_mean",
+    "training._checkpoint", "training._choice", "training._computation", "training._dynamic_evaluation",
+    "training._evaluate", "training._metrics", "training._optimiser", "training._parallel", "training._speed",
+    "training._validation",
+}  # fmt: skip
+
+
+def private_imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "chainrule":
+            for name in node.names:
+                parts = f"{node.module}.{name.name}".split(".")[1:]
+                first = next((place for place, part in enumerate(parts[:-1]) if part.startswith("_")), None)
+                if first is not None:
+                    yield ".".join(parts[: first + 1])
+
+
+def test_the_public_names_fit_in_the_head():
+    assert sum(len(import_module(package).__all__) for package in PACKAGES) <= MOST_NAMES
+
+
+def test_modules_that_are_not_public_say_so():
+    open_modules = {path.stem for room in ROOMS for path in (HOME / room).glob("*.py")} - {"__init__"}
+    assert {name for name in open_modules if not name.startswith("_")} == set()
+    assert {path.stem for path in HOME.glob("*.py") if not path.stem.startswith("_")} == {"state"}
+
+
+def test_examples_import_public_names_alone():
+    found = {(path.name, name) for path in (ROOT / "examples").glob("*.py") for name in private_imports(path)}
+    assert not found
+
+
+def test_pages_show_public_names_alone():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    lines = [
+        (page.name, line)
+        for page in pages
+        if "_build" not in page.parts
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\s*(>>> )?(from|import) chainrule\b.*(\.| import )_", line)
+    ]
+    assert not lines
+
+
+def test_what_the_application_takes_from_behind_the_fence_is_listed():
+    files = list((HOME / "_app").rglob("*.py"))
+    found = {name for path in files for name in private_imports(path)} - {"_app"}
+    assert {name for name in found if not name.startswith("data.")} == APPLICATION  # data: a room of the application
