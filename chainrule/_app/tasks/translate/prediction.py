@@ -137,8 +137,7 @@ def evaluate_translator(
 ) -> Result:
     """Translate the sources of pairs, and compare with their targets."""
     from chainrule.data._pairs import pair_evaluation, read_pairs
-    from chainrule.metrics import _bleu as bleu
-    from chainrule.metrics import chrf
+    from chainrule.metrics import bleu, chrf
     from chainrule.training import evaluate
 
     source, target = options.source, options.target

@@ -182,7 +182,7 @@ class Translation:
 
 def translation_metric(run: "TranslateTask") -> ValidationMetric:
     """BLEU of greedy translations of the held-out sentences; with it one of them, another each time."""
-    from chainrule.metrics import _bleu as bleu
+    from chainrule.metrics import bleu
 
     sources, references = (texts[:_COMPARED] for texts in held_out_texts(run.path / DATA))
     pairs, tokenize, longest = run.pairs, run.tokenize, run.longest
