@@ -17,6 +17,7 @@ from chainrule.data._text import refuse_device
 
 _LONGEST_JSON = 1 << 26  # bytes; a vocabulary of three million words
 _MOST_BRACKETS = 1 << 22
+_LONGEST_HEADER = 1 << 24  # bytes of a safetensors file; 100,000 tensors
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -77,6 +78,24 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}; the file is damaged")
     return content
+
+
+def check_header(path: Path) -> None:
+    """Refuse a safetensors file whose header is longer than any of weights, before it is parsed.
+
+    Parsed headers take up to 20 times the memory of their bytes.
+
+    Raises:
+        ValueError: it is, or the file is no regular file.
+    """
+    refuse_device(path)
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > _LONGEST_HEADER:
+        raise ValueError(
+            f"{path}: expected a header of at most {_LONGEST_HEADER >> 20} MiB, got {size >> 20} MiB: damaged, or no "
+            "file of weights: restore it from a copy"
+        )
 
 
 def parse_json(text: bytes) -> Any:

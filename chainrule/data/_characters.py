@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule._printing import one_line
-from chainrule.data._vocabulary import EOS, REPLACEMENT, UNKNOWN, Ids, Vocabulary, cut_before_space
+from chainrule.data._vocabulary import EOS, REPLACEMENT, UNKNOWN, Beginning, Ids, Vocabulary, cut_before_space
 
 _CODE_POINTS = 0x110000
 
@@ -247,6 +247,16 @@ class WordVocabulary(Vocabulary):
                 ids.append(self.eos)
             ids += map(lookup, split_words(line))
         return np.array(ids, dtype=np.int64)
+
+    def begin(self, text: str) -> Beginning:
+        """The symbols of a text that goes on; a last word that was never seen is the beginning of one that was."""
+        words = split_words(text)
+        if not words or not text.endswith(words[-1]) or words[-1] in self._ids or words[-1] == UNKNOWN:
+            return super().begin(text)
+        whole = [(number,) for number, word in enumerate(self.words, 2) if word.startswith(words[-1])]
+        if not whole:
+            return super().begin(text)
+        return Beginning(self.encode(text.removesuffix(words[-1])), words[-1], whole)
 
     def decode(self, ids: npt.ArrayLike) -> str:
         lines: list[list[str]] = [[]]

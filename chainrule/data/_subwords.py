@@ -2,15 +2,18 @@
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
+from itertools import accumulate, product
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from chainrule.data._characters import visible
-from chainrule.data._vocabulary import EOS, Ids, Vocabulary, cut_before_space
+from chainrule.data._vocabulary import EOS, Beginning, Ids, Vocabulary, cut_before_space
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,6 +24,9 @@ _MOST_KNOWN = 200_000
 # A unit is white space and what follows it up to the next white space. Byte-level BPE never merges across the beginning
 # of a run of white space, so units can be encoded one by one. (U+001C to U+001F are space to Python alone.)
 _UNIT = r"[^\S\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\x1c-\x1f]+"
+_LONGEST_OPEN = 256  # bytes of a last unit that may go on
+# What follows a piece decides where the library cuts before it: nothing, a letter, a digit, a mark or white space.
+_FOLLOWING = ("", "a", "0", ".", " ")
 _LINE_UNIT = r"\n|[^\S\n\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\n\x1c-\x1f]+"
 
 
@@ -104,6 +110,41 @@ class BPEVocabulary(Vocabulary):
             self._forget()
         return ids
 
+    def begin(self, text: str) -> Beginning:
+        """The symbols of a text that goes on.
+
+        `covers` are the sequences of symbols with which the encodings of texts that begin so continue `ids`, one for
+        each that some such text has. They are looked for in the last unit, white space and the word after it: what
+        follows changes no symbol before. A unit of more than 256 bytes is taken as whole, as is a line that ended.
+
+        >>> vocabulary = BPEVocabulary([("t", "h"), ("th", "e")])
+        >>> beginning = vocabulary.begin("a th")
+        >>> [[vocabulary.token(symbol) for symbol in cover] for cover in beginning.covers]
+        [['␣', 'th'], ['␣', 'the']]
+        """
+        units = _scalars(self._units.findall(text))
+        known = units[-1].encode() if units else b""
+        if not 0 < len(known) <= _LONGEST_OPEN or (self.eos is not None and known == b"\n"):
+            return super().begin(text)
+        return Beginning(self.encode("".join(units[:-1])), units[-1], self._covers(known))
+
+    def _covers(self, known: bytes) -> list[tuple[int, ...]]:
+        """The beginnings, up to the symbol that reaches their end, of the encodings of units that begin with bytes."""
+        pieces = sorted(piece for piece in self._bytes if self.eos is None or b"\n" not in piece)
+        texts = set[str]()
+        for start in range(max(0, len(known) - max(map(len, pieces))), len(known)):
+            rest = known[start:]
+            for place in range(bisect_left(pieces, rest), len(pieces)):
+                if not pieces[place].startswith(rest):
+                    break
+                texts |= _completed(known[:start] + pieces[place])
+        found = set[tuple[int, ...]]()
+        for encoding in self._tokenizer.encode_batch_fast([text + more for text in texts for more in _FOLLOWING]):
+            ends = accumulate(len(self._bytes[symbol]) for symbol in encoding.ids)
+            stop = next(place for place, end in enumerate(ends, 1) if end >= len(known))
+            found.add(tuple(encoding.ids[:stop]))
+        return sorted(found)
+
     def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
         ids = self.encode(text)
         ends = self._line_ends[ids]
@@ -184,3 +225,18 @@ def _slices(chunks: Iterable[str], size: int = 1 << 14) -> Iterator[str]:
 def _scalars(texts: list[str]) -> list[str]:
     """`texts` with U+FFFD for each half of a surrogate pair, which is no character and which the library refuses."""
     return [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+
+
+_NEXT_BYTES = [bytes([byte]) for byte in range(0x80, 0xC0)]  # of a character, after its first
+
+
+def _completed(piece: bytes) -> set[str]:
+    """The text of bytes; where they end inside a character, with many of the characters that it may be."""
+    with suppress(UnicodeDecodeError):
+        return {piece.decode()}
+    found = set[str]()
+    for missing in (1, 2, 3):
+        for middle, last in product((b"\x80", b"\x90", b"\xa0")[: 3 if missing > 1 else 1], _NEXT_BYTES):
+            with suppress(UnicodeDecodeError):
+                found.add((piece + middle * (missing - 1) + last).decode())
+    return found

@@ -1,8 +1,8 @@
 """Vocabulary: the map between text and the symbols 0..V-1 that a model predicts; the symbols of a corpus on disk."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,21 @@ Ids = npt.NDArray[np.int64]
 
 UNKNOWN, EOS = "<unk>", "<eos>"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class Beginning(NamedTuple):
+    """A text as symbols, the last of which may hold more than the text does.
+
+    Attributes:
+        ids: the symbols that are read whatever follows the text.
+        rest: the text after them; empty where `ids` are all of it.
+        covers: the sequences of symbols that continue `ids` in texts that begin so, up to the symbol that reaches the
+            end of `rest`, which it may pass.
+    """
+
+    ids: Ids
+    rest: str = ""
+    covers: Sequence[Sequence[int]] = ()
 
 
 class Vocabulary(Record, ABC):
@@ -62,6 +77,10 @@ class Vocabulary(Record, ABC):
     @abstractmethod
     def encode(self, text: str) -> Ids:
         """The symbols of a text, (T,) int64."""
+
+    def begin(self, text: str) -> Beginning:
+        """The symbols of a text that goes on: its last word may be the beginning of a longer symbol."""
+        return Beginning(self.encode(text))
 
     @abstractmethod
     def decode(self, ids: npt.ArrayLike) -> str:

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
-from chainrule.data._atomic import parse_json, replacing
+from chainrule.data._atomic import check_header, parse_json, replacing
 from chainrule.state import State, count_rows, flatten, unflatten
 from chainrule.training._duration import Position
 from chainrule.training._optimiser import AdamW, moments, restore_moments
@@ -206,6 +206,7 @@ def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of weights, got none: train first, or check the path")
+    check_header(path)
     damaged = f"{path}: expected the file as chainrule wrote it, got one that is truncated or was changed"
     remedy = "restore it from a copy, or train again"
     try:

@@ -49,16 +49,20 @@ def test_the_same_command_makes_the_same_model_at_any_speed(command, text_file, 
     same_bits(tmp_path, "first", "second")
 
 
-def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, text_file, tmp_path):
-    flags = same_again(command("train", text_file, "--budget", "0.3s", "--out", tmp_path / "budget"))
+@pytest.mark.parametrize("task", WRITERS)
+def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, tmp_path, task):
+    data = WRITERS[task](tmp_path)
+    flags = same_again(command("train", *data, "--budget", "0.3s", "--out", tmp_path / "budget"))
+    steps = [] if "--epochs" in flags else ["--steps", 3]  # little data end after passes
     for name in ("first", "second"):
-        outcome = command("train", text_file, *flags, "--steps", 3, "--out", tmp_path / name)
+        outcome = command("train", *data, *flags, *steps, "--out", tmp_path / name)
         assert outcome.status == 0, outcome.err
         assert "the same again" not in outcome.err
-    configs = [open_run(tmp_path / name).config for name in ("budget", "first")]
-    assert configs[0].options == configs[1].options
-    assert configs[0].computation == configs[1].computation
-    same_bits(tmp_path, "first", "second")
+    budget, first = (open_run(tmp_path / name).config for name in ("budget", "first"))
+    assert (budget.options, budget.computation) == (first.options, first.computation)
+    ways = {name: getattr(budget.training, name) for name in ("threads", "precision", "backend")}  # now named
+    assert budget.training == replace(first.training, **ways)
+    same_bits(tmp_path, *(["budget"] if steps == [] else []), "first", "second")
 
 
 @pytest.mark.parametrize("backend", ["vendor", "bptt"])

@@ -97,6 +97,25 @@ def test_parquet_that_announces_more_than_it_can_hold_is_refused(tmp_path):
         next(rows)
 
 
+def test_rows_of_long_cells_of_parquet_are_read_a_few_at_a_time(tmp_path, monkeypatch):
+    """5,000 cells of a megabyte, packed into 10 kB, took 10 GB."""
+    polars = pytest.importorskip("polars")
+    path = tmp_path / "rows.parquet"
+    texts = [f"{row} " + "x" * 10_000 * (row > 300) for row in range(2000)]
+    polars.DataFrame({"a": texts, "b": range(2000)}).write_parquet(path)
+    monkeypatch.setattr(table_file, "_PARQUET_BYTES", 100_000)
+    collect, sizes = TableFile._unpacked, []
+    monkeypatch.setattr(TableFile, "_unpacked", lambda file, frame: sizes.append(collect(file, frame)) or sizes[-1])
+    assert [cells for _, cells in TableFile(path).rows()] == [
+        [text.strip(), str(row)] for row, text in enumerate(texts)
+    ]
+    assert max(len(frame) for frame in sizes[1:]) <= 256
+    assert max(len(frame) for frame in sizes[-100:]) <= 10
+    monkeypatch.setattr(table_file, "_MOST_EQUAL_CHARACTERS", 1_000_000)
+    with pytest.raises(ValueError, match=r"characters in [0-9,]+ bytes, so that nearly all are repeated"):
+        list(TableFile(path).rows())
+
+
 def test_files_held_in_memory_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(conll_file, "_MOST_LINES", 10)
     monkeypatch.setattr(series_file, "_MOST_CELLS", 20)

@@ -3,14 +3,18 @@
 import json
 import os
 import shutil
+import struct
 
 import numpy as np
 import pytest
 
 from chainrule import open_run
 from chainrule._app.cli.main import main
+from chainrule._app.tasks import model
 from chainrule._app.tasks.model import count_built
+from chainrule._app.tasks.run_directory import count_weights
 from chainrule.training import _metrics as metrics
+from chainrule.training._checkpoint import read_sealed
 from chainrule.training._computation import most_threads
 from chainrule.training._metrics import read_elapsed, read_metrics
 
@@ -78,6 +82,35 @@ def test_a_model_that_cannot_be_trained_here_is_refused_before_it_takes_memory(r
     status, told = resume(run, capsys)
     assert status == 2
     assert "GiB" in told
+
+
+def test_a_large_model_of_which_nothing_is_trained_is_confirmed(run, capsys, monkeypatch):
+    """A changed config took gigabytes and minutes before the first step had ended."""
+    for name in ("model.safetensors", "checkpoint.safetensors"):
+        (run / name).unlink()
+    monkeypatch.setattr(model, "_UNCONFIRMED", 100)
+    status, told = resume(run, capsys)
+    assert status == 2
+    assert "nothing is trained yet" in told
+    assert told.rstrip().endswith("or confirm it with --model made")
+    assert main(["info", str(run), "--json"]) == 0  # counted, not built
+    counted = json.loads(capsys.readouterr().out)["parameters"]
+    assert counted == sum(weight.numel() for weight in open_run(run).new_model(0).parameters())
+    assert main(["train", "--resume", "--out", str(run), "--steps", "2", "--model", "made"]) == 0
+
+
+def test_a_long_header_of_weights_is_refused_before_it_is_parsed(tmp_path):
+    """30 million dimensions took 1.1 GB; a pipe blocked."""
+    path = tmp_path / "model.safetensors"
+    header = b'{"a":{"dtype":"F32","shape":[' + b"1," * (1 << 23) + b'1],"data_offsets":[0,4]}}'
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 4)
+    for read in (count_weights, read_sealed):
+        with pytest.raises(ValueError, match="a header of at most 16 MiB, got 16 MiB"):
+            read(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match="device or pipe"):
+        count_weights(path)
 
 
 def test_no_more_threads_than_the_machine_can_run(run, capsys):

@@ -27,10 +27,10 @@ def info(run: Task[Any], /, *, json: Switch = False) -> None:
 
 def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
     """All that is known of a run, ready for JSON, and a line about its best validation."""
-    trained = (run.path / WEIGHTS).is_file()
-    if not trained:
-        run.check_size(None)
-    model = run.model() if trained else run.new_model(0)
+    if (run.path / WEIGHTS).is_file():
+        parameters = sum(weight.numel() for weight in run.model().parameters())
+    else:
+        parameters = run.check_size(None)  # built without memory
     config = run.config.to_json(run.name)
     metrics = run.metrics()
     kept = [record for record in metrics if record.get("event") == "validation" and record.get("best")]
@@ -41,7 +41,7 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
         "chainrule": config["chainrule"],
         "task": run.name,
         "model": config["model"],
-        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "parameters": parameters,
         "bytes": bytes_on_disk(run.path),
         "data": config["data"],
         "facts": config["facts"],

@@ -189,7 +189,8 @@ def _train(
                 run.prepare()
             process_group.agree([0.0])
             there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
-            run.check_size(there[0] if there else None)
+            confirm = "" if "--model" in given else f"--model {run.config.model}"
+            run.check_size(there[0] if there else None, confirm=confirm)
         network = run.new_model(run.config.training.seed)
         batches, held_out = run.batches((process_group.rank, process_group.world))
         if process_group.first:

@@ -124,8 +124,10 @@ def _is_simple(hint: Any) -> bool:
     return hint in _SIMPLE or get_origin(hint) is Literal
 
 
-def check_size(build: "Callable[[], nn.Module]", config: Path, weights: Path | None, *, least: int = 0) -> None:
-    """Refuse options of a larger model than there are weights of, before it takes memory.
+def check_size(
+    build: "Callable[[], nn.Module]", config: Path, weights: Path | None, *, least: int = 0, confirm: str = ""
+) -> int:
+    """Refuse options of a larger model than there are weights of, before it takes memory; else count its weights.
 
     Args:
         build: makes the model.
@@ -133,6 +135,8 @@ def check_size(build: "Callable[[], nn.Module]", config: Path, weights: Path | N
         weights: the file of its weights, or of its checkpoint; None where nothing is trained yet: then the model must
             fit into memory.
         least: weights that the model has at least.
+        confirm: what the user types to confirm a large model of which nothing is trained yet; empty where it is
+            confirmed. A changed file would take gigabytes, and minutes before its first step ends.
 
     Raises:
         ValueError: the model is larger, or the file is damaged.
@@ -140,7 +144,12 @@ def check_size(build: "Callable[[], nn.Module]", config: Path, weights: Path | N
     if weights is None:
         needed = least if least > memory() // _TRAINED else count_built(build, most=memory())
         check_memory(needed, f"{config}: its options", "restore it from a copy")
-        return
+        if confirm and needed > _UNCONFIRMED:
+            raise ValueError(
+                f"{config}: nothing is trained yet, and its options make a model of {needed:,} weights: restore it "
+                f"from a copy, or confirm it with {confirm}"
+            )
+        return needed
     there = count_weights(weights)
     needed = least if there < least else count_built(build, most=there)
     if there < needed:
@@ -148,6 +157,7 @@ def check_size(build: "Callable[[], nn.Module]", config: Path, weights: Path | N
             f"{weights}: holds {there} numbers, but {config.name} and the data describe a model of at least "
             f"{needed}: one of the files was changed or comes from another run"
         )
+    return needed
 
 
 def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
@@ -178,6 +188,7 @@ def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
         hook.remove()
 
 
+_UNCONFIRMED = 1 << 25  # weights, which take 0.8 GB to train
 _OFTEN = 4  # times that a weight may be registered: shared by layers, or replaced
 
 

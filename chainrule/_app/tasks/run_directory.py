@@ -166,6 +166,9 @@ def count_weights(path: Path) -> int:
     """How many numbers a file of weights announces in its header, without reading them."""
     from safetensors import SafetensorError, safe_open
 
+    from chainrule.data._atomic import check_header
+
+    check_header(path)
     try:
         with safe_open(path, framework="pt") as file:
             names = file.keys()

@@ -200,9 +200,9 @@ class Task(ABC, Generic[M]):
         """The model as the options describe it, without what `build` reads from files; on the meta device, too."""
         return self.build()
 
-    def check_size(self, weights: Path | None) -> None:
+    def check_size(self, weights: Path | None, *, confirm: str = "") -> int:
         """Refuse options of a larger model than there are weights of; see `chainrule._app.tasks.model.check_size`."""
-        check_size(self._network, self.path / CONFIG, weights, least=self.fewest_weights())
+        return check_size(self._network, self.path / CONFIG, weights, least=self.fewest_weights(), confirm=confirm)
 
     def fewest_weights(self) -> int:
         """A number of weights that the model has at least, where building it takes memory on the meta device too."""

@@ -94,7 +94,8 @@ def _opened(content: bytes, label: str) -> Image.Image:
                     raise ValueError(f"{file.width * file.height:,} pixels, more than {_MOST_PIXELS:,}")
                 file.load()
                 frames = getattr(file, "n_frames", 1)
-                image: Image.Image = ImageOps.exif_transpose(file)
+                ImageOps.exif_transpose(file, in_place=True)  # which copies nothing where it need not turn
+                image: Image.Image = file
     except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
         known = ", ".join(FORMATS)
         reason = f"expected {known}, got another format" if isinstance(error, UnidentifiedImageError) else error

@@ -1,8 +1,9 @@
 """A table on disk, CSV or Parquet, row by row."""
 
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
@@ -22,7 +23,9 @@ from chainrule.data._tables.cell_column import Block
 from chainrule.data._tables.first_rows import find_layout, is_header, is_units
 from chainrule.data._text import LONGEST_LINE, check_file
 
-_PARQUET_ROWS = 1 << 14
+_FIRST_PARQUET_ROWS, _PARQUET_ROWS = 64, 1 << 14  # read together: more the smaller they prove
+_PARQUET_BYTES = 1 << 26  # of these
+_MOST_EQUAL_CHARACTERS = 1 << 28  # that a small Parquet file may unpack to
 _WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
 _CELLS = 1 << 16  # held as Python strings at a time
 _CHARACTERS = 1 << 24  # of these, up to the last row
@@ -186,7 +189,7 @@ class TableFile:
     def _check_parquet(self) -> None:
         """Refuse a file that announces more than its bytes can hold, before it is unpacked."""
         polars = _polars()
-        rows = int(self._read_parquet("scan_parquet").select(polars.len()).collect().item())
+        rows = int(self._unpacked(self._read_parquet("scan_parquet").select(polars.len())).item())
         if rows * len(self.names) > max(_MOST_EQUAL_CELLS, _CELLS_OF_A_BYTE * self.path.stat().st_size):
             raise ValueError(
                 f"{self.path}: announces {rows:,} rows in {self.path.stat().st_size:,} bytes, so that nearly all are "
@@ -194,27 +197,42 @@ class TableFile:
             )
 
     def _read_parquet(self, function: str) -> Any:
-        polars = _polars()
+        return self._read(partial(getattr(_polars(), function), self.path))
+
+    def _unpacked(self, frame: Any) -> Any:
+        return self._read(frame.collect)
+
+    def _read(self, read: Callable[[], Any]) -> Any:
         try:
-            return getattr(polars, function)(self.path)
-        except (polars.exceptions.PolarsError, OSError) as error:
+            return read()
+        except (_polars().exceptions.PolarsError, OSError) as error:
             first = str(error).partition("\n")[0]
             raise ValueError(f"{self.path}: expected a Parquet file ({first}): restore it from a copy") from None
 
     def _parquet_rows(self) -> Generator[Row, None, None]:
         """The rows; of times in nanoseconds, Python would keep microseconds."""
         number, polars = 0, _polars()
+        most = max(_MOST_EQUAL_CHARACTERS, _CELLS_OF_A_BYTE * self.path.stat().st_size)
         columns = polars.selectors
         exact = [
             columns.datetime("ns").dt.to_string("%Y-%m-%d %H:%M:%S%.f"),
             columns.time().dt.to_string("%H:%M:%S%.f"),
             columns.duration("ns").dt.to_string("iso"),
         ]
-        for frame in self._read_parquet("read_parquet").iter_slices(_PARQUET_ROWS):
-            for values in frame.with_columns(exact).iter_rows():
+        scanned, rows, characters = self._read_parquet("scan_parquet").with_columns(exact), _FIRST_PARQUET_ROWS, 0
+        while len(frame := self._unpacked(scanned.slice(number, rows))):
+            rows = max(1, min(2 * rows, _PARQUET_ROWS, rows * _PARQUET_BYTES // max(1, frame.estimated_size())))
+            for values in frame.iter_rows():
                 number += 1
                 cells = ["" if value is None else str(value).strip() for value in values]
-                if max(map(len, cells)) > LARGEST_CELL:
+                lengths = list(map(len, cells))
+                characters += sum(lengths)
+                if characters > most:
+                    raise ValueError(
+                        f"{self.path}: more than {most:,} characters in {self.path.stat().st_size:,} bytes, so that "
+                        "nearly all are repeated: keep some of them"
+                    )
+                if max(lengths) > LARGEST_CELL:
                     raise ValueError(
                         f"{self.path} row {number}: expected at most {LARGEST_CELL:,} characters in a cell, got more: "
                         "shorten it"

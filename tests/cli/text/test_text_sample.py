@@ -7,7 +7,7 @@ import torch
 
 from chainrule import load
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.text.sampling import Sampler
+from chainrule._app.tasks.text._sampler import Sampler
 
 
 def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(command, runs):
@@ -66,7 +66,7 @@ def test_a_line_ends_where_its_end_is_drawn(runs):
     with torch.no_grad():
         model.network.bias_ho[run.vocabulary.eos] += 2
     sampler = Sampler(model, run.vocabulary, eos=run.vocabulary.eos)
-    prompt = run.vocabulary.encode("")
+    prompt = run.vocabulary.begin("")
     texts = sampler.texts(20, prompt, 100, seed=0)
     assert all("\n" not in text and elements == len(text) + 1 for text, elements in texts)
     assert "".join(sampler.stream(prompt, 100, seed=0)) == sampler.texts(1, prompt, 100, seed=0)[0][0]
@@ -95,7 +95,7 @@ def test_one_text_is_drawn_by_one_thread_and_the_number_put_back(runs):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        stream = Sampler(run.model(), run.vocabulary).stream(run.vocabulary.encode(""), 3, seed=0)
+        stream = Sampler(run.model(), run.vocabulary).stream(run.vocabulary.begin(""), 3, seed=0)
         next(stream)
         within = torch.get_num_threads()
         stream.close()

@@ -201,10 +201,13 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return found | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
 
     def build(self) -> "Captioner":
+        from chainrule.data._atomic import check_header
         from chainrule.layers._backbone import Backbone
 
         model = self._network()
         if isinstance(model.encoder, Backbone):
+            if (self.path / BACKBONE).exists():
+                check_header(self.path / BACKBONE)
             model.encoder.load(self.path / BACKBONE)
         return model
 

@@ -20,7 +20,7 @@ from chainrule._app.tasks.text.embedding import TextEmbedding, embed_lines
 from chainrule._app.tasks.text.inspection import TextInspection, inspect_text
 from chainrule._app.tasks.text.options import CODED, DROPOUTS, LADDERS, MODELS, PLANNED, TextData, TextTraining
 from chainrule._app.tasks.text.rows import TextScoring, score_text
-from chainrule._app.tasks.text.sampling import Sampler, TextSampling, sample_text, text_pieces
+from chainrule._app.tasks.text.sampling import TextSampling, sample_text, text_pieces
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -243,12 +243,14 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             from chainrule._app.tasks.text.codes import sentence_preview
 
             return sentence_preview(self)
+        from chainrule._app.tasks.text._sampler import Sampler
+
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
 
         def sample(trained: Any, step: int, seconds: float) -> str:
             sampler = Sampler(trained, vocabulary, eos=ends)
-            return sampler.texts(1, vocabulary.encode(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
+            return sampler.texts(1, vocabulary.begin(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
 
         return sample
 

@@ -1,0 +1,176 @@
+"""Texts from a model, symbol by symbol, with a prompt that may end inside a symbol."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import chain, islice
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from chainrule._base import AutoregressiveModel
+from chainrule._modes import device_of, in_evaluation
+from chainrule.data import Vocabulary
+from chainrule.data._vocabulary import Beginning, Ids
+from chainrule.heads import Categorical
+from chainrule.heads._adapter import head_of
+from chainrule.state import select
+
+_WINDOW = 8  # symbols decoded again with each new one: enough for a space between words and for a character of 4 bytes
+
+
+class Sampler:
+    """How a text is drawn: the model, its vocabulary and the filters.
+
+    Args:
+        model: any model over the symbols of the vocabulary.
+        vocabulary: of the model's symbols.
+        eos: the symbol that ends a text; None where texts go on.
+        temperature, top_k, top_p: as in `AutoregressiveModel.sample`.
+    """
+
+    def __init__(
+        self,
+        model: AutoregressiveModel,
+        vocabulary: Vocabulary,
+        *,
+        eos: int | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ):
+        self.model, self.vocabulary, self.eos = model, vocabulary, eos
+        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+        self.device = next(model.parameters()).device
+
+    def stream(self, prompt: Beginning, length: int, seed: int) -> Iterator[str]:
+        """One text of at most `length` symbols after the prompt, in pieces as they are drawn, the prompt left out."""
+        with one_thread(self.device):
+            generator = self._generator(seed)
+            (cover,) = self._draw_covers(1, prompt, generator)
+            symbols = chain(cover, self._symbols(_joined(prompt.ids, cover), length - bool(cover), generator))
+            yield from self._after(prompt, cover, symbols)
+
+    def texts(self, n: int, prompt: Beginning, length: int, seed: int) -> list[tuple[str, int]]:
+        """n texts drawn side by side, each with the number of symbols drawn, the one that ended it counted."""
+        generator, found = self._generator(seed), dict[int, tuple[str, int]]()
+        covers = self._draw_covers(n, prompt, generator)
+        for size in sorted(set(map(len, covers))):  # rows of one length go on side by side
+            rows = [row for row, cover in enumerate(covers) if len(cover) == size]
+            known = torch.from_numpy(np.stack([_joined(prompt.ids, covers[row]) for row in rows]))
+            with one_thread(self.device) if n == 1 else nullcontext():
+                drawn = self.model.sample(
+                    len(rows),
+                    length=known.shape[1] + length - bool(size),
+                    prefix=known if known.numel() else None,
+                    temperature=self.temperature,
+                    top_k=self.top_k,
+                    top_p=self.top_p,
+                    eos=self.eos,
+                    generator=generator,
+                )
+            for row, symbols in zip(rows, drawn[:, known.shape[1] :].tolist(), strict=True):
+                ended = self.eos is not None and self.eos in symbols
+                symbols = symbols[: symbols.index(self.eos)] if ended else symbols
+                pieces = self._after(prompt, covers[row], iter([*covers[row], *symbols]))
+                found[row] = "".join(pieces), len(symbols) + ended + bool(size)
+        return [found[row] for row in range(n)]
+
+    def _draw_covers(self, n: int, prompt: Beginning, generator: torch.Generator) -> list[tuple[int, ...]]:
+        """The symbols of the last word of the prompt, and of what completes it, for each of n texts."""
+        if not prompt.covers:
+            return [()] * n
+        scores = cover_log_probs(self.model, prompt)
+        chosen = Categorical(logits=scores).filtered(self.temperature, self.top_k, self.top_p)
+        return [tuple(prompt.covers[place]) for place in chosen.sample((n,), generator=generator).tolist()]
+
+    def _symbols(self, prompt: Ids, length: int, generator: torch.Generator) -> Iterator[int]:
+        stream = self.model.stream(
+            1,
+            prefix=torch.from_numpy(prompt) if len(prompt) else None,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            generator=generator,
+        )
+        for drawn in islice(stream, length):
+            symbol = int(drawn)
+            if symbol == self.eos:
+                return
+            yield symbol
+
+    def _after(self, prompt: Beginning, cover: Sequence[int], symbols: Iterator[int]) -> Iterator[str]:
+        """The text of symbols without the last word of the prompt, with which it begins."""
+        pieces = self._decoded(prompt.ids, symbols)
+        if cover:
+            text = ""
+            while prompt.rest not in text:
+                text += next(pieces)
+            yield from filter(None, [text.partition(prompt.rest)[2]])
+        yield from pieces
+
+    def _decoded(self, prompt: Ids, symbols: Iterator[int]) -> Iterator[str]:
+        window = prompt[-_WINDOW:].tolist()
+        shown = self.vocabulary.decode(window)
+        held = 0
+        for symbol in symbols:
+            window.append(symbol)
+            text = self.vocabulary.decode(window)
+            if self.vocabulary.unknown is None and text.endswith("\N{REPLACEMENT CHARACTER}") and held < 3:
+                held += 1  # maybe the first bytes of a character whose last byte is still to come
+                continue
+            yield text[len(shown) :]
+            held, window = 0, window[-_WINDOW:]
+            shown = self.vocabulary.decode(window)
+        if held:
+            yield self.vocabulary.decode(window)[len(shown) :]
+
+    def _generator(self, seed: int) -> torch.Generator:
+        return torch.Generator(self.device).manual_seed(seed)
+
+
+def _joined(ids: Ids, cover: Sequence[int]) -> Ids:
+    return np.concatenate([ids, np.array(cover, dtype=np.int64)])
+
+
+@in_evaluation
+@torch.no_grad()
+def cover_log_probs(model: AutoregressiveModel, prompt: Beginning) -> Tensor:
+    """log p(cover | ids) of each way in which the symbols of a prompt may go on to its end, (C,), nats.
+
+    The covers of a prompt exclude each other, and one of them begins every text of the prompt that is written in the
+    symbols that `Vocabulary.encode` gives. To draw one in proportion to these, and to go on from it, is therefore to
+    draw from p(x | x begins with the prompt) exactly.
+    """
+    device = device_of(model)
+    inner = sorted({tuple(cover[:-1]) for cover in prompt.covers})
+    known = torch.zeros(len(inner), max(map(len, inner)) + 1, dtype=torch.long)  # padded: nothing looks ahead
+    for row, symbols in enumerate(inner):
+        known[row, : len(symbols)] = torch.tensor(symbols, dtype=torch.long)
+    state, x_prev = model.initial_state(1), None
+    if len(prompt.ids):
+        ids = torch.from_numpy(prompt.ids).to(device)
+        state, x_prev = model.unroll(ids[None], state)[1], ids[-1:].expand(len(inner))
+    state = select(state, torch.zeros(len(inner), dtype=torch.long, device=device))
+    conditionals, _ = model.unroll(known.to(device), state, x_prev)
+    log_p = head_of(conditionals).logits.double().log_softmax(-1).cpu()  # (inner, 1 + longest, V)
+    terms = log_p.gather(2, known[..., None]).squeeze(2)
+    before = pad(terms.cumsum(1)[:, :-1], (1, 0))
+    rows = torch.tensor([inner.index(tuple(cover[:-1])) for cover in prompt.covers])
+    places = torch.tensor([len(cover) - 1 for cover in prompt.covers])
+    return before[rows, places] + log_p[rows, places, torch.tensor([cover[-1] for cover in prompt.covers])]
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """Compute with one thread: for one row at a time, handing work to others costs more than the work."""
+    import torch
+
+    threads = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
