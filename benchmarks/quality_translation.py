@@ -35,8 +35,7 @@ from chainrule.data._pairs import (
     read_sentences,
 )
 from chainrule.data._ragged import Ragged
-from chainrule.metrics import bleu
-from chainrule.metrics import chrf
+from chainrule.metrics import bleu, chrf
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
 from chainrule.training import evaluate, learning_rate, make_optimiser
 from chainrule.training._computation import autocast, multiply_dtype

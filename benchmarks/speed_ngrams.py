@@ -17,7 +17,7 @@ import torch
 from default_rule import ptb, shakespeare
 from side_by_side import claim, interleaved, median_ratio, publish
 
-from chainrule._app.tasks.text.ngrams import MOST_DIFFERENT, usual_order
+from chainrule._app.tasks.text.preparing import MOST_DIFFERENT, usual_order
 from chainrule.data import CharVocabulary, WordVocabulary
 from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, NgramLM, RecurrentLM

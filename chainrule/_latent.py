@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from chainrule._base import Context, TrainableModel, refuse_context
-from chainrule._modes import in_evaluation
+from chainrule._modes import in_evaluation, wide, widest
 from chainrule._ranges import Range, check_sizes
 from chainrule.heads._adapter import head_of
 from chainrule.heads._diagonal_normal import DiagonalNormal
@@ -216,7 +216,7 @@ class LatentModel(CodeModel):
         if chunk < 1:
             raise ValueError(f"chunk: expected at least 1 code at once, got {chunk}")
         if not len(x):
-            return torch.zeros(0, dtype=torch.float64, device=x.device)
+            return torch.zeros(0, dtype=widest(x.device), device=x.device)
         bounds = []
         # Few rows with many draws each: rows are encoded again for each part of their draws.
         for rows in torch.arange(len(x), device=x.device).split(max(1, chunk // samples)):
@@ -224,7 +224,7 @@ class LatentModel(CodeModel):
             most, total = max(1, chunk // len(rows)), None
             for count in _parts(samples, most):
                 drawn = self.draw(part, count, generator, lengths=own)
-                weights = (self._log_likelihoods(part, drawn.z, own) + drawn.log_ratio).double().logsumexp(0)
+                weights = wide(self._log_likelihoods(part, drawn.z, own) + drawn.log_ratio).logsumexp(0)
                 total = weights if total is None else torch.logaddexp(total, weights)
             assert total is not None
             bounds.append(total - math.log(samples))

@@ -1,8 +1,8 @@
-"""Where and in which mode a model computes: its device, evaluation, and transforms of its operations."""
+"""Where and in which mode a model computes: its device, the widest numbers there, evaluation, and transforms."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
@@ -14,6 +14,30 @@ from torch._subclasses.fake_tensor import FakeTensor
 def device_of(module: nn.Module) -> torch.device:
     """The device of a module's parameters, or of its buffers where it has none; else the processor."""
     return next(chain(module.parameters(), module.buffers()), torch.empty(0, device="cpu")).device
+
+
+@cache
+def _widest_of(kind: str) -> torch.dtype:
+    if kind in ("cpu", "cuda", "meta"):
+        return torch.float64
+    try:
+        return torch.empty(0, dtype=torch.float64, device=kind).dtype
+    except (TypeError, RuntimeError):  # mps raises the first
+        return torch.float32
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The widest type of floating-point numbers of a device, float64 or float32."""
+    return _widest_of(device.type)
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in the widest type of its device.
+
+    >>> wide(torch.tensor([1.0])).dtype
+    torch.float64
+    """
+    return x.to(widest(x.device))
 
 
 Arguments = ParamSpec("Arguments")

@@ -11,9 +11,10 @@ TESTS = Path(__file__).parent / "pretend"
 
 
 @pytest.mark.slow
-def test_every_use_of_every_model_works_on_another_device():
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
+def test_every_use_of_every_model_works_on_another_device(kind):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(TESTS)]
     run = subprocess.run(
-        command, env={**os.environ, "PRETEND_DEVICE": "1"}, capture_output=True, text=True, check=False, timeout=600
+        command, env={**os.environ, "PRETEND_DEVICE": kind}, capture_output=True, text=True, check=False, timeout=600
     )
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-2000:]

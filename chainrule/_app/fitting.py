@@ -29,6 +29,7 @@ def fit(
     budget: str | float | None = None,
     steps: int | None = None,
     epochs: float | None = None,
+    plain: bool = False,
     overwrite: bool = False,
     **options: Any,
 ) -> "Run | ModuleRun":
@@ -48,6 +49,8 @@ def fit(
         budget: wall-clock time to train for, such as "90s" or "3m", or seconds; the default depends on the task.
         steps: weight updates to train for, in place of a budget.
         epochs: passes over the data to train for, in place of a budget.
+        plain: whether to train exactly the architecture that `model` names: one network, without the counts, averaged
+            models and other parts that the default recipe of the task adds.
         overwrite: whether to replace a run in `out`.
         **options: any option of `chainrule train DATA --help`, with underscores: `hidden_size=256`, `level="word"`,
             `target="load"`, `validation=frame`. Besides these `labels` of images in an array, and the `rate` of sounds.
@@ -90,10 +93,9 @@ def fit(
         asked = config_of(chosen, sources, model, options, budget=budget, steps=steps, epochs=epochs)
         given_flags = flags_given(options, budget=budget, steps=steps, epochs=epochs, model=model)
         given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
-        chosen.check_asked(asked, given_flags)
         folder = TemporaryFolder() if out is None else None
         place = folder.path if folder is not None else Path(str(out))
-        run = Run(train_with(chosen, asked, place, given_flags, overwrite=overwrite), folder)
+        run = Run(train_with(chosen, asked, place, given_flags, plain=plain, overwrite=overwrite), folder)
         if inputs.description is not None:
             frames.save_description(inputs.description, run.path / FRAME)
         return run

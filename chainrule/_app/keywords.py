@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._app.tasks.config import RunConfig
+from chainrule._app.tasks.config import Duration, RunConfig
 from chainrule._app.tasks.display import flag
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ def config_of(
     Raises:
         ValueError: an option or the model is unknown, or a value is out of range.
     """
-    from chainrule._app.cli.signature import RunFlags
-
     name = next(iter(task.MODELS)) if model is None else model
     if name not in task.MODELS:
         raise ValueError(f"model: expected one of {', '.join(task.MODELS)}, got {name!r}")
@@ -42,8 +40,7 @@ def config_of(
         part(**{option: value for option, value in options.items() if option in own})
         for part, own in zip(parts, names, strict=True)
     )
-    length = RunFlags(budget=None if budget is None else str(budget), steps=steps, epochs=epochs)
-    return RunConfig(sources, data, name, of_model, length.duration(task.BUDGET), training)
+    return RunConfig(sources, data, name, of_model, Duration.of(budget, steps, epochs, task.BUDGET), training)
 
 
 def flags_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:
@@ -72,26 +69,14 @@ def train_with(
     asked: RunConfig,
     out: Path,
     given: frozenset[str],
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
+    **flags: bool,
 ) -> "Task[Any]":
-    """Train a new run, or continue one, as the command line does; an interrupted run is saved and returned.
-
-    Args:
-        task: its class.
-        asked: the config that the caller describes.
-        out: the run directory.
-        given: the flags that stand for the caller's options.
-        resume: whether to continue the run that is there.
-        overwrite: whether to replace it.
-    """
-    from chainrule._app.cli.signature import RunFlags
-    from chainrule._app.cli.train import train_run
+    """A run, trained by `train_run` with its arguments; one that is interrupted is saved and returned as it is."""
+    from chainrule._app.training_run import train_run
     from chainrule.training import Interrupted
 
     try:
-        train_run(task, asked, out, RunFlags(out=out, resume=resume, overwrite=overwrite), given)
+        train_run(task, asked, out, given, **flags)
     except Interrupted as stop:
         print(f"Interrupted: step {stop.step} is saved; run.resume() continues.", file=sys.stderr)
     return task.open(out)

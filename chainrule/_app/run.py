@@ -87,7 +87,12 @@ class Run:
 
     @cached_property
     def model(self) -> "nn.Module":
-        """The trained module, with the weights of the best validation, in evaluation mode on the CPU."""
+        """The trained module, with the weights of the best validation, in evaluation mode on the CPU.
+
+        It is the whole recipe that `repr(run)` names. A network mixed with counts or a linear autoregression is a
+        `CalibratedMixture`, with the parts `network` and `companion`; averaged networks are an `Ensemble` of `members`.
+        A run trained with `plain=True` is one network, and `run.model` is that network.
+        """
         found: nn.Module = self._task.model()
         return found
 
@@ -107,7 +112,7 @@ class Run:
         Args:
             n: number of samples; the default depends on the task.
             seed: the same seed gives the same samples; new ones each time by default.
-            device: auto, cpu or cuda.
+            device: auto, cpu, cuda or mps.
             **options: of `chainrule sample RUN --help`, such as `prompt`, `temperature` or `complete`.
 
         Returns:
@@ -138,7 +143,7 @@ class Run:
 
         Args:
             data: a path, or data in memory of the kind that `fit` takes. Of strings each is scored on its own.
-            device: auto, cpu or cuda.
+            device: auto, cpu, cuda or mps.
             **options: of `chainrule score RUN --help`.
 
         Returns:
@@ -153,7 +158,7 @@ class Run:
 
         Args:
             data: a path, or data in memory of the kind that `fit` takes, without the answers.
-            device: auto, cpu or cuda.
+            device: auto, cpu, cuda or mps.
             **options: of the verb of the task, such as `chainrule translate RUN --help`.
 
         Returns:
@@ -183,7 +188,13 @@ class Run:
         return self._predict("caption", data, options)
 
     def forecast(self, data: Any, **options: Any) -> Result:
-        """Forecast what follows the last row of series; see `predict`."""
+        """Forecast what follows the last row of series; see `predict`.
+
+        Returns:
+            A row for each series and step, with the time, the mean, quantiles and all sample paths.
+            `Result.to_pandas` is indexed by time, as a frame that the run was fitted on; `Result.per("path")` has a row
+            for each step of each path, and `Result.plot` draws the quantiles after the last rows of the data.
+        """
         return self._predict("forecast", data, options)
 
     def evaluate(self, data: Any = None, *, device: str = "auto", **options: Any) -> Result:
@@ -191,7 +202,7 @@ class Run:
 
         Args:
             data: a path, or data in memory with the right answers.
-            device: auto, cpu or cuda.
+            device: auto, cpu, cuda or mps.
             **options: of `chainrule evaluate RUN --help`.
         """
         run = self._able("evaluate")
@@ -208,7 +219,7 @@ class Run:
         Args:
             data: a path, or images in memory.
             seed: of a decoder that draws.
-            device: auto, cpu or cuda.
+            device: auto, cpu, cuda or mps.
             **options: of `chainrule reconstruct RUN --help`; `count` of a path's images, 32 by default.
         """
         run = self._able("reconstruct")
@@ -223,7 +234,7 @@ class Run:
         Args:
             first, last: an image each: a path of an image file, or an array (H, W) or (H, W, 3) of 8 bits.
             seed: of a decoder that draws.
-            device: auto, cpu or cuda.
+            device: auto, cpu, cuda or mps.
             **options: of `chainrule interpolate RUN --help`.
         """
         run = self._able("interpolate")
@@ -273,14 +284,8 @@ class Run:
         return self._answer(run.Inspection, data, options, partial(run.inspect, seed=seed))
 
     def check(self, *, seed: int = 0) -> Any:
-        """Check that the model keeps the contract; see `chainrule.testing.check_model`."""
-        import torch
-
-        from chainrule.testing import check_model
-
-        rows = self._able("check").checked_rows()
-        with torch.random.fork_rng(devices=[]):
-            return check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
+        """Check that `model`, the whole recipe, keeps the contract; see `chainrule.testing.check_model`."""
+        return self._able("check").check(seed=seed)
 
     def resume(
         self,
@@ -322,7 +327,7 @@ class Run:
     def __repr__(self) -> str:
         best = self._task.held_out()
         measured = "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}"
-        return f"<Run {self.task}: {self._task.config.model}, held out {measured}, in {self.path}; {self._can}>"
+        return f"<Run {self.task}: {self._task.recipe}, held out {measured}, in {self.path}; {self._can}>"
 
     def __dir__(self) -> list[str]:
         unable = _ABILITIES.keys() - self._abilities()

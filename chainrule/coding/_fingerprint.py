@@ -38,7 +38,9 @@ def model_digest(model: nn.Module) -> str:
 def machine(model: nn.Module) -> str:
     """The things on which the last bits of a float depend: torch, vector instructions, processor, number type."""
     weight = next(chain(model.parameters(), model.buffers()), torch.empty(0, device="cpu"))
-    isa = torch.backends.cpu.get_cpu_capability() if weight.device.type == "cpu" else torch.cuda.get_device_name()
+    kind = weight.device.type
+    isa = torch.cuda.get_device_name() if kind == "cuda" else torch.backends.cpu.get_cpu_capability()
+    isa = isa if kind in ("cpu", "cuda") else kind
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
     words = [f"torch {torch.__version__}", isa, platform.machine(), str(weight.dtype).removeprefix("torch.")]
     return ", ".join([*words, f"oneDNN at most {limit}"] if limit else words)

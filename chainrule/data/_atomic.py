@@ -21,11 +21,7 @@ _LONGEST_HEADER = 1 << 24  # bytes of a safetensors file; 100,000 tensors
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write `content` as JSON so that a reader finds the old file or the whole new one, whatever happens meanwhile.
-
-    Raises:
-        ValueError: it is longer than `read_json` reads.
-    """
+    """Write `content` as JSON so that a reader finds the old file or the whole new one, whatever happens meanwhile."""
     text = json.dumps(content, indent=1) + "\n"
     if len(text) > _LONGEST_JSON:
         raise ValueError(
@@ -41,11 +37,7 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` as it is, as `write_json` does.
-
-    Raises:
-        OSError: the file cannot be written; the old one is as it was.
-    """
+    """Write `content` as it is, as `write_json` does."""
     try:
         _replace(path, content)
     except OSError as error:  # names the temporary file
@@ -99,11 +91,7 @@ def check_header(path: Path) -> None:
 
 
 def parse_json(text: bytes) -> Any:
-    """Parse JSON whose size and structure are bounded, as parsed values take up to 30 times the memory of the text.
-
-    Raises:
-        ValueError: it is no JSON, too long, or nested too deeply.
-    """
+    """Parse JSON whose size and structure are bounded, as parsed values take up to 30 times the memory of the text."""
     if len(text) > _LONGEST_JSON or text.count(b"[") + text.count(b"{") > _MOST_BRACKETS:
         raise ValueError(f"more than {_LONGEST_JSON >> 20} MiB, or {_MOST_BRACKETS:,} lists and objects")
     try:
@@ -126,9 +114,6 @@ def replacing(path: Path) -> Iterator[Path]:
     The new content is on the disk before the move, and the move before the return; a process killed at any moment
     leaves the old file or the new one. A half-written file of a killed process lies in the folder `.partial` next to
     the file, which the next write clears.
-
-    Raises:
-        OSError: the disk is full or not writable; the old file is as it was.
     """
     folder = path.parent / ".partial"
     try:
@@ -200,12 +185,7 @@ Made = TypeVar("Made")
 
 
 def load_record(from_json: Callable[[dict[str, Any]], Made], path: str | Path) -> Made:
-    """Read a record from a JSON file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is damaged, or from a newer version; the message names the file.
-    """
+    """Read a record from a JSON file."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file: prepare the data again, or train again")
@@ -224,9 +204,6 @@ def read_record(make: Callable[..., Made], types: Mapping[str, Any], content: An
         types: of the values, by name; see `read_value`.
         content: the object.
         version: of the format.
-
-    Raises:
-        ValueError: the content is of another format, or not as expected.
     """
     try:
         if type(content) is not dict:

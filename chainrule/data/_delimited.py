@@ -80,9 +80,6 @@ class DelimitedFile:
             delimiter: between cells.
             file: a stretch of the file, to be read in place of the whole.
             before: lines of the file before the stretch; of the whole, lines that are passed over.
-
-        Raises:
-            ValueError: a row cannot be read, or a cell has rows in it, as it is where a quote is lost.
         """
         with self.open() if file is None else self._readable(file) as raw:
             lines = self._any_lines(raw, before) if file is not None else islice(self._any_lines(raw, 0), before, None)

@@ -45,6 +45,14 @@ def file_and_array(path: str | Path) -> tuple[Path, str | None]:
     return (Path(file), array) if colon and file.lower().endswith(".npz") else (Path(path), None)
 
 
+def check_path(path: str | Path) -> None:
+    """Raise FileNotFoundError if there is no such file or folder; - is standard input."""
+    if str(path) != "-" and not file_and_array(path)[0].exists():
+        from chainrule.data._text import no_such_file
+
+        raise no_such_file(path, "file or folder")
+
+
 def is_sounds(path: str | Path) -> bool:
     """Whether a path is meant as sounds: a sound file, or a folder or an archive with more sounds than other files."""
     if str(path).lower().endswith(SOUNDS):

@@ -21,9 +21,6 @@ def midi_file(
         frames_per_quarter: frames of a quarter note, a divisor of 480.
         quarters_per_minute: the tempo.
 
-    Raises:
-        ValueError: the roll is no matrix of 0 and 1, reaches beyond note 127, or a number is out of range.
-
     >>> midi_file([[1], [1], [0]], lowest=60)[:14].hex(" ")
     '4d 54 68 64 00 00 00 06 00 00 00 01 01 e0'
     """

@@ -191,9 +191,6 @@ class Store:
             dtype: type that its numbers must have.
             shape: shape that it must have; `None` for a size that the caller does not know.
             below: all numbers must be in [0, below).
-
-        Raises:
-            ValueError: it is missing, or its type, shape, size or numbers are not as expected.
         """
         path, wanted = self.directory / name, np.dtype(dtype).newbyteorder("<")
         with self.checked():

@@ -63,9 +63,6 @@ def raw_lines(file: BinaryIO, name: str, before: int = 0) -> Iterator[tuple[int,
         file: of bytes.
         name: for errors.
         before: lines that precede the first.
-
-    Raises:
-        ValueError: a line is so long that it is none; a device may give one without end.
     """
     for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), before + 1):
         if len(raw) > LONGEST_LINE:
@@ -74,12 +71,7 @@ def raw_lines(file: BinaryIO, name: str, before: int = 0) -> Iterator[tuple[int,
 
 
 def check_file(path: str | Path) -> Path:
-    """`path` as a `Path` if it is a file that holds something.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is a directory, no regular file, empty, or "-" for standard input.
-    """
+    """`path` as a `Path` if it is a file that holds something."""
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{path}: expected a file, got a directory")
@@ -352,9 +344,6 @@ def split_by_position(source: Source, validation_fraction: float, *, at_line_end
 
     A text whose nearest line end would change the size of the held-out part by more than half is cut inside a line,
     between two characters, unless `at_line_end` asks for whole lines.
-
-    Raises:
-        ValueError: there are not two lines (or characters) to share out.
     """
     target = min(max(round(source.size * (1 - validation_fraction)), 1), source.size - 1)
     with source.mapped() as text:

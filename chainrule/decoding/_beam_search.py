@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule._modes import device_of, in_evaluation
+from chainrule._modes import device_of, in_evaluation, wide, widest
 from chainrule._prefix import check_prefix
 from chainrule._ranges import check_sizes
 from chainrule.decoding._best_symbols import best_symbols
@@ -201,7 +201,7 @@ def beam_search(
         sequences = beam.sequences_of(found)
         for row, hypothesis in _hypotheses(found, sequences[:, :elements], at_end, length**length_penalty):
             ended[names[row]].add(hypothesis)
-        worst = torch.tensor([ended[name].worst for name in names], dtype=torch.float64, device=device)
+        worst = torch.tensor([ended[name].worst for name in names], dtype=widest(device), device=device)
         # The best score that a live prefix can still reach; one that cannot reach enough takes no further step. Nor
         # could a prefix that it would have pushed out of the beam: that is less probable still.
         bounds = (found.log_probs / max_length**length_penalty).masked_fill(ends, -torch.inf)
@@ -240,9 +240,9 @@ def _begin(
     state = model.initial_state(row_count, context)
     rows = torch.arange(row_count, device=device)
     if prefix is None or prefix.shape[1] == 0:
-        return Beam(rows, rows.new_empty(row_count, 0), rows.new_zeros(row_count, dtype=torch.float64)), state
+        return Beam(rows, rows.new_empty(row_count, 0), rows.new_zeros(row_count, dtype=widest(rows.device))), state
     conditionals, state = model.unroll(prefix, state)
-    return Beam(rows, prefix, check_prefix(conditionals, prefix).double().sum(1)), state
+    return Beam(rows, prefix, wide(check_prefix(conditionals, prefix)).sum(1)), state
 
 
 def _hypotheses(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule._modes import device_of, in_evaluation
+from chainrule._modes import device_of, in_evaluation, wide, widest
 from chainrule._ranges import check_sizes
 from chainrule.heads._adapter import head_of
 from chainrule.state import expand, map_state, select
@@ -85,15 +85,15 @@ def complete(
     device = device_of(model)
     x, known = x.to(device), known.to(device)
     if not rows:  # of which not every model makes a step
-        none = torch.zeros(0, dtype=torch.float64, device=device)
+        none = torch.zeros(0, dtype=widest(device), device=device)
         return Completed(x, none, none)
     spread = torch.arange(rows, device=device).repeat_interleave(particles)
     if context is not None:
         context = select(expand(map_state(lambda leaf: leaf.to(device), context), rows), spread)
     step, state = model.stepper(), model.initial_state(rows * particles, context)
     drawn = x.new_empty(rows * particles, 0)
-    log_weights = torch.zeros(rows, particles, dtype=torch.float64, device=device)
-    log_evidence = torch.zeros(rows, dtype=torch.float64, device=device)
+    log_weights = torch.zeros(rows, particles, dtype=widest(device), device=device)
+    log_evidence = torch.zeros(rows, dtype=widest(device), device=device)
     fewest = torch.full_like(log_evidence, particles)
     x_prev = None
     for t in range(time):
@@ -104,7 +104,7 @@ def complete(
             drawn_now = head_of(conditional).sample(generator=generator)
             x_prev = torch.where(given, x_prev, drawn_now.to(x.dtype))
         if given.any():
-            log_prob = conditional.log_prob(x_prev).double().masked_fill(~given, 0.0)
+            log_prob = wide(conditional.log_prob(x_prev)).masked_fill(~given, 0.0)
             log_weights = log_weights + log_prob.view(rows, particles)
             impossible = ~log_weights.isfinite().any(1)
             if impossible.any():
@@ -136,7 +136,7 @@ def _mean(log_weights: Tensor) -> Tensor:
 def _resampled(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
     """(rows * particles,) the parents: systematic resampling, row by row, a particle about as often as it weighs."""
     rows, particles = log_weights.shape
-    start = torch.rand(rows, 1, dtype=torch.float64, device=log_weights.device, generator=generator)
+    start = torch.rand(rows, 1, dtype=widest(log_weights.device), device=log_weights.device, generator=generator)
     places = (start + torch.arange(particles, device=log_weights.device)) / particles
     parents = torch.searchsorted(log_weights.softmax(1).cumsum(1), places).clamp_(max=particles - 1)
     return (parents + particles * torch.arange(rows, device=parents.device).unsqueeze(1)).flatten()

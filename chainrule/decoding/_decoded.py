@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
+from chainrule._modes import wide, widest
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Ended:
             gap = math.inf if self.worst == -math.inf else live[0].score - self.worst
         figures = torch.tensor(
             [(hypothesis.log_prob, hypothesis.score) for hypothesis in chosen],
-            dtype=torch.float64,
+            dtype=widest(chosen[0].sequence.device),
             device=chosen[0].sequence.device,
         )
         # Copies: each sequence is a row of a table of all that the search found at one step.
@@ -113,7 +114,7 @@ def rescored(
     for place, (sequence, ended) in enumerate(zip(found.sequences, found.ended.tolist(), strict=True)):
         x = torch.cat([sequence, sequence.new_tensor([eos] if ended and eos is not None else [])]).unsqueeze(0)
         if x.shape[1]:
-            log_probs[place] = model(x, context).log_prob(x).double().sum()
+            log_probs[place] = wide(model(x, context).log_prob(x)).sum()
             scores[place] = log_probs[place] / x.shape[1] ** length_penalty
     order = sorted(range(len(scores)), key=lambda place: (not found.ended[place], -scores[place].item()))
     return replace(

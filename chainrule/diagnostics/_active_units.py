@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from chainrule._latent import CodeModel, LatentModel
-from chainrule._modes import device_of, evaluating
+from chainrule._modes import device_of, evaluating, wide
 from chainrule.models._conditioned import Conditioned
 
 ROWS = 1024  # encoded at once
@@ -84,9 +84,9 @@ def active_units(model: CodeModel, x: Tensor, threshold: float = 0.01, *, length
     with evaluating(model):
         for rows in torch.arange(len(x), device="cpu").split(ROWS):
             part, own = x[rows].to(device), None if lengths is None else lengths[rows].to(device)
-            codes.append(model.codes(part, lengths=own).double())
+            codes.append(wide(model.codes(part, lengths=own)))
             if isinstance(model, LatentModel):
-                terms.append(model.kl_terms(part, generator, lengths=own).double())
+                terms.append(wide(model.kl_terms(part, generator, lengths=own)))
     means = torch.cat(codes)
     variances = means.var(0)
     active = variances > threshold

@@ -8,6 +8,8 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from chainrule._modes import wide
+
 
 @dataclass(frozen=True)
 class AttentionFocus:
@@ -38,7 +40,7 @@ def attention_focus(weights: Sequence[Tensor]) -> AttentionFocus:
     >>> attention_focus([torch.tensor([[1.0, 0.0], [0.5, 0.5]])])
     AttentionFocus(queries=2, greatest=0.75, entropy=0.5, even=1.0)
     """
-    queries = [query for row in weights for query in row.double()]
+    queries = [query for row in weights for query in wide(row)]
     if not queries:
         raise ValueError("weights: expected at least one query, got none")
     entropies = [-float(torch.special.xlogy(query, query).sum()) / log(2) for query in queries]

@@ -16,7 +16,7 @@ def gradient_norms(gradient: Tensor) -> Tensor:
     >>> gradient_norms(torch.tensor([[3.0, 4.0], [torch.inf, 1.0], [torch.nan, 0.0]]))
     tensor([5., inf, inf], dtype=torch.float64)
     """
-    norms = torch.linalg.vector_norm(gradient.double().cpu(), dim=-1)
+    norms = torch.linalg.vector_norm(gradient.cpu().double(), dim=-1)
     return norms.masked_fill(norms.isnan(), math.inf)
 
 
@@ -28,7 +28,7 @@ def by_distance(values: Tensor, lengths: Tensor) -> Tensor:
     >>> by_distance(torch.tensor([[1.0, 2.0, 4.0], [3.0, 6.0, 0.0]]), torch.tensor([3, 2]))
     tensor([5.0000, 2.5000, 1.0000], dtype=torch.float64)
     """
-    values, lengths = values.double().cpu(), lengths.cpu()
+    values, lengths = values.cpu().double(), lengths.cpu()
     at = lengths.unsqueeze(1) - 1 - torch.arange(values.shape[1], device="cpu")
     there = values.gather(1, at.clamp(min=0)).masked_fill(at < 0, math.nan)
     return there.nanmean(0)

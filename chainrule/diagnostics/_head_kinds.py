@@ -6,6 +6,8 @@ from math import log
 import torch
 from torch import Tensor
 
+from chainrule._modes import wide
+
 SHARE = 0.4  # of a head's weight, on average, that makes it one of a kind
 BROAD = 0.9  # of the entropy of even attention
 FARTHEST = 64  # elements back that a head of a fixed position may look
@@ -79,8 +81,8 @@ def head_figures(weights: Tensor, symbols: Tensor, window: int | None = None) ->
     if not real.any():
         raise ValueError("symbols: expected a query after the start symbol, got none")
     masks = key_masks(symbols, window)
-    weights = weights.double().masked_fill(~real[:, None, :, None], 0)
-    visible = masks["visible"].sum(2).double().clamp(min=1)  # (B, T) keys that each query may read
+    weights = wide(weights).masked_fill(~real[:, None, :, None], 0)
+    visible = wide(masks["visible"].sum(2)).clamp(min=1)  # (B, T) keys that each query may read
     queries = real.sum()
 
     def share(mask: Tensor) -> tuple[Tensor, float]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from chainrule._modes import wide
+
 FLAT = 0.1  # a slope under a tenth of the largest there is
 BINS = 20
 SIGMOIDS = ("input", "forget", "output", "reset", "update")
@@ -19,17 +21,17 @@ def saturation(values: Tensor, kind: str) -> float:
     0.5
     """
     slope = 1 - values**2 if kind == "tanh" else 4 * values * (1 - values)
-    return float((slope < FLAT).double().mean())
+    return float(wide(slope < FLAT).mean())
 
 
 def dead_units(values: Tensor) -> float:
     """The share of ReLU units that are zero at every element: no gradient reaches their weights. values: (P, M)."""
-    return float((values == 0).all(0).double().mean())
+    return float(wide((values == 0).all(0)).mean())
 
 
 def histogram(values: Tensor) -> Tensor:
     """How a gate's values spread over [0, 1]: shares in twenty equal bins."""
-    counts = torch.histc(values.double().cpu(), BINS, 0, 1)
+    counts = torch.histc(wide(values.cpu()), BINS, 0, 1)
     return counts / counts.sum()
 
 
@@ -65,7 +67,7 @@ def separating_units(values: Tensor, has_property: Tensor, count: int = 5) -> li
     with_it, without = int(has_property.sum()), int((~has_property).sum())
     if not with_it or not without:
         return []
-    ranks = _ranks(values.double())
+    ranks = _ranks(wide(values))
     areas = (ranks[has_property].sum(0) - with_it * (with_it + 1) / 2) / (with_it * without)
     best = (areas - 0.5).abs().argsort(descending=True, stable=True)[:count]
     return [SeparatingUnit(int(unit), float(areas[unit])) for unit in best]

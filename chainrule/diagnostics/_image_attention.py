@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
+from chainrule._modes import wide
 from chainrule.diagnostics._panels import INK, MUTED, new_figure
 
 if TYPE_CHECKING:
@@ -63,12 +64,12 @@ def brightened(image: npt.NDArray[np.uint8], weights: Tensor) -> npt.NDArray[np.
     """
     pixels, side = image.transpose(1, 2, 0), isqrt(len(weights))
     height, width = pixels.shape[:2]
-    looked = weights.double().reshape(side, side)
+    looked = wide(weights).reshape(side, side)
     light = stretched(looked / looked.max().clamp(min=1e-12), height, width)
     return (pixels * (0.15 + 0.85 * light)[:, :, None]).astype(np.uint8)
 
 
 def stretched(grid: Tensor, height: int, width: int) -> npt.NDArray[np.float64]:
     """A grid of places drawn so large, values between the middles of places interpolated linearly."""
-    sized = nn.functional.interpolate(grid.double()[None, None], (height, width), mode="bilinear", align_corners=False)
+    sized = nn.functional.interpolate(wide(grid)[None, None], (height, width), mode="bilinear", align_corners=False)
     return np.asarray(sized[0, 0])

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from chainrule._modes import wide
 from chainrule.diagnostics._derivatives import Passage
 from chainrule.diagnostics._distance import THRESHOLD, steps_above
 from chainrule.diagnostics._subject import Subject
@@ -55,8 +56,8 @@ def influence(
             parts = [passage.h] if passage.c is None else [passage.h, passage.c]
             own = torch.cat([part[t, rows] for part in parts], -1).unsqueeze(1)  # (B, 1, S)
             difference = torch.cat(changed[index], -1).view(*times.shape, -1) - own
-            by_derivative[index, t] = torch.linalg.vector_norm(moved[index], dim=-1).double()
-            by_change[index, t] = torch.linalg.vector_norm(difference, dim=-1).double()
+            by_derivative[index, t] = wide(torch.linalg.vector_norm(moved[index], dim=-1))
+            by_change[index, t] = wide(torch.linalg.vector_norm(difference, dim=-1))
             if index + 1 < len(subject.layers):
                 weight_ih, *above = weights[index + 1]
                 dp = moved[index][..., :size] @ weight_ih.t()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from chainrule._modes import wide, widest
 from chainrule.diagnostics._derivatives import Derivative
 
 EXACT = 64  # states up to this size have their Jacobians written out
@@ -36,7 +37,7 @@ def _by_matrices(derivative: Derivative, start: Tensor) -> Tensor:
     eye = torch.eye(derivative.state_size, dtype=start.dtype, device=start.device)
     rows = derivative.points[0]
     matrices = derivative.each(lambda factor: factor.unsqueeze(1)).push(eye.expand(rows, -1, -1))
-    matrices = matrices.double()
+    matrices = wide(matrices)
     return _largest(matrices.transpose(1, 2) @ matrices)[0].sqrt()
 
 
@@ -51,7 +52,7 @@ def _by_lanczos(derivative: Derivative, start: Tensor) -> Tensor:
         v, beta = _unit(v)
         diagonal.append(alpha)
         above.append(beta)
-    alphas, betas = torch.cat(diagonal, -1).double(), torch.cat(above, -1).double()
+    alphas, betas = wide(torch.cat(diagonal, -1)), wide(torch.cat(above, -1))
     # J V = U B with B upper bidiagonal: the eigenvalues of the tridiagonal B Bᵀ are squares of singular values.
     gram = torch.diag_embed(alphas**2 + betas**2)
     neighbours = betas[..., :-1] * alphas[..., 1:]
@@ -94,7 +95,7 @@ def running_products(derivative: Derivative, norms: Tensor, lengths: Tensor, gen
         directions = _leading_directions(derivative, lengths, generator)
     squares, grams, scales = [], [], []
     for t, block, scale in _carried_back(derivative, lengths, directions):
-        block = block.double()
+        block = wide(block)
         grams.append(block @ block.transpose(1, 2))
         scales.append(scale)
         if t == 0 or len(grams) * grams[0].numel() > NUMBERS:
@@ -124,8 +125,8 @@ def _leading_directions(derivative: Derivative, lengths: Tensor, generator: torc
         for t, carried, _ in _carried_back(derivative, lengths, block):
             here = anchors == t
             if here.any():
-                wide = carried.double()
-                leading = (_largest(wide @ wide.transpose(1, 2))[1].unsqueeze(1) @ wide).to(starts)  # (B, 1, S)
+                own = wide(carried)
+                leading = (_largest(own @ own.transpose(1, 2))[1].unsqueeze(1) @ own).to(starts)  # (B, 1, S)
                 starts = torch.where(here.unsqueeze(-1), leading, starts)
         vectors = torch.zeros_like(starts)
         for t in range(time):
@@ -140,7 +141,7 @@ def _leading_directions(derivative: Derivative, lengths: Tensor, generator: torc
 def _carried_back(derivative: Derivative, lengths: Tensor, directions: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
     """t, (J_n ⋯ J_{t+1})ᵀ of the directions (B, k, S), and the log of its scale (B,), for every t, last first."""
     time = derivative.points[0]
-    block, scale = directions, torch.zeros(len(directions), dtype=torch.float64, device=directions.device)
+    block, scale = directions, torch.zeros(len(directions), dtype=widest(directions.device), device=directions.device)
     for t in reversed(range(time)):
         if t < time - 1:
             inside = t + 1 < lengths
@@ -148,7 +149,7 @@ def _carried_back(derivative: Derivative, lengths: Tensor, directions: Tensor) -
             largest = pulled.abs().amax((1, 2), keepdim=True)
             pulled = pulled / torch.where(largest > 0, largest, 1)
             block = torch.where(inside.view(-1, 1, 1), pulled, block)
-            scale = scale + largest.flatten().double().log().masked_fill(~inside, 0)
+            scale = scale + wide(largest.flatten()).log().masked_fill(~inside, 0)
         yield t, block, scale
 
 
@@ -171,7 +172,7 @@ def _largest(gram: Tensor) -> tuple[Tensor, Tensor]:
 def products_of_bounds(bounds: Tensor, lengths: Tensor) -> Tensor:
     """The product of the bounds of steps t+1 … n, an upper bound of `running_products`, (T, B), float64."""
     past = torch.arange(len(bounds), device=lengths.device).unsqueeze(1) >= lengths
-    logs = bounds.double().log().masked_fill(past, 0)
+    logs = wide(bounds).log().masked_fill(past, 0)
     logs = torch.cat([logs[1:], torch.zeros_like(logs[:1])])
     return logs.flip(0).cumsum(0).flip(0).exp().masked_fill(past, 0)
 

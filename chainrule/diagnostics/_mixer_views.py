@@ -8,6 +8,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from chainrule._modes import wide
 from chainrule.diagnostics._head_kinds import HeadFigures, head_figures
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._fast_weights import FastWeights
@@ -136,4 +137,4 @@ def _inputs(model: TransformerLM) -> Iterator[list[Tensor]]:
 
 def _means(values: Tensor, real: Tensor) -> list[float]:
     """(B, T, N) to the mean of each of the N over real elements."""
-    return [float(mean) for mean in values[real].double().mean(0)]
+    return [float(mean) for mean in wide(values[real]).mean(0)]

@@ -119,7 +119,7 @@ def receptive_field(
             "compare values with chainrule.testing.check_model"
         )
     generator = torch.Generator().manual_seed(seed)
-    twin = copy.deepcopy(model).double().eval().requires_grad_(requires_grad=False).cpu()
+    twin = copy.deepcopy(model).cpu().double().eval().requires_grad_(requires_grad=False)
     context = map_state(lambda leaf: leaf.cpu().double() if leaf.is_floating_point() else leaf.cpu(), context)
     if x is None:
         x = _random(twin, _ROWS if context is None else count_rows(context), context, generator)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from chainrule._modes import wide, widest
 from chainrule.heads._head import Choose
 
 BITS = 54
@@ -44,13 +45,13 @@ def code_integer(
     >>> x.code(choose, torch.tensor([7.0])), bits, -x.log_prob(torch.tensor([7.0])) / torch.tensor(2.0).log()
     (tensor([7.]), tensor([2.0296]), tensor([2.0296]))
     """
-    first = torch.full(rows, -HALF_RANGE, dtype=torch.float64, device=like.device)
+    first = torch.full(rows, -HALF_RANGE, dtype=widest(like.device), device=like.device)
     size = 2 * HALF_RANGE
     for _ in range(BITS):
         size /= 2
         middle = first + size
         below, above = log_mass(first, middle - 1), log_mass(middle, middle + (size - 1))
-        upper = (above - torch.logaddexp(below, above)).exp().double().nan_to_num(0.5)
+        upper = wide((above - torch.logaddexp(below, above)).exp()).nan_to_num(0.5)
         if skipped is not None:
             upper = upper.masked_fill(skipped, 0)
         half = choose(torch.stack([1 - upper, upper], -1), None if value is None else (value >= middle).long())

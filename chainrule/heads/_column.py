@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from chainrule._modes import wide, widest
 from chainrule._ranges import check_sizes
 
 Kind = Literal["categorical", "integer", "real"]
@@ -107,7 +108,7 @@ class ColumnGroup:
 
     def constant(self, name: str, device: torch.device) -> Tensor:
         """Parameters of each column: (G,), or (G, A) for the atoms; a single column has no first axis."""
-        rows = torch.tensor(self._table[name], dtype=torch.float64, device=device)
+        rows = torch.tensor(self._table[name], dtype=widest(device), device=device)
         return rows[0] if self._single else rows
 
     def symbol(self, value: Tensor) -> Tensor:
@@ -127,7 +128,7 @@ class ColumnGroup:
         """The input of a network for values (...): (..., F) float64, a 1 for the symbol, then asinh of the standardised
         number, which grows like a logarithm: an outlier stays small.
         """
-        value = value.double()
+        value = wide(value)
         symbol = (self.symbol(value).unsqueeze(-1) == torch.arange(self.symbols, device=value.device)).to(value)
         if self.kind == "categorical":
             return symbol

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from chainrule._modes import wide
 from chainrule.heads._bisection import HALF_RANGE, code_integer
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._column import ColumnGroup
@@ -44,7 +45,7 @@ class TableColumn(TensorHead):
 
     def __init__(self, group: ColumnGroup, outputs: Tensor):
         self.group, self.outputs = group, outputs
-        self.logits = outputs[..., : group.symbols].double()
+        self.logits = wide(outputs[..., : group.symbols])
         super().__init__(outputs.shape[:-1], validate_args=False)
 
     @property
@@ -75,7 +76,7 @@ class TableColumn(TensorHead):
     def mixture(self) -> LocationScaleMixture:
         """The distribution of any other number, in the unit of the column."""
         group, device = self.group, self.outputs.device
-        logits, means, log_scales = self.outputs[..., group.symbols :].double().chunk(3, -1)
+        logits, means, log_scales = wide(self.outputs[..., group.symbols :]).chunk(3, -1)
         scale = group.constant("scale", device).unsqueeze(-1)
         means = group.constant("centre", device).unsqueeze(-1) + scale * means
         if group.kind == "integer":
@@ -89,7 +90,7 @@ class TableColumn(TensorHead):
 
         value: (...) broadcast against the batch shape; NaN is missing.
         """
-        group, value = self.group, value.double()
+        group, value = self.group, wide(value)
         value = value.expand(broadcast_shapes(value.shape, self._batch_shape))
         symbol = group.symbol(value)
         logs = self.logits.log_softmax(-1)
@@ -121,7 +122,7 @@ class TableColumn(TensorHead):
         group = self.group
         if group.kind == "categorical":
             symbol = None if value is None else group.symbol(value)
-            return Categorical(self.logits).code(choose, symbol).double()
+            return wide(Categorical(self.logits).code(choose, symbol))
         decimals = 0 if group.kind == "integer" else group.columns[0].decimals
         if decimals is None:
             raise NotDiscreteError(
@@ -163,7 +164,7 @@ class TableColumn(TensorHead):
         shape = torch.Size(sample_shape) + self._batch_shape
         symbol = Categorical(self.logits.expand(*shape, -1)).sample(generator=generator)
         if self.group.kind == "categorical":
-            return symbol.double()
+            return wide(symbol)
         drawn = self.mixture.sample(sample_shape, generator=generator)
         atoms = self.group.constant("atoms", drawn.device).expand(*shape, -1)
         rest = torch.full_like(drawn, torch.nan).unsqueeze(-1)

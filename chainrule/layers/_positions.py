@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import values_are_known
+from chainrule._modes import values_are_known, widest
 from chainrule._ranges import check_sizes
 from chainrule.layers._packing import real_steps
 from chainrule.layers._sequence_layer import SequenceLayer, check_features
@@ -138,6 +138,8 @@ def sinusoids(positions: Tensor, size: int, *, base: float = BASE) -> Tensor:
     tensor([[0.0000, 1.0000],
             [0.8415, 0.5403]], dtype=torch.float64)
     """
+    if widest(positions.device) != torch.float64:
+        return sinusoids(positions.cpu(), size, base=base).to(positions.device, widest(positions.device))
     angles = _angles(positions, size, base)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
@@ -176,6 +178,8 @@ def rotations(positions: Tensor, size: int, like: Tensor, *, base: float = BASE)
     Returns:
         (..., d/2), complex.
     """
+    if widest(positions.device) != torch.float64:
+        return rotations(positions.cpu(), size, like, base=base).to(positions.device)
     angles = _angles(positions, size, base)
     dtype = torch.complex128 if like.dtype == torch.float64 else torch.complex64
     return torch.polar(torch.ones_like(angles), angles).to(dtype)
@@ -211,8 +215,9 @@ def distance_slopes(num_heads: int, device: torch.device | None = None) -> Tenso
     >>> distance_slopes(2).tolist()
     [0.0625, 0.00390625]
     """
-    heads = torch.arange(1, num_heads + 1, dtype=torch.float64, device=device)
-    return torch.exp2(-8 * heads / num_heads)
+    heads = torch.arange(1, num_heads + 1, dtype=torch.float64, device="cpu")
+    slopes = torch.exp2(-8 * heads / num_heads)
+    return slopes if device is None else slopes.to(device, widest(device))
 
 
 def _angles(positions: Tensor, size: int, base: float) -> Tensor:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from chainrule._modes import wide
+
 BINS = 15  # of the calibration error, as Guo et al. have them
 _BELOW_ONE = 1 - 2**-24  # in float32; torchmetrics has a bin more for 1 itself
 
@@ -76,7 +78,7 @@ def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str
         raise ValueError("labels: expected at least one, got none")
     if not 0 <= labels.min() <= labels.max() < classes:
         raise ValueError(f"labels: expected integers in [0, {classes}), got {labels.min()} to {labels.max()}")
-    probs = log_probs.double().exp().clamp(max=_BELOW_ONE)  # above 1 by rounding, torchmetrics takes them for scores
+    probs = wide(log_probs).exp().clamp(max=_BELOW_ONE)  # above 1 by rounding, torchmetrics takes them for scores
     confusion = multiclass_confusion_matrix(probs, labels, classes)
     by_label = {}
     for place, name in enumerate(names):
@@ -93,7 +95,7 @@ def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str
         accuracy=float(multiclass_accuracy(probs, labels, classes, average="micro")),
         macro_f1=float(multiclass_f1_score(probs, labels, classes, average="macro")),
         calibration_error=float(multiclass_calibration_error(probs, labels, classes, n_bins=BINS)),
-        nats=-float(log_probs.double().gather(1, labels.unsqueeze(1)).mean()),
+        nats=-float(wide(log_probs).gather(1, labels.unsqueeze(1)).mean()),
         count=len(labels),
         by_label=by_label,
         confusion=tuple(tuple(row) for row in confusion.tolist()),

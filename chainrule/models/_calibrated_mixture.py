@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context, length_mask
-from chainrule._modes import evaluating
+from chainrule._modes import evaluating, wide
 from chainrule.models._model_mean import ModelMean
 from chainrule.state import State, map_state
 
@@ -127,7 +127,7 @@ class CalibratedMixture(ModelMean):
             batches: chunks of endless rows, or whole rows with their lengths; as many are read as the share needs.
         """
         with evaluating(self):
-            of_network, of_companion = self._terms_apart(batches).double()
+            of_network, of_companion = wide(self._terms_apart(batches))
         better = (of_companion - of_network).clamp(max=_MOST_LOG_RATIO).expm1()  # r − 1
         low, high = _LEAST, 1 - _LEAST
         for _ in range(_HALVINGS):

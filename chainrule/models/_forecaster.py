@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel, Context
+from chainrule._modes import wide
 from chainrule._ranges import Layers, Probability, Range, check_sizes
 from chainrule.heads._gaussian_mixture import GaussianMixture
 from chainrule.heads._location_scale_mixture import LocationScaleMixture
@@ -168,5 +169,5 @@ class Forecaster(AutoregressiveModel):
 
     def _conditional(self, outputs: Tensor, readings: Readings) -> LocationScaleMixture:
         """The mixture in the user's units, float64: large values with small changes need its digits."""
-        logits, means, log_scales, *rest = self.head.from_parameters(outputs.double()).parameters
+        logits, means, log_scales, *rest = self.head.from_parameters(wide(outputs)).parameters
         return self.head(logits, *readings.in_user_units(means, log_scales), *rest)

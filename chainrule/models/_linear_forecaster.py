@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
+from chainrule._modes import wide
 from chainrule.heads._location_scale_mixture import LocationScaleMixture
 from chainrule.models._forecaster import HEADS
 from chainrule.models._series_scaling import SeriesScaling
@@ -141,10 +142,10 @@ class LinearForecaster(AutoregressiveModel):
         self, x: Tensor, state: WindowState, x_prev: Tensor | None = None
     ) -> tuple[LocationScaleMixture, WindowState]:
         readings, state = self.window.read(x, state, x_prev)
-        own = self.coefficients[readings.series].unsqueeze(1).double()  # (B, 1, N)
+        own = wide(self.coefficients[readings.series].unsqueeze(1))  # (B, 1, N)
         means = (self._inputs(readings) * own).sum(2, keepdim=True)
         log_scales, degrees = (
-            part[readings.series].double().view(-1, 1, 1).expand_as(means) for part in (self.log_scales, self.degrees)
+            wide(part[readings.series]).view(-1, 1, 1).expand_as(means) for part in (self.log_scales, self.degrees)
         )
         rest = (degrees,) if self.head == "student" else ()
         means, log_scales = readings.in_user_units(means, log_scales)
@@ -162,7 +163,7 @@ class LinearForecaster(AutoregressiveModel):
 
     def _inputs(self, readings: Readings) -> Tensor:
         """Ratios, covariates and 1 at each step, (B, T, N), float64."""
-        ratios = readings.ratios.double()
+        ratios = wide(readings.ratios)
         parts = [ratios, torch.ones_like(ratios[..., :1])]
         if readings.covariates is not None:
             parts.insert(1, readings.covariates.to(ratios))

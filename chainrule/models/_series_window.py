@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from chainrule._base import Context
 from chainrule._buffers import fixed_buffer
-from chainrule._modes import values_are_known
+from chainrule._modes import values_are_known, wide
 from chainrule.models._series_scaling import SeriesScaling
 
 _KEYS = {"past", "covariates", "series"}
@@ -49,7 +49,7 @@ def read_context(context: Context, rows: int, num_series: int, num_covariates: i
         raise ValueError(f"past: expected shape (B, P) with B = {rows} and P >= 1, got {tuple(past.shape)}")
     past = past.expand(rows, -1)
     return {
-        "past": past if past.is_floating_point() else past.double(),
+        "past": past if past.is_floating_point() else wide(past),
         "covariates": _covariates(context.get("covariates"), rows, past.shape[1], num_covariates),
         "series": _series(context.get("series"), past, num_series),
     }

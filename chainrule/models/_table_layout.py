@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from chainrule._modes import wide
 from chainrule.heads._column import Column, ColumnGroup
 from chainrule.heads._table_column import TableColumn, TableRow
 from chainrule.state import State
@@ -57,7 +58,7 @@ class TableLayout:
 
     def symbols(self, x: Tensor) -> Tensor:
         """(B, D) values -> (B, D) which symbol of its column each of them is."""
-        return torch.stack([self.singles[place].symbol(x[:, place].double()) for place in range(x.shape[1])], 1)
+        return torch.stack([self.singles[place].symbol(wide(x[:, place])) for place in range(x.shape[1])], 1)
 
     def row(self, outputs: Tensor) -> TableRow:
         """(B, N) outputs of a network as the distribution of a row."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel, Step, refuse_context
+from chainrule._modes import wide
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads._column import Column
 from chainrule.heads._table_column import TableColumn, TableRow
@@ -108,7 +109,7 @@ class TableMADE(AutoregressiveModel):
         refuse_context(context)
         empty = self.output.weight.new_zeros(batch_size, 0)
         if not is_plain(self):
-            return empty.double()
+            return wide(empty)
         return (empty,) * (len(self.hidden) + 1)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
@@ -122,7 +123,7 @@ class TableMADE(AutoregressiveModel):
 
     def _called(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
         """A step by `forward` of all columns, for modules that have to be called; the state is the known columns."""
-        known = state if x_prev is None else torch.cat([state, x_prev.double().unsqueeze(1)], 1)
+        known = state if x_prev is None else torch.cat([state, wide(x_prev).unsqueeze(1)], 1)
         t = known.shape[1]
         if t == len(self.order):
             raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")

@@ -25,12 +25,17 @@ class Result:
 class Report:
     """Results of all checks, printed as a table.
 
+    Attributes:
+        results: of each check.
+        subject: the model and the rows that were looked at, a line above the table; empty for no line.
+
     >>> print(Report([Result("causality", True, "nothing"), Result("samples", False, "7 was drawn")]))
     causality  pass  nothing
     samples    FAIL  7 was drawn
     """
 
     results: Sequence[Result]
+    subject: str = ""
 
     @property
     def ok(self) -> bool:
@@ -44,7 +49,8 @@ class Report:
 
     def __str__(self) -> str:
         width = max((len(result.name) for result in self.results), default=0)
-        return "\n".join(f"{result.name:<{width}}  {_verdict(result)}  {result.detail}" for result in self.results)
+        lines = [f"{result.name:<{width}}  {_verdict(result)}  {result.detail}" for result in self.results]
+        return "\n".join([*filter(None, [self.subject]), *lines])
 
 
 def _verdict(result: Result) -> str:

@@ -33,11 +33,7 @@ def save_checkpoint(
     options: TrainingOptions,
     steps_per_epoch: int,
 ) -> None:
-    """Write weights, moments, carried state, counters and options as one file, atomically.
-
-    Raises:
-        OSError: the disk is full or not writable; the checkpoint before this one is as it was.
-    """
+    """Write weights, moments, carried state, counters and options as one file, atomically."""
     carried, skeleton = flatten(state)
     tensors = _prefixed("model", model.state_dict()) | _prefixed("optimiser", moments(optimiser, model)) | carried
     record = {
@@ -53,12 +49,7 @@ def save_checkpoint(
 def restore_checkpoint(
     path: Path, model: nn.Module, optimiser: AdamW, options: TrainingOptions, steps_per_epoch: int
 ) -> tuple[State, Position]:
-    """Put a checkpoint back into `model` and `optimiser`; returns the carried state (on the CPU) and the counters.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint.
-        ValueError: the file is damaged, belongs to another model, or the data or the options changed.
-    """
+    """Put a checkpoint back into `model` and `optimiser`; returns the carried state (on the CPU) and the counters."""
     tensors, record = _read(path, "checkpoint")
     position, earlier, began_with = (record.get(name) for name in ("position", "options", "steps_per_epoch"))
     if not isinstance(earlier, dict) or type(began_with) is not int:
@@ -174,11 +165,7 @@ FORMAT = 1
 
 
 def write_sealed(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
-    """Write atomically; names that share one tensor (tied weights) share it in the file too.
-
-    Raises:
-        OSError: the disk is full or not writable; an older file of that name is as it was.
-    """
+    """Write atomically; names that share one tensor (tied weights) share it in the file too."""
     record, kept = dict(record), {}
     first: dict[tuple[int, torch.Size, tuple[int, ...], torch.dtype], str] = {}
     aliases: dict[str, str] = {}
@@ -198,12 +185,7 @@ def write_sealed(path: Path, tensors: dict[str, Tensor], record: dict[str, Any])
 
 
 def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `write_sealed` wrote, on the CPU. Nothing in the file is executed.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is truncated, was changed since it was written, is no such file, or comes from a newer version.
-    """
+    """Read what `write_sealed` wrote, on the CPU. Nothing in the file is executed."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of weights, got none: train first, or check the path")
     check_header(path)

@@ -130,7 +130,8 @@ def choose_computation(
     if device.type != "cpu":
         usual: Precision = "bfloat16" if multiply_dtype(precision, device) == torch.bfloat16 else "float32"
         way = Computation(threads or usable_threads(), usual, backend)
-        return way, f"{way}: {device}"
+        fallback = ", which computes in float32 alone" if usual != precision == "bfloat16" else ""
+        return way, f"{way}: {device}{fallback}"
     work, most = Work.of(model, batch), usable_threads()
     way = choose(multiplies_bfloat16(), most, work, threads=threads, precision=precision, backend=backend)
     return way, f"{way}: {instruction_set()} processor with {most} thread{'s' * (most > 1)}, {work}"

@@ -145,11 +145,10 @@ def multiply_dtype(precision: str, device: torch.device) -> torch.dtype:
     """The number format of matrix products: `auto` takes bfloat16 where the device multiplies it natively.
 
     Weights, moments, gradients and log-likelihoods are float32 either way.
-
-    Raises:
-        ValueError: bfloat16 was asked of a GPU that has none.
     """
     native = _has_bfloat16(device)
+    if device.type == "mps":
+        return torch.float32
     if precision == "bfloat16" and device.type == "cuda" and not native:
         raise ValueError(f"precision: expected a GPU that multiplies bfloat16, got {device}: use precision float32")
     return torch.bfloat16 if precision == "bfloat16" or (precision == "auto" and native) else torch.float32

@@ -220,11 +220,7 @@ def bits(nats: float) -> float:
 
 
 def per_element(nats: float, elements: int) -> float:
-    """The mean over elements, each weighing the same.
-
-    Raises:
-        ValueError: there is no element to average over.
-    """
+    """The mean over elements, each weighing the same."""
     if elements < 1:
         raise ValueError(f"elements: expected at least 1 to average over, got {elements}: the data is empty")
     return nats / elements

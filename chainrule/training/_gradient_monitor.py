@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
+from chainrule._modes import widest
 from chainrule.state import State, select
 from chainrule.training._duration import Position
 from chainrule.training._evaluate import Batch
@@ -71,11 +72,7 @@ class GradientMonitor:
         return (step - 1) % self._every == 0
 
     def look(self, model: nn.Module, batch: Batch, state: State, device: torch.device) -> list[Profile]:
-        """The layers' profiles, bottom first; none where no row has two steps. `state` is what the batch began in.
-
-        Raises:
-            ValueError: the model's gradients cannot be followed: it has no recurrence.
-        """
+        """The layers' profiles, bottom first; none where no row has two steps. `state` is what the batch began in."""
         assert isinstance(model, AutoregressiveModel)  # what has no recurrence is refused by the watch itself
         size, time = batch.x.shape
         lengths = torch.full((size,), time, device="cpu") if batch.lengths is None else batch.lengths.cpu()
@@ -255,11 +252,7 @@ class Guard:
         self._norms: deque[float] = deque(maxlen=12)
 
     def step(self, step: int, nats: float, norm: float, learning_rate: float) -> None:
-        """Check a step's loss and gradient norm.
-
-        Raises:
-            NonFiniteLossError: one of them is infinite or no number.
-        """
+        """Check a step's loss and gradient norm."""
         self._norms.append(norm)
         if not math.isfinite(nats):
             raise self._error("the loss is not finite", step, learning_rate)
@@ -273,7 +266,7 @@ class Guard:
 
     def weights(self, model: nn.Module, step: int, learning_rate: float) -> None:
         """Check the weights before they replace good ones; raises as `step` does."""
-        sums = torch.stack([parameter.detach().sum(dtype=torch.float64).cpu() for parameter in model.parameters()])
+        sums = torch.stack([weight.detach().sum(dtype=widest(weight.device)).cpu() for weight in model.parameters()])
         if not bool(sums.isfinite().all()):
             raise self._error("a weight is not finite", step, learning_rate)
 

@@ -147,11 +147,7 @@ class _Lines:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; a last line cut short by a crash is left out.
-
-    Raises:
-        ValueError: a line is no record of a run; the message names it.
-    """
+    """The records of a `metrics.jsonl`; a last line cut short by a crash is left out."""
     with path.open("rb") as file:
         for number, line in enumerate(_lines(file), start=1):
             if line.endswith(b"\n") or len(line) == _LONGEST_RECORD:

@@ -64,11 +64,7 @@ BETAS = (0.9, 0.99)  # a shorter memory of squares than Adam's 0.999: runs here 
 
 
 def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, kind: Kind = "adamw") -> AdamW:
-    """AdamW (Loshchilov and Hutter 2019), or Muon for hidden matrices; biases, gains and other vectors do not decay.
-
-    Raises:
-        ValueError: the model has no weights to train, or no hidden matrices for Muon.
-    """
+    """AdamW (Loshchilov and Hutter 2019), or Muon for hidden matrices; biases, gains and other vectors do not decay."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
@@ -116,11 +112,7 @@ def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
 
 
 def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put back the result of `moments`; weights without an entry begin with no moments.
-
-    Raises:
-        ValueError: a moment has another shape than its weight.
-    """
+    """Put back the result of `moments`; weights without an entry begin with no moments."""
     optimiser.state.clear()
     for name, parameter in model.named_parameters():
         of_muon = isinstance(optimiser, Muon) and parameter in optimiser.matrices
@@ -187,11 +179,7 @@ class Muon(AdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Update all weights that have a gradient.
-
-        Raises:
-            ValueError: there is a closure, which would make new gradients after those of the matrices were taken.
-        """
+        """Update all weights that have a gradient."""
         if closure is not None:
             raise ValueError("closure: Muon takes none: compute the gradients before step()")
         gradients = {weight: weight.grad for weight in self.matrices if weight.grad is not None}

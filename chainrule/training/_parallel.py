@@ -84,11 +84,7 @@ class Processes:
         return bool(self.sum(torch.tensor(float(flag), device="cpu")))
 
     def gather(self, state: State) -> State:
-        """The state of the whole batch from each process's rows of it; called by all, and all have it.
-
-        Raises:
-            ValueError: the processes do not have the rows rank::world of the batch.
-        """
+        """The state of the whole batch from each process's rows of it; called by all, and all have it."""
         if self.world == 1 or not leaves(state):
             return state
         state = expand(state, count_rows(state))
@@ -130,11 +126,7 @@ def check_shares_of_rows(counts: Sequence[int]) -> None:
 
 @contextmanager
 def processes(device: str) -> Iterator[Processes]:
-    """The processes that torchrun started, or this one alone. A process group made here is ended here.
-
-    Raises:
-        ValueError: the device is not one this machine has.
-    """
+    """The processes that torchrun started, or this one alone. A process group made here is ended here."""
     rank, world = process_shard()
     chosen = choose_device(device)
     if world == 1:
@@ -153,19 +145,25 @@ def processes(device: str) -> Iterator[Processes]:
             dist.destroy_process_group()
 
 
-def choose_device(device: str) -> torch.device:
-    """The device called auto, cpu, cuda or cuda:N; under torchrun, `cuda` is the GPU of this process.
+def choose_device(device: str, *, apple: bool = False) -> torch.device:
+    """The device called auto, cpu, cuda, cuda:N or mps; under torchrun, `cuda` is the GPU of this process.
 
-    Raises:
-        ValueError: there is no such device.
+    Args:
+        device: its name; auto is cuda if there is one.
+        apple: whether auto is mps, the GPU of Apple, where there is one and no cuda.
     """
+    has_mps = torch.backends.mps.is_available()
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "mps" if apple and has_mps else "cpu"
     name, _, index = device.partition(":")
-    if name not in ("cpu", "cuda") or (index and not (name == "cuda" and index.isdigit())):
-        raise ValueError(f"device: expected auto, cpu, cuda or cuda:N, got {device!r}")
-    if name == "cpu":
-        return torch.device("cpu")
+    if name not in ("cpu", "cuda", "mps") or (index and not (name == "cuda" and index.isdigit())):
+        raise ValueError(f"device: expected auto, cpu, cuda, cuda:N or mps, got {device!r}")
+    if name == "mps" and not has_mps:
+        raise ValueError("device: this machine has no GPU of Apple that torch can use: use device cpu")
+    if name == "mps" and process_shard()[1] > 1:
+        raise ValueError("device: several processes train on cpu or cuda, got mps: use device cpu")
+    if name in ("cpu", "mps"):
+        return torch.device(name)
     number = int(index or os.environ.get("LOCAL_RANK", "0"))
     if number >= (gpus := torch.cuda.device_count()):
         known = f"one of {gpus} GPUs" if gpus else "a GPU that is there, of which there is none"
@@ -176,8 +174,13 @@ def choose_device(device: str) -> torch.device:
 @contextmanager
 def own_randomness(device: torch.device) -> Iterator[None]:
     """Leave the caller's random state as it was, whatever is drawn in the block."""
+    apple = torch.mps.get_rng_state() if device.type == "mps" else None
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        yield
+        try:
+            yield
+        finally:
+            if apple is not None:
+                torch.mps.set_rng_state(apple)
 
 
 def seed_step(seed: int, step: int, rank: int, purpose: str = "step") -> None:

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import pytest
 
 from chainrule._app.cli.main import main
-from chainrule._app.cli.train import create_run
 from chainrule._app.tasks.config import Duration, RunConfig
 from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule._app.tasks.text.options import TextData, TextTraining
 from chainrule._app.tasks.text.task import TextTask
+from chainrule._app.training_run import create_run
 from chainrule.training import save_weights
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -119,3 +119,11 @@ def test_a_reader_that_leaves_early_is_no_error(runs: Path, text_file: Path):
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=QUIET)
     assert json.loads(done.stdout)["elements"] == 1
     assert done.stderr == ""
+
+
+def test_a_name_of_a_run_after_the_data_is_told_its_flag(refused, tmp_path):
+    data = tmp_path / "log.txt"
+    data.write_text("words")
+    assert (
+        refused("train", data, "runs/log") == "chainrule: unexpected argument 'runs/log': --out runs/log names the run"
+    )

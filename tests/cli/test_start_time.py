@@ -32,7 +32,7 @@ def test_a_budget_counts_from_the_start_of_the_command(command, monkeypatch):
 
     original = module.select
     monkeypatch.setattr(module, "select", select)
-    monkeypatch.setattr("chainrule._app.cli.train.train_run", lambda *arguments: (times.append(arguments[-1]), None))
+    monkeypatch.setattr("chainrule._app.cli.train.train_run", lambda *_, began, **__: (times.append(began), None))
     before = monotonic()
     assert command("train", "--steps", 1).status == 0
     selected, began = times

@@ -1,8 +1,12 @@
 """A pretend graphics card: tensors that say they are on it, compute on the processor, and refuse what CUDA refuses.
 
+With PRETEND_DEVICE=mps it refuses float64 and complex128 as well, as graphics processors of Apple do.
+
 It registers a backend with torch and replaces `torch.Generator` for the whole process: `conftest.py` keeps it away
 from other tests.
 """
+
+import os
 
 import torch
 from torch import nn
@@ -48,11 +52,17 @@ class Mismatch(RuntimeError):  # noqa: N818 - CUDA raises a RuntimeError
     """CUDA would refuse this."""
 
 
+APPLE = os.environ.get("PRETEND_DEVICE") == "mps"
+TOO_WIDE = {torch.float64, torch.complex128} if APPLE else set()
+
+
 class PretendTensor(torch.Tensor):
     """A tensor on the pretend card, with its numbers in `held`."""
 
     @staticmethod
     def __new__(cls, held):
+        if held.dtype in TOO_WIDE:
+            raise TypeError(f"cannot have a tensor of {held.dtype} on the card: the MPS framework has no float64")
         made = torch.Tensor._make_wrapper_subclass(
             cls,
             held.size(),

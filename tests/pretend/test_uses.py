@@ -3,7 +3,7 @@
 import pytest
 import torch
 from every_use import MODELS, uses
-from pretend_device import DEVICE, Card, Functions, Mismatch, PretendTensor, on_card
+from pretend_device import APPLE, DEVICE, Card, Functions, Mismatch, PretendTensor, on_card
 
 from chainrule import layers
 
@@ -35,7 +35,27 @@ def test_the_card_refuses_what_cuda_refuses():
         there.numpy()
 
 
-@pytest.mark.parametrize("name", MODELS)
+NEED_FLOAT64 = ("Forecaster", "LinearForecaster")  # series in the user's unit; their task computes on the processor
+
+
+def test_the_card_of_apple_refuses_float64():
+    there = torch.zeros(2, device=DEVICE)
+    if not APPLE:
+        assert there.double().dtype == torch.float64
+        return
+    for call in (
+        there.double,
+        lambda: torch.zeros(2, dtype=torch.float64, device=DEVICE),
+        lambda: there.to(torch.cdouble),
+    ):
+        with pytest.raises(TypeError, match="float64"):
+            call()
+    for name in NEED_FLOAT64:
+        with pytest.raises(TypeError, match="float64"):
+            on_card(MODELS[name]()[0])
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if not (APPLE and name in NEED_FLOAT64)])
 def test_every_use_of_a_model(name):
     model, arguments = MODELS[name]()
     for what, use in uses(on_card(model.eval()), *on_card(arguments), device=DEVICE).items():

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
 
+from chainrule._app.tasks import TASKS, task_class
 from chainrule.training import process_shard, train
 from chainrule.training._checkpoint import read_sealed
 from chainrule.training._parallel import Processes, check_shares_of_rows, choose_device
@@ -96,10 +97,47 @@ def test_outside_torchrun_there_is_one_process(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:1", ""])
 def test_an_unknown_device_is_refused_with_the_valid_ones(device: str) -> None:
-    with pytest.raises(ValueError, match="expected auto, cpu, cuda or cuda:N"):
+    with pytest.raises(ValueError, match="expected auto, cpu, cuda, cuda:N or mps"):
         choose_device(device)
 
 
 def test_a_gpu_that_is_not_there_is_said_to_be_missing() -> None:
     with pytest.raises(ValueError, match="use device cpu"):
         choose_device("cuda:99")
+
+
+@pytest.fixture
+def mac(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a GPU of Apple alone."""
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.mark.usefixtures("mac")
+def test_auto_takes_the_gpu_of_apple_for_convolutions_and_attention_alone() -> None:
+    found = {name: task_class(name).device("auto").type for name in TASKS}
+    apple = {name for name, device in found.items() if device == "mps"}
+    assert apple == {"image", "sound", "caption", "classify-images"}
+    assert choose_device("auto").type == "cpu"
+
+
+@pytest.mark.usefixtures("mac")
+def test_tasks_that_need_float64_fall_back_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert task_class("text").device("mps") == torch.device("mps")
+    assert capsys.readouterr().err == ""
+    for name in ("table", "forecast"):
+        assert task_class(name).device("mps") == torch.device("cpu")
+        assert capsys.readouterr().err == f"mps has no float64, which a {name} needs: computing on the CPU\n"
+
+
+@pytest.mark.usefixtures("mac")
+def test_several_processes_do_not_train_on_the_gpu_of_apple(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="several processes train on cpu or cuda, got mps"):
+        choose_device("mps")
+
+
+def test_a_gpu_of_apple_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="no GPU of Apple that torch can use: use device cpu"):
+        choose_device("mps")

@@ -6,6 +6,7 @@ import torch
 from training_toy import ToyModel, ToyStream, held_out, options
 
 from chainrule.training import train
+from chainrule.training._choice import choose_computation
 from chainrule.training._computation import autocast, emulation_note, instruction_set, multiply_dtype
 
 CPU = torch.device("cpu")
@@ -71,6 +72,14 @@ def test_a_gpu_without_bfloat16_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     assert multiply_dtype("auto", torch.device("cuda")) is torch.float32
     with pytest.raises(ValueError, match="use precision float32"):
         multiply_dtype("bfloat16", torch.device("cuda"))
+
+
+def test_a_gpu_of_apple_computes_in_float32_and_says_so() -> None:
+    batch = ToyStream().at(0)
+    way, reason = choose_computation(ToyModel(), batch, torch.device("mps"), threads=1, precision="bfloat16")
+    assert way.precision == "float32"
+    assert reason.endswith("mps, which computes in float32 alone")
+    assert "alone" not in choose_computation(ToyModel(), batch, torch.device("mps"), threads=1)[1]
 
 
 def test_products_are_in_the_format_asked_for() -> None:

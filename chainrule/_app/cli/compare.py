@@ -51,7 +51,7 @@ def compare(
         data: A file or folder to score with every run, in place of the held-out data of each.
         speed: Measure how many elements a second each run scores and draws here.
         json: Print one JSON object a run.
-        device: Where to compute: auto, cpu or cuda.
+        device: Where to compute: auto, cpu, cuda or mps.
     """
     if not runs:
         raise ValueError("RUN: expected at least one run directory, got none")
@@ -71,7 +71,7 @@ def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) ->
     values = {
         "run": str(run.path),
         "task": run.name,
-        "model": run.config.model,
+        "model": run.recipe,
         "parameters": sum(weight.numel() for weight in run.model().parameters()),
         "seconds": run.seconds_trained(),
         **(_speeds(run, device) if speed else {}),

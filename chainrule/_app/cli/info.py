@@ -41,6 +41,7 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
         "chainrule": config["chainrule"],
         "task": run.name,
         "model": config["model"],
+        "recipe": run.recipe,
         "parameters": parameters,
         "bytes": bytes_on_disk(run.path),
         "data": config["data"],
@@ -86,7 +87,7 @@ def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str
     options = ", ".join(f"{name} {value}" for name, value in model["options"].items() if value is not None)
     shown = {
         "run": facts["run"],
-        "model": f"{model['name']} ({options})",
+        "model": f"{facts['recipe']} ({options})",
         "parameters": f"{facts['parameters']:,}",
         "on disk": ", ".join(f"{name} {size_of(size)}" for name, size in facts["bytes"].items()),
         **{name: text for name, text in rows.items() if name},
@@ -116,20 +117,7 @@ def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
         seed: Seed of the perturbations and samples that the checks draw.
         json: Print one JSON object a check, with "name", "ok", "applies" and "detail".
     """
-    import torch
-
-    from chainrule._base import LikelihoodModel
-    from chainrule._latent import LatentModel
-    from chainrule.testing import check_model
-
-    assert isinstance(run, Task)
-    rows = run.checked_rows()
-    if not isinstance(rows.model, LikelihoodModel | LatentModel):
-        raise ValueError(f"check: a run of {run.config.model} has no likelihood, and no bound of one, to check")
-    if rows.note and not json:
-        print(rows.note)
-    with torch.random.fork_rng(devices=[]):
-        report = check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
+    report = run.check(seed=seed)
     if not json:
         print(report)
     for result in report.results if json else ():

@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = monotonic()
     if "torch" not in sys.modules:  # it reads them once
         bound_spinning(os.environ)
+        os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # torch names each operator that mps lacks, once
     known: set[str] = set()
     try:
         status = _run(sys.argv[1:] if arguments is None else list(arguments), known, began)
@@ -157,7 +158,9 @@ def _one_line(error: Exception, known: set[str]) -> str:
         costly = [f"--{name}" for name in _COSTLY.split() if f"--{name}" in known]
         return f"out of memory: choose a smaller {' or '.join(costly) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
-        return f"unexpected argument {error.unused_tokens[0]!r}: `chainrule VERB --help` shows what a verb takes"
+        extra = error.unused_tokens[0]
+        named = f"--out {extra} names the run" if "--resume" in known else ""
+        return f"unexpected argument {extra!r}: {named or '`chainrule VERB --help` shows what a verb takes'}"
     return " ".join(str(error).split()) or type(error).__name__
 
 

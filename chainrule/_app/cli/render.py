@@ -44,9 +44,6 @@ def show(
         ranked: the rows of the greatest rank first.
         top: only so many rows, those of the greatest rank.
         out: the file to write.
-
-    Raises:
-        ValueError: the rows cannot be ranked, or not be written to a file of that name.
     """
     if ranked or top is not None:
         result = _ranked(result, top)
@@ -171,13 +168,7 @@ def _csv_cells(value: Any) -> list[str]:
 
 
 def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: bool = False) -> None:
-    """Refuse a file that cannot be written before anything is computed for it.
-
-    Raises:
-        ValueError: its name has another ending than `suffixes`, if there are any, it is a directory, JSON is asked for
-            and the ending says otherwise, or polars is missing that writes it.
-        FileNotFoundError: its directory does not exist.
-    """
+    """Refuse a file that cannot be written before anything is computed for it."""
     if out is None:
         return
     name = out.name.lower()

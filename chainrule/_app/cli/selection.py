@@ -80,9 +80,6 @@ def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb |
 
     `train` names the task, or the run that goes on, or data that tell the task. The other verbs name a run; without
     one, the first task that has the verb shows its options.
-
-    Raises:
-        ValueError: --task is unknown, or the data are standard input, or a folder without images or sounds.
     """
     line = scan(arguments)
     if name == "train":

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 from cyclopts import Group, Parameter
 
 from chainrule._app.tasks import TASKS
-from chainrule._app.tasks.config import MOST_SEED, Duration, options_class
+from chainrule._app.tasks.config import MOST_SEED, options_class
 from chainrule._app.tasks.constructor import argument_help
-from chainrule._app.tasks.display import Switch, Verb, parse_duration
+from chainrule._app.tasks.display import Switch, Verb
 from chainrule._app.tasks.task import Task
-from chainrule.data._kinds import file_and_array
-from chainrule.data._text import no_such_file
+from chainrule.data._kinds import check_path
 
 
 def _refuse_flag(_: Any, value: str | None) -> None:
@@ -102,6 +101,9 @@ class RunFlags:
     """Weight updates to train for, in place of a budget."""
     epochs: float | None = None
     """Passes over the data to train for, in place of a budget."""
+    plain: Switch = False
+    """Train the architecture that --model names and nothing beside it: one network, without the counts, averaged models
+    and other parts that the default recipe of the task adds."""
     resume: Switch = False
     """Go on with the run in --out, with its own options; --budget, --steps or --epochs may extend it."""
     overwrite: Switch = False
@@ -109,18 +111,8 @@ class RunFlags:
     json: Switch = False
     """Print the closing summary as one JSON object, and nothing else, on standard output."""
 
-    def duration(self, usual: str) -> Duration:
-        """How long training lasts; `usual` is the budget where nothing is said.
 
-        Raises:
-            ValueError: a value out of range, or more than one of the three.
-        """
-        open_end = self.budget is None and self.steps is None and self.epochs is None
-        budget = usual if open_end else self.budget
-        return Duration(self.steps, self.epochs, None if budget is None else parse_duration(budget))
-
-
-Device = Annotated[str, Parameter(help="Where to compute: auto, cpu or cuda.")]
+Device = Annotated[str, Parameter(help="Where to compute: auto, cpu, cuda or mps.")]
 _RUN = Annotated[Path, Parameter(help="The run directory.")]
 
 
@@ -190,12 +182,6 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
     for inputs in filter(None, map(arguments.get, _INPUTS)):
         for path in inputs if isinstance(inputs, tuple) else [inputs]:
             check_path(path)
-
-
-def check_path(path: str | Path) -> None:
-    """Raise FileNotFoundError if there is no such file or folder; - is standard input."""
-    if str(path) != "-" and not file_and_array(path)[0].exists():
-        raise no_such_file(path, "file or folder")
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

@@ -1,38 +1,20 @@
-"""`chainrule train DATA`: prepare or reopen a run, train it, and report the result."""
+"""`chainrule train DATA`: train a run, or continue one, and report the result."""
 
-import os
-import sys
-from contextlib import nullcontext, suppress
-from dataclasses import asdict, fields, replace
-from importlib.util import find_spec
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from chainrule._app.cli.resume import resumed_config
-from chainrule._app.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, check_path
-from chainrule._app.tasks.config import ChosenComputation, RunConfig, facts_of, options_class
+from chainrule._app.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags
+from chainrule._app.tasks.config import Duration, RunConfig, options_class
 from chainrule._app.tasks.display import Verb, counted, dump_json, flag, format_duration, resume_command
-from chainrule._app.tasks.run_directory import (
-    CHECKPOINT,
-    CONFIG,
-    DRAFT,
-    WEIGHTS,
-    lock_run,
-    refuse_taken,
-    remove,
-    remove_folder,
-    remove_unfinished,
-)
 from chainrule._app.tasks.task import Task
+from chainrule._app.training_run import train_run
 from chainrule._printing import printable
 
 if TYPE_CHECKING:
-    from chainrule._base import TrainableModel
-    from chainrule.training import TrainingBatches, TrainingOptions, TrainingResult
-    from chainrule.training._computation import Computation
-    from chainrule.training._parallel import Processes
+    from chainrule.training import TrainingResult
 
 
 def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
@@ -68,14 +50,17 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
             if files[source] is not None:
                 raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: leave one out")
             files[source] = data
-        asked = RunConfig(files, reading, model, options, run.duration(task.BUDGET), training)
-        if not run.resume:
-            task.check_asked(asked, given)
+        length = Duration.of(run.budget, run.steps, run.epochs, task.BUDGET)
+        asked = RunConfig(files, reading, model, options, length, training)
+        if run.resume and run.overwrite:
+            raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
         out = run.out or Path("runs") / task.run_name(asked)
-        if run.resume and not run.overwrite and run.out is None and not out.exists():
+        if run.resume and run.out is None and not out.exists():
             raise FileNotFoundError(f"--resume continues the run that --out names: add --out RUN (there is no {out})")
         try:
-            trained, result = train_run(task, asked, out, run, given, began)
+            trained, result = train_run(
+                task, asked, out, given, plain=run.plain, resume=run.resume, overwrite=run.overwrite, began=began
+            )
         except KeyboardInterrupt as stop:
             if not hasattr(stop, "step"):  # before training
                 raise
@@ -110,215 +95,6 @@ def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
         for source, what in task.SOURCES.items()
     }
     return {source: flagged for source, flagged in flags.items() if flagged[0]}
-
-
-def train_run(
-    task: type[Task[Any]],
-    asked: RunConfig,
-    out: Path,
-    flags: RunFlags,
-    given: frozenset[str],
-    began: float | None = None,
-) -> "tuple[Task[Any], TrainingResult | None]":
-    """Train a new run, or go on with one; returns it, and its result in the first of several processes.
-
-    Args:
-        task: its class.
-        asked: the config that the command line describes.
-        out: the run directory.
-        flags: whether to resume or overwrite.
-        given: the names of options that the user wrote (`--hidden-size`): on resume only these must agree.
-        began: the time of `time.monotonic` from which a budget counts; now, if not given.
-
-    Raises:
-        FileExistsError: `out` is taken.
-        ValueError, OSError: the options cannot be, the data cannot be read, or both changed since the run began.
-        Interrupted: Ctrl-C; the run is saved.
-    """
-    if flags.resume and flags.overwrite:
-        raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
-    before = task.open(out).config if flags.resume else None
-    _check_packages(task, asked if before is None or "--tensorboard" in given else before)
-    if before is None:
-        refuse_taken(out, overwrite=flags.overwrite)
-        for source in filter(None, asked.sources.values()):
-            check_path(source)
-    _announce(out if before is not None else asked.sources["source"])
-    return _train(task, asked, before, out, flags, given, began)
-
-
-def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
-    for package in [*task.NEEDS, *(["tensorboard"] if config.training.tensorboard else [])]:
-        if find_spec(package) is None:
-            raise ValueError(f"training needs the package {package}, which is not installed: pip install {package}")
-
-
-def _announce(source: Path | str | None) -> None:
-    """Say at once what is read: importing torch takes a second or more."""
-    if os.environ.get("RANK", "0") == "0":  # of several processes, the first
-        shown = "the text built into Python" if source is None else printable(str(source))
-        print(f"reading {shown} …", file=sys.stderr, flush=True)
-
-
-def _train(
-    task: type[Task[Any]],
-    asked: RunConfig,
-    before: RunConfig | None,
-    out: Path,
-    flags: RunFlags,
-    given: frozenset[str],
-    began: float | None,
-) -> "tuple[Task[Any], TrainingResult | None]":
-    from chainrule.training import train
-    from chainrule.training._computation import computing
-    from chainrule.training._parallel import processes
-
-    with (
-        processes((asked if before is None or "--device" in given else before).training.device) as process_group,
-        lock_run(out) if process_group.first else nullcontext(),
-    ):
-        if process_group.first and before is None:
-            create_run(task, asked, out, overwrite=flags.overwrite, given=given)
-        process_group.agree([0.0])  # the others wait for the first
-        run = task.open(out)
-        if before is not None:
-            if process_group.first:
-                remove_unfinished(out)
-            run.config = resumed_config(run, asked, given, check_data=process_group.first)
-            if process_group.first and not run.is_prepared():
-                run.prepare()
-            process_group.agree([0.0])
-            there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
-            confirm = "" if "--model" in given else f"--model {run.config.model}"
-            run.check_size(there[0] if there else None, confirm=confirm)
-        network = run.new_model(run.config.training.seed)
-        batches, held_out = run.batches((process_group.rank, process_group.world))
-        if process_group.first:
-            parameters = sum(weight.numel() for weight in network.parameters())
-            choice = [run.choice()] if before is None and run.config.chosen_flags() else []
-            model = f"{run.config.model} with {counted(parameters, 'parameter')}, in {run.path}"
-            lines = [*run.introduce(), *choice, model]
-            print(printable("\n".join(lines)), file=sys.stderr, flush=True)
-        computation = settle_computation(run, network, batches, process_group)
-        if process_group.first and before is None and (same := run.config.chosen_flags()):
-            print(f"the same again: {same}", file=sys.stderr, flush=True)
-        options = replace(training_options(run.config), precision=computation.precision)
-        with computing(network, computation):
-            result = train(
-                network, batches, held_out, options, run.path, resume=flags.resume, began=began,
-                on_start=run.write_config, on_validation=run.on_validation(), metric=run.validation_metric(),
-                observe=run.observe(), watch=run.watch(),
-            )  # fmt: skip
-    return run, result if process_group.first else None
-
-
-def training_options(config: RunConfig) -> "TrainingOptions":
-    """The options of training that a config asks for.
-
-    Raises:
-        ValueError: training cannot be done with them.
-    """
-    from chainrule.training import TrainingOptions
-
-    known = {item.name for item in fields(TrainingOptions)}
-    settings = asdict(config.duration) | asdict(config.training)
-    unsettled = {
-        name for name in ("batch_size", "optimiser", "learning_rate", "weight_decay") if settings[name] is None
-    }
-    return TrainingOptions(**{name: value for name, value in settings.items() if name in known - unsettled})
-
-
-def _check_startable(options: "TrainingOptions") -> None:
-    """Raise ValueError for what this machine cannot do."""
-    from chainrule.training._computation import multiply_dtype
-    from chainrule.training._metrics import check_tensorboard
-    from chainrule.training._parallel import choose_device
-
-    multiply_dtype(options.precision, choose_device(options.device))
-    if options.tensorboard:
-        check_tensorboard()
-
-
-def create_run(
-    task: type[Task[Any]], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
-) -> None:
-    """Make a new run and prepare its data. An old run goes only when nothing of the new one can fail any more.
-
-    The run is made in a folder of its directory and moved up when it is whole: a process killed at any moment leaves
-    the old run, the new one, or a directory that is free to use.
-
-    Args:
-        task: its class.
-        asked: the config that the command line describes.
-        out: the run directory.
-        overwrite: whether a run that is there goes.
-        given: the options that the user wrote, see `train_run`.
-
-    Raises:
-        FileExistsError: `out` is taken.
-        ValueError, OSError: the options cannot be trained with, or the data cannot be read; `out` is as it was.
-    """
-    from chainrule.training import make_optimiser
-
-    refuse_taken(out, overwrite=overwrite)
-    _check_startable(training_options(asked))
-    made = not out.exists()
-    draft_path = out / DRAFT
-    remove_folder(draft_path)  # left by a run that was killed while it prepared its data
-    try:
-        asked = task.settle(asked)
-        draft = task.create(draft_path, asked)
-        draft.config = replace(asked, facts=facts_of(task.Facts, draft.prepare()))
-        draft.config = draft.plan(given)
-        if draft.config.training.weight_decay is None:
-            decay = training_options(draft.config).weight_decay
-            draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
-        draft.write_config()
-        draft.batches((0, 1))
-        training = training_options(draft.config)
-        network = draft.new_model(asked.training.seed)
-        make_optimiser(network, training.learning_rate, training.weight_decay, training.optimiser)
-        remove(out)
-        for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
-            part.rename(out / part.name)
-    finally:
-        remove_folder(draft_path)
-        if made:
-            with suppress(OSError):  # not there, or not empty
-                out.rmdir()
-
-
-def settle_computation(
-    run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
-) -> "Computation":
-    """The computation that the config names; else the one that the rule and the user's options give, written there.
-
-    Args:
-        run: its config is written where it named no computation.
-        network: its model before training.
-        batches: of this process.
-        process_group: the processes that train it.
-    """
-    from chainrule.training._choice import choose_computation
-    from chainrule.training._computation import Computation, most_threads
-
-    known, most = run.config.computation, most_threads()
-    if known is not None:
-        if known.threads > most and process_group.first:
-            print(f"{most} threads instead of the {known.threads} that the run began with", file=sys.stderr)
-        return Computation(min(known.threads, most), known.precision, known.backend)
-    asked = run.config.training
-    if asked.threads is not None and asked.threads > most:
-        raise ValueError(f"threads: expected at most {most} on this machine, got {asked.threads}")
-    chosen, reason = choose_computation(
-        network, batches.at(0), process_group.device,
-        threads=asked.threads, precision=asked.precision, backend=asked.backend,
-    )  # fmt: skip
-    if process_group.first:
-        print(reason, file=sys.stderr, flush=True)
-        run.config = replace(run.config, computation=ChosenComputation(**asdict(chosen)))
-        run.write_config()
-    return chosen
 
 
 def _longer(config: RunConfig, ended_by: str) -> str:

@@ -87,7 +87,7 @@ def _row(number: int, head: HeadFigures) -> list[str]:
 def _drawn(block: int, view: MixerView, head: int, elements: Sequence[str]) -> Figure:
     """The first elements of the first row as queries and keys, and what the last of them looked at."""
     assert view.weights is not None
-    weights = view.weights[head, : len(elements), : len(elements)].double().cpu().numpy()
+    weights = view.weights[head, : len(elements), : len(elements)].cpu().double().numpy()
     levels = (np.sqrt(weights.clip(0, 1)) * 255).round().astype(np.uint8)
     described = f"attention of head {head + 1} of block {block}, {len(elements)} by {len(elements)} elements"
     shade = '<i style="--a:{:.0f}%" title="{:.3f}">{}</i>'

@@ -88,7 +88,7 @@ def mask_images(model: nn.Module) -> list[MaskImage]:
 
 
 def _image(names: tuple[str, ...], layer: MaskedConv2d) -> MaskImage:
-    mask = layer.mask.double().cpu()
+    mask = layer.mask.cpu().double()
     outputs, inputs = (groups.cpu() for groups in layer.groups_of_channels())
     centre = layer.mask[:, :, mask.shape[2] // 2, mask.shape[3] // 2].cpu()
     colours = torch.arange(layer.channel_groups, device="cpu")

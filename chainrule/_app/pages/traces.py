@@ -75,7 +75,7 @@ def traces(inspection: Inspection, index: int, read: ReadText) -> Traces:
     length = int(inspection.flow.lengths[row]) - lag
     columns = min(length, MOST_COLUMNS)
     gates = {
-        name: np.asarray(values[row, lag : lag + columns].double().cpu()).T
+        name: np.asarray(values[row, lag : lag + columns].cpu().double()).T
         for name, values in inspection.flow.gates[index].items()
     }  # (M, T) each
     state_name, word = ("cell", "cell state c") if "cell" in gates else ("hidden", "state h")

@@ -95,11 +95,7 @@ RECOGNISED = {"table": is_table, "image": is_images, "sound": is_sounds, "tag": 
 
 
 def task_class(name: str) -> "type[Task[Any]]":
-    """The class of a task.
-
-    Raises:
-        ValueError: there is no such task.
-    """
+    """The class of a task."""
     if name not in TASKS:
         raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {name!r:.80}")
     return TASKS[name]()

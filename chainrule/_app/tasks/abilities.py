@@ -10,14 +10,14 @@ Arguments of the methods have the same meaning in all of them:
 - `data`: a path; "-" is standard input where the task reads one. A text run scores and embeds lists of texts too.
 - `options`: an instance of the ability's dataclass.
 - `seed`: of all that is drawn; the same seed gives the same.
-- `device`: auto, cpu or cuda.
+- `device`: auto, cpu, cuda or mps.
 
 They raise ValueError or OSError for data that cannot be read and for a model that cannot do what is asked.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule._app.results import Report, Result
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.ledger import Basis
     from chainrule._base import Context, TrainableModel
     from chainrule.coding._batches import Laid
+    from chainrule.testing import Report as Contract
 
 
 class Measured(ABC):
@@ -140,11 +141,7 @@ class FileCodec(ABC):
 
     @abstractmethod
     def express(self, files: "Mapping[str, bytes]") -> Expressed:
-        """Files as elements of the model, by name and in order.
-
-        Raises:
-            ValueError: the model cannot express them; the message is the reason.
-        """
+        """Files as elements of the model, by name and in order."""
 
     def ready(self, model: Any, layout: dict[str, Any]) -> Any:
         """The model in the form in which it codes such files: as it is, unless a codec says otherwise."""
@@ -206,6 +203,27 @@ class Checks(ABC):
     @abstractmethod
     def checked_rows(self) -> CheckedRows:
         """A few rows of the run's own data."""
+
+    def check(self, *, seed: int) -> "Contract":
+        """Check the model, all parts of a recipe together, on those rows.
+
+        Raises:
+            ValueError: it has no likelihood, and no bound of one.
+        """
+        import torch
+
+        from chainrule._base import LikelihoodModel
+        from chainrule._latent import LatentModel
+        from chainrule.testing import check_model
+
+        run: Any = self
+        rows = self.checked_rows()
+        if not isinstance(rows.model, LikelihoodModel | LatentModel):
+            raise ValueError(f"check: a run of {run.config.model} has no likelihood, and no bound of one, to check")
+        with torch.random.fork_rng(devices=[]):
+            report = check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
+        whole = f"{run.recipe}, all parts together" if run.recipe != run.architecture else ""
+        return replace(report, subject="; ".join(filter(None, [whole, rows.note])))
 
 
 class Inspects(ABC):

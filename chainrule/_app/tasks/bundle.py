@@ -26,13 +26,7 @@ class Bundle:
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Read a file, or all files of a folder, in the order of their names.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is "-" for standard input; the folder holds no file, or something that is no regular file; or a
-            name cannot be written everywhere.
-    """
+    """Read a file, or all files of a folder, in the order of their names."""
     if not path.exists():
         refuse_stdin(path)
         raise FileNotFoundError(f"{path}: no such file or folder")
@@ -62,11 +56,7 @@ def read_bundle(path: Path) -> Bundle:
 
 
 def named(path: Path) -> Path:
-    """The path itself, or the one that `.` or `..` stands for.
-
-    Raises:
-        ValueError: it is the root, which has no name.
-    """
+    """The path itself, or the one that `.` or `..` stands for."""
     whole = path if path.name not in ("", "..") else path.resolve()
     if not whole.name:
         raise ValueError(f"{path}: expected a file or a folder with a name, got the root: name one below it")
@@ -92,11 +82,7 @@ def cut(data: bytes, files: list[tuple[str, int]]) -> list[bytes]:
 
 
 def bundle_name(described: dict[str, Any]) -> str:
-    """The name of the file, or of the folder; it and all names in the folder are safe to write.
-
-    Raises:
-        ValueError: a name would lead out of the folder that is written to.
-    """
+    """The name of the file, or of the folder; it and all names in the folder are safe to write."""
     names = [name for name, _ in described["files"]]
     own = str(described.get("folder", names[0]))
     for name in [own, *names, *described.get("folders", [])]:
@@ -122,12 +108,7 @@ def refuse_taken(path: Path) -> None:
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
-    """Write the file or the folder, whole or not at all.
-
-    Raises:
-        OSError: it cannot be written.
-        ValueError: a name would lead out of the folder.
-    """
+    """Write the file or the folder, whole or not at all."""
     bundle_name(bundle.described)
     if "folder" not in bundle.described:
         write_bytes(path, bundle.data)

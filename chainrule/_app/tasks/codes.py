@@ -46,11 +46,7 @@ class CodedTask(Task[M]):
         return self.config.model in self.CODED
 
     def code_model(self, device: str, verb: str) -> Any:
-        """The trained model of a run that has a code.
-
-        Raises:
-            ValueError: the model has none.
-        """
+        """The trained model of a run that has a code."""
         if not self.has_code:
             coded = ", ".join(self.CODED)
             raise ValueError(f"{verb}: a run of {self.config.model} has no code: expected one of {coded}")
@@ -113,10 +109,10 @@ class BoundMeter(Tally):
         model, samples, generator = self._model, self.samples, self._generator
         x, lengths = x.to(self._device), None if lengths is None else lengths.to(self._device)
         with torch.no_grad():
-            first = -model.importance_bound(x, samples, generator, lengths=lengths).double()
-            second = -model.importance_bound(x, samples, generator, lengths=lengths).double()
-            elbo = -model.elbo(x, 1, generator, lengths=lengths).double()
-            kl = model.kl(x, generator, lengths=lengths).double()
+            first = -model.importance_bound(x, samples, generator, lengths=lengths).cpu().double()
+            second = -model.importance_bound(x, samples, generator, lengths=lengths).cpu().double()
+            elbo = -model.elbo(x, 1, generator, lengths=lengths).cpu().double()
+            kl = model.kl(x, generator, lengths=lengths).cpu().double()
         nats, sizes = (first + second) / 2, [x[0].numel()] * len(x) if lengths is None else lengths.tolist()
         for row, size in zip(nats.tolist(), sizes, strict=True):
             self.add(row, size)

@@ -96,9 +96,6 @@ def compress_data(
         progress: makes, of a number of elements and a word, a function that is told of elements done.
         verify: read everything back, and compare.
         portable: let the run's model compute what any processor computes; slower. Without a run it always does.
-
-    Raises:
-        ValueError: the content read back differs from the content written.
     """
     header = described | {"sha256": hashlib.sha256(data).hexdigest()}
     small = _by_lzma(data)
@@ -132,10 +129,6 @@ def decompress_data(
         run: that wrote it, where one did.
         progress: as in `compress_data`.
         salvage: give what can be saved of a damaged file; what it is worth is not checked.
-
-    Raises:
-        DamagedError: a part is damaged, and `salvage` is not asked for or cannot help.
-        ValueError: another run, or another machine; or no run is given where one is needed.
     """
     header, parts = container.header, container.parts
     check_header(container, name)
@@ -167,9 +160,6 @@ def check_header(container: Container, name: str) -> None:
     Args:
         container: the file.
         name: of the file, for errors.
-
-    Raises:
-        DamagedError: an entry is missing, or of another type.
     """
     header = container.header
     expected = _HEADER | (_RUN_HEADER if header.get("method") == "run" else {})

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
-from chainrule._app.tasks.display import flags_of
+from chainrule._app.tasks.display import flags_of, parse_duration
 from chainrule._typed_json import check_keys, described, field_types, read_fields, read_value
 
 if TYPE_CHECKING:
@@ -74,6 +74,13 @@ class Duration(CheckedOptions):
     budget: float | None = within(None, 1e-3, 1e9)
     most_seconds: float | None = within(None, 1e-3, 1e9)  # the budget that steps or epochs were chosen for
 
+    @classmethod
+    def of(cls, budget: str | float | None, steps: int | None, epochs: float | None, usual: str) -> "Duration":
+        """The duration that a user gives; the budget is `usual` where there is none of the three."""
+        if budget is None and steps is None and epochs is None:
+            budget = usual
+        return cls(steps, epochs, None if budget is None else parse_duration(str(budget)))
+
     def __post_init__(self) -> None:
         super().__post_init__()
         given = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
@@ -113,7 +120,7 @@ class OptimisationOptions(CheckedOptions):
     seed: int = within(0, 0, MOST_SEED)
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
-    """Where to compute: auto, cpu or cuda."""
+    """Where to compute: auto, cpu, cuda or mps."""
     tensorboard: bool = False
     """Write TensorBoard events too."""
 
@@ -257,11 +264,7 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, content: Any, task: "type[Task[Any]]") -> "RunConfig":
-        """Check and read what `to_json` made, for a task.
-
-        Raises:
-            ValueError: the content is of another format or task, or has an unknown key or a value that cannot be.
-        """
+        """Check and read what `to_json` made, for a task."""
         name = task_in(content)
         if name != task.name:
             raise ValueError(f"task: expected {task.name!r}, got {name!r}")
@@ -302,11 +305,7 @@ def _check_settled(config: RunConfig, *, timed: bool) -> None:
 
 
 def format_in(content: Any) -> int:
-    """The format of a run.
-
-    Raises:
-        ValueError: it is no run.
-    """
+    """The format of a run."""
     if not isinstance(content, dict) or "format" not in content or "chainrule" not in content:
         raise ValueError("expected an object with the keys format and chainrule: this is no chainrule run")
     if type(content["format"]) is not int or content["format"] < 1:
@@ -315,11 +314,7 @@ def format_in(content: Any) -> int:
 
 
 def task_in(content: Any) -> str:
-    """The task that a run names, in a format that this version reads.
-
-    Raises:
-        ValueError: it is no run, or of another format.
-    """
+    """The task that a run names, in a format that this version reads."""
     if format_in(content) != FORMAT:
         other = "a newer" if content["format"] > FORMAT else "the older"
         raise ValueError(

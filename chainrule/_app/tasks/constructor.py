@@ -39,9 +39,6 @@ def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
 
     >>> constructor_arguments("chainrule.models", "SentenceVAE")["kl_warmup"].default
     0.3
-
-    Raises:
-        TypeError: the module has no such class.
     """
     lineage = list(_lineage(_scope(module), name))
     if not lineage:

@@ -87,9 +87,6 @@ def parse_duration(text: str) -> float:
 
     >>> parse_duration("1h30m"), parse_duration("90s"), parse_duration("45")
     (5400.0, 90.0, 45.0)
-
-    Raises:
-        ValueError: it is no duration, or not a positive one.
     """
     compact = text.strip().lower()
     compact = f"{compact}s" if re.fullmatch(r"\d+(\.\d+)?", compact) else compact

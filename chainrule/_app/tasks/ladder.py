@@ -126,10 +126,11 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
     batch = average_batch(batches)
     sizes = [config.options, *(replace(config.options, **size) for size in ladder.smaller)]
     seconds = seconds_to_measure(budget) / len(sizes)
+    training = replace(config.training, device=str(run.device(config.training.device)))
 
     def rate(size: int) -> float:
         model = run.with_options(**asdict(sizes[size])).new_model(config.training.seed)
-        return step_rate(model, batch, config.training, seconds)
+        return step_rate(model, batch, training, seconds)
 
     size, found = first_that_fits(rate, len(sizes), ladder.needed_steps(steps_per_epoch), budget)
     passes = TRAINING_SHARE * budget * found / steps_per_epoch

@@ -137,9 +137,6 @@ def check_size(
         least: weights that the model has at least.
         confirm: what the user types to confirm a large model of which nothing is trained yet; empty where it is
             confirmed. A changed file would take gigabytes, and minutes before its first step ends.
-
-    Raises:
-        ValueError: the model is larger, or the file is damaged.
     """
     if weights is None:
         needed = least if least > memory() // _TRAINED else count_built(build, most=memory())
@@ -207,9 +204,6 @@ def check_memory(weights: int, what: str, remedy: str) -> None:
         weights: of the model.
         what: the cause of its size, for the error.
         remedy: how to make it smaller.
-
-    Raises:
-        ValueError: there is less memory than that.
     """
     needed, there = weights * _TRAINED, memory()
     if needed > there:

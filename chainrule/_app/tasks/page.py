@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 def checked_page(out: Path | None, run: Path) -> Path:
-    """The page to write: `out`, or report.html in the run directory.
-
-    Raises:
-        ValueError: the name does not end in .html, or is a directory.
-        FileNotFoundError: its directory does not exist.
-    """
+    """The page to write: `out`, or report.html in the run directory."""
     page = run / REPORT if out is None else out
     if page.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {page}: expected a name that ends in .html, so that no other file is replaced")
@@ -36,11 +31,7 @@ def checked_page(out: Path | None, run: Path) -> Path:
 
 
 def write_page(page: Path, content: str) -> None:
-    """Write a page, whole or not at all.
-
-    Raises:
-        OSError: it cannot be written; the message has the remedy.
-    """
+    """Write a page, whole or not at all."""
     from chainrule.data._atomic import write_text
 
     try:
@@ -67,16 +58,12 @@ def page_report(
         lines: after one about the model.
         about: the model in words; the lead of the page by default.
     """
-    facts = {"run": str(run.path), "model": run.config.model}
+    facts = {"run": str(run.path), "model": run.config.model, "recipe": run.recipe}
     return Report(facts | figures, (f"{run.path}: {about or content.lead}", *lines), str(content))
 
 
 def save_figure(figure: "Figure", path: Path, dpi: float = 120) -> None:
-    """Write a figure, whole or not at all, in the format that the name ends in.
-
-    Raises:
-        ValueError: matplotlib knows no such format.
-    """
+    """Write a figure, whole or not at all, in the format that the name ends in."""
     from chainrule.data._atomic import write_bytes
 
     content = io.BytesIO()
@@ -117,7 +104,7 @@ def attention_report(
             f"entropy {focus.entropy:.2f} bits; even weights over all {looks_at} would have {focus.even:.2f} bits"
         )
     attention = Section("Attention", [f"{finding[:1].upper()}{finding[1:]}."], "attention")
-    described = f"{run.config.model} with {counted(sum(parts.values()), 'parameter')}"
+    described = f"{run.recipe} with {counted(sum(parts.values()), 'parameter')}"
     sections = [parts_section(parts), attention, *(example.section for example in examples)]
     symbols = sum(len(example.written) for example in examples)
     surprise = sum(sum(example.nats) for example in examples) / max(symbols, 1)

@@ -56,11 +56,7 @@ _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for 
 
 
 def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
-    """Read a config.json and apply `read` to its content.
-
-    Raises:
-        ValueError: the file is damaged, or `read` refuses it; the message names the file.
-    """
+    """Read a config.json and apply `read` to its content."""
     if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
         raise ValueError(f"{path}: expected a file, got a folder, device or pipe: damaged")
     if path.stat().st_size > _CONFIG_LIMIT:
@@ -78,9 +74,6 @@ def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
         path: of the run.
         facts: of its config.
         prepared: the file that lists those of the data; where it is absent or damaged, using the data says so.
-
-    Raises:
-        ValueError: they differ.
     """
     from chainrule.data._atomic import read_json
 
@@ -200,10 +193,6 @@ def lock_run(path: Path) -> Iterator[None]:
 
     The lock belongs to the open file, so the system frees it however the process ends. A file left by a killed process
     is taken over. Directories made here that the block leaves empty are removed again.
-
-    Raises:
-        FileExistsError: another process holds the lock; the message says which one.
-        OSError: the directory cannot be written to.
     """
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)

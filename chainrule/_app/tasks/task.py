@@ -1,5 +1,6 @@
 """A task: one kind of data, the models of it, and all that a verb of the command line does with them."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from chainrule._app.tasks.display import flag
 from chainrule._app.tasks.ladder import Ladder, choose_size, is_open, tell_size
 from chainrule._app.tasks.ledger import Basis, LedgerEntry
 from chainrule._app.tasks.model import Model, check_size
+from chainrule._app.tasks.recipe import Recipe
 from chainrule._app.tasks.run_directory import (
     CONFIG,
     METRICS,
@@ -58,7 +60,7 @@ class Source:
         return self.flag in given or self.alias in given
 
 
-class Task(ABC, Generic[M]):
+class Task(Recipe, ABC, Generic[M]):
     """A run of a task: its directory and config, and everything that can be done with them.
 
     A subclass is a task: it declares which options there are and implements what the verbs need. `train` needs the
@@ -78,6 +80,8 @@ class Task(ABC, Generic[M]):
         Training: a dataclass with the options of training.
         MODELS: the models by name, the usual one first.
         BUDGET: training time where nothing is said.
+        APPLE: whether `auto` takes a GPU of Apple: for convolutions and attention, not for many small steps.
+        NEEDS_FLOAT64: whether the model computes in float64, which a GPU of Apple does not have.
         FREE: options of training that may change on resume.
         LADDERS: sizes of the models that have several.
         USUAL_TRAINING: for a model, options of training in place of the usual ones; its learning rates by optimiser. A
@@ -94,6 +98,8 @@ class Task(ABC, Generic[M]):
     Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions
     MODELS: ClassVar[dict[str, Model]]
     BUDGET: ClassVar[str] = "3m"
+    APPLE: ClassVar[bool] = False
+    NEEDS_FLOAT64: ClassVar[bool] = False
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
     LADDERS: ClassVar[dict[str, Ladder]] = {}
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {}
@@ -188,6 +194,17 @@ class Task(ABC, Generic[M]):
 
     # The model and its training.
 
+    @classmethod
+    def device(cls, asked: str) -> "torch.device":
+        """The device called `asked`; the CPU in place of mps for a task that needs float64."""
+        from chainrule.training._parallel import choose_device
+
+        chosen = choose_device(asked, apple=cls.APPLE)
+        if chosen.type == "mps" and cls.NEEDS_FLOAT64:
+            print(f"mps has no float64, which a {cls.name} needs: computing on the CPU", file=sys.stderr)
+            return choose_device("cpu")
+        return chosen
+
     @abstractmethod
     def build(self) -> M:
         """The model that config and data describe, its weights drawn by torch's own generator."""
@@ -218,7 +235,7 @@ class Task(ABC, Generic[M]):
 
     @abstractmethod
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        """The best validation: the figures that the task names by names of its own, and all of them in a line.
+        """Task-specific metrics of the best validation, and a line about them.
 
         Args:
             found: the likelihood.
@@ -300,12 +317,7 @@ class Task(ABC, Generic[M]):
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a run of this task.
-
-        Raises:
-            FileNotFoundError: there is no such directory.
-            ValueError: it is no run, of another task or format, or was changed.
-        """
+        """Open a run of this task; FileNotFoundError or ValueError where there is none that can be read."""
         path = Path(path)
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such run; `chainrule train DATA --out {path}` makes one")
@@ -355,18 +367,16 @@ class Task(ABC, Generic[M]):
         """The trained model, best validation, in eval mode.
 
         Args:
-            device: auto, cpu or cuda.
+            device: auto, cpu, cuda, cuda:N or mps.
 
         Raises:
             FileNotFoundError: there are no weights yet.
             ValueError: the weights are truncated, changed, or those of another model.
         """
-        import torch
 
         from chainrule.training import load_weights
-        from chainrule.training._parallel import choose_device
 
-        chosen = choose_device(device) if isinstance(device, str) else device
+        chosen = self.device(device) if isinstance(device, str) else device
         weights = self.path / WEIGHTS
         if not weights.is_file():
             raise FileNotFoundError(
@@ -375,7 +385,6 @@ class Task(ABC, Generic[M]):
         self.check_size(weights)
         model = self._unfilled()
         load_weights(weights, model)
-        assert isinstance(chosen, torch.device)
         return model.to(chosen).eval()
 
     def _unfilled(self) -> M:

@@ -175,11 +175,7 @@ def open_array(path: Path, array: str | None = None) -> Iterator[tuple[BinaryIO,
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Read the header of an .npy file, or of an idx file of bytes; its numbers follow.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Read the header of an .npy file, or of an idx file of bytes; its numbers follow."""
     magic = file.read(8)
     if magic[:6] == _NUMPY:
         return _numpy_header(file, (magic[6], magic[7]))

@@ -14,9 +14,6 @@ def on_one_clock(dates: Sequence[datetime], utc_offset: int | None = None) -> tu
         dates: all with a zone, or all without.
         utc_offset: of the clock, where it is known.
 
-    Raises:
-        ValueError: a date is outside the years 1 to 9999.
-
     >>> winter, summer = map(datetime.fromisoformat, ("2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00"))
     >>> dates, offset = on_one_clock([winter, summer])
     >>> [str(date) for date in dates], offset

@@ -22,9 +22,6 @@ def complete_dates(
         frequency: the step.
         where: the name of the file, for errors.
 
-    Raises:
-        ValueError: a date is no whole number of steps after the one before, or more dates are missing than given.
-
     >>> days = Frequency("seconds", 86_400)
     >>> found, places = complete_dates([datetime(2024, 2, 28), datetime(2024, 3, 1)], [2, 3], days, "sales.csv")
     >>> [date.day for date in found], places
@@ -62,9 +59,6 @@ def fill_in(values: Floats, names: Sequence[str], where: str) -> Floats:
         values: each column has a value.
         names: of the columns, for errors.
         where: the name of the file, for errors.
-
-    Raises:
-        ValueError: the first or the last row of a column is NaN.
 
     >>> fill_in(np.array([[1.0], [np.nan], [np.nan], [4.0]]), ["heat"], "sales.csv")[:, 0].tolist()
     [1.0, 2.0, 3.0, 4.0]

@@ -53,11 +53,7 @@ def ordered(labels: Iterable[str]) -> list[str]:
 
 
 def label_number(labels: Sequence[str], label: str) -> int:
-    """Which of the labels of a run it is.
-
-    Raises:
-        ValueError: none of them.
-    """
+    """Which of the labels of a run it is."""
     if label not in labels:
         some = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
         raise ValueError(f"label: expected one of {some}, got {label!r}")

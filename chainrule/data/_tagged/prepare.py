@@ -144,11 +144,7 @@ def column_for(path: str | Path, file: ConllFile) -> str | None:
 def possible(
     sentences: Sequence[Sentence], spelling: Spelling | None, name: str, *, repair: bool
 ) -> tuple[list[Sentence], int]:
-    """Sentences whose tags keep the scheme, and how many had to be repaired.
-
-    Raises:
-        ValueError: one does not, and `repair` is false; the line is named.
-    """
+    """Sentences whose tags keep the scheme, and how many had to be repaired."""
     if spelling is None:
         return list(sentences), 0
     scheme = spelling.scheme

@@ -63,11 +63,7 @@ def find_scheme(tags: Collection[str]) -> Scheme | None:
 
 
 def find_spelling(tags: Collection[str]) -> Spelling | None:
-    """How tags mark spans; None where they mark no spans.
-
-    Raises:
-        ValueError: some tags mark spans, and others belong to no scheme with them; or they are brackets.
-    """
+    """How tags mark spans; None where they mark no spans."""
     if brackets := [tag for tag in tags if "(" in tag and "*" in tag]:
         raise ValueError(f"the tag {brackets[0]!r} marks a span by brackets: write B-X, I-X and O in their place")
     outside = "o" if "o" in tags and "O" not in tags else "O"

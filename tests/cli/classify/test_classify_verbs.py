@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule._app.cli.train import create_run
 from chainrule._app.tasks import ladder
 from chainrule._app.tasks.classify import task as classify_task
 from chainrule._app.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
 from chainrule._app.tasks.config import Duration, RunConfig
 from chainrule._app.tasks.run_directory import WEIGHTS
+from chainrule._app.training_run import create_run
 from chainrule.layers._ngram_scores import NgramScores
 from chainrule.training import save_weights
 

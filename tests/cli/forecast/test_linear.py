@@ -33,7 +33,7 @@ def test_a_forecast_of_few_rows_is_that_of_the_lines(command, months, tmp_path):
     out, alone = tmp_path / "run", tmp_path / "alone"
     trained = command("train", months, *ASKED, *SAME, "--out", out)
     assert trained.status == 0, trained.err
-    assert "averaged with a linear autoregression" in trained.err
+    assert " + linear autoregression with " in trained.err
     run = open_run(out)
     model = run.model()
     assert isinstance(model, CalibratedMixture)

@@ -2,10 +2,10 @@
 
 import math
 
-from chainrule._app.cli.train import create_run
 from chainrule._app.tasks import ladder, open_run
 from chainrule._app.tasks.config import Duration, RunConfig
 from chainrule._app.tasks.forecast.task import ForecastTask
+from chainrule._app.training_run import create_run
 
 
 def planned(path, out, given=frozenset(), **training):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.config import Duration
 from chainrule._app.tasks.run_directory import CHECKPOINT, NGRAMS
-from chainrule._app.tasks.text import ngrams as text_ngrams
+from chainrule._app.tasks.text import preparing as text_ngrams
 from chainrule._app.tasks.text.preparing import corpus_of
 from chainrule.data._vocabulary import MemoryTokens
 from chainrule.layers import KneserNey
@@ -29,7 +29,7 @@ def test_training_ends_with_the_share_that_fits_best(command, text_file, tmp_pat
     words = ("train", text_file, "--level", "word", "--steps", 3, *SMALL, *SAME)
     trained = command(*words, "--out", out)
     assert trained.status == 0, trained.err
-    assert ", averaged with counts of up to 5 words\n" in trained.err
+    assert "\nLSTM 12 + 5-gram counts with " in trained.err
     assert "--kneser-ney-order 5" in trained.err
     model = open_run(out).model()
     assert isinstance(model, CalibratedMixture)
@@ -62,7 +62,7 @@ def test_the_order_that_is_told_is_that_of_the_tables(command, tmp_path):
     run = open_run(out)
     order = KneserNey.from_tables(read_sealed(out / NGRAMS)[0]).order
     assert order < run.training.kneser_ney_order == 12
-    assert f", averaged with counts of up to {order} characters\n" in trained.err
+    assert f"\nLSTM 12 + {order}-gram counts + 3-gram embeddings with " in trained.err
     assert f"with counts of up to {order} characters, " in command("info", out).out
     (out / NGRAMS).write_bytes(b"")
     assert "with counts of up to 12 characters, " in run.describe({})["averaged"]

@@ -77,12 +77,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
 
 
 def read_image(path: Path, data: "CaptionData") -> "Pixels":
-    """An image file as pixels (3, S, S), made to fit as those of the run.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no image.
-    """
+    """An image file as pixels (3, S, S), made to fit as those of the run."""
     from chainrule.data._images.folder import Reading
     from chainrule.data._text import check_file
 
@@ -159,11 +154,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
 
 
 def _turned(names: Sequence[str], seed: int) -> list[str]:
-    """The names in a cycle drawn from the seed: none keeps its place.
-
-    Raises:
-        ValueError: there is only one.
-    """
+    """The names in a cycle drawn from the seed: none keeps its place."""
     import numpy as np
 
     if len(names) < 2:

@@ -46,11 +46,7 @@ def _shaded(answer: LabelledAnswer, label: str) -> Markup:
 
 
 def attention_figure(answers: Sequence[LabelledAnswer], names: Sequence[str]) -> "Figure":
-    """The texts alone, drawn by matplotlib.
-
-    Raises:
-        ValueError: matplotlib is not installed.
-    """
+    """The texts alone, drawn by matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

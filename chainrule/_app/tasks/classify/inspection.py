@@ -57,6 +57,7 @@ def inspect_classifier(run: "ClassifyTask", data: str | None, options: Classifie
     figures: dict[str, Any] = {
         "run": str(run.path),
         "model": run.config.model,
+        "recipe": run.recipe,
         "pooling": run.config.options.pooling,
         "parameters": parts_of(model),
         "read": {"source": source, "texts": len(read), "elements": sum(len(answer.tokens) for answer in read)},
@@ -105,7 +106,7 @@ def _attention(read: Sequence[LabelledAnswer], top: int) -> dict[str, Any]:
 
 def _lines(figures: dict[str, Any]) -> Iterator[str]:
     parts, read, attention = figures["parameters"], figures["read"], figures["attention"]
-    yield f"{figures['run']}: {figures['model']} with {counted(sum(parts.values()), 'parameter')}"
+    yield f"{figures['run']}: {figures['recipe']} with {counted(sum(parts.values()), 'parameter')}"
     yield "parts      " + ", ".join(f"{name} {count:,}" for name, count in parts.items())
     yield f"read       {read['texts']:,} {read['source']}, {counted(read['elements'], 'element')}"
     yield f"certainty  {figures['certainty']:.2%} on average, the probability of the label that is given"

@@ -133,7 +133,7 @@ def answers(
     limit = run.data.max_length
     for block, context in _contexts(run, model, rows):
         with torch.no_grad():
-            log_probs = model(context).logits.double().tolist()
+            log_probs = model(context).logits.cpu().double().tolist()
             attention = None if model.attention is None else model.attend(context).tolist()
         for place, row in enumerate(block):
             tokens = run.symbols.tokens(row.text)

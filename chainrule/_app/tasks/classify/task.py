@@ -145,6 +145,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         ),
     }
     BUDGET = "1m"
+    PLAIN: ClassVar[dict[str, Any]] = {"ngram_order": 1, "ngrams": False, "naive_bayes": False}
     PREPARED = f"{DATA}/labelled.json"
     metric_name = "accuracy"
     Prediction, predict = Labelling, label_texts
@@ -191,11 +192,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         label_column: str | None = None,
         labelled: bool = True,
     ) -> "LabelledFile":
-        """Another file, read as that of training was where nothing else is said and it has as many columns.
-
-        Raises:
-            FileNotFoundError, ValueError: as `chainrule.data._labelled.LabelledFile`.
-        """
+        """Another file, read as that of training was where nothing else is said and it has as many columns."""
         from chainrule.data._labelled import Columns, LabelledFile
 
         like = Columns(**asdict(self.facts.columns))
@@ -233,6 +230,15 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
     def choice(self) -> str:
         return tell_passes(self.config, "texts", "texts")
+
+    def added_parts(self) -> Sequence[str]:
+        order = self.config.options.ngram_order or 1
+        parts = {
+            f"linear {order}-gram classifier": order > 1,
+            "subword embeddings": self.data.ngrams and self.data.level == "word",
+            "naive Bayes start": self.training.naive_bayes,
+        }
+        return [part for part, is_added in parts.items() if is_added]
 
     def build(self) -> "SequenceClassifier":
         import torch

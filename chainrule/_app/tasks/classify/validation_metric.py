@@ -58,7 +58,7 @@ def label_metric(
             where, what = told(int(rows[place]))
             answered = f"{where}: {names[given]} {share:.0%}, is {names[int(right[place])]}"
             lines.append(f"{answered}: {shortened(what)}" if what else answered)
-        accuracy = float((log_probs.argmax(1) == right).double().mean())
+        accuracy = float((log_probs.argmax(1) == right).cpu().double().mean())
         error = (accuracy * (1 - accuracy) / len(right)) ** 0.5
         return MetricValue("accuracy", accuracy, "\n".join(lines), margin=error if prefer_later else 0.0)
 

@@ -136,6 +136,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     Data = ImageReading
     Facts = LabelledImageFacts
     Training = ImageClassifierTraining
+    APPLE = True
     MODELS: ClassVar[dict[str, Model]] = {
         "cnn": Model("ConvNet", hidden=("levels",)),
         "vit": Model("VisionTransformer", hidden=("levels",)),
@@ -343,7 +344,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
         place = device_of(model)
         with torch.no_grad():
-            found = [model(part.to(place)).logits.log_softmax(-1).double().cpu() for part in images.split(_ROWS)]
+            found = [model(part.to(place)).logits.log_softmax(-1).cpu().double() for part in images.split(_ROWS)]
         return torch.cat(found)
 
 

@@ -249,7 +249,7 @@ def _near(run: "ForecastTask") -> str:
 def _inspection_lines(run: "ForecastTask", figures: dict[str, Any]) -> Iterable[str]:
     lags = ", ".join(map(str, run.schema.lags))
     read = f"{counted(figures['origins'], 'forecast')} of {counted(run.data.horizon, 'row')}"
-    yield f"{read}, {figures['nats_per_value']:.4f} nats per value"
+    yield f"{run.recipe}: {read}, {figures['nats_per_value']:.4f} nats per value"
     yield f"reads the values {lags} rows back at each step{_near(run)}"
     for past in figures["past"]:
         yield f"from {past['rows']:>6,} rows of the past   {past['nats_per_value']:>9.4f} nats per value"

@@ -79,6 +79,14 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
         form="csv",
         hints={"index": time},
         plots=dict.fromkeys(PLOTS, lambda: forecast_figure(found)),
+        views={
+            "path": lambda: Result(
+                [Column(time, parse=_as_time), Column("series"), Column("path"), Column("value")],
+                found.path_rows(),
+                main="value",
+                hints={"index": time},
+            )
+        },
     )
 
 
@@ -120,6 +128,12 @@ class Forecast:
             steps = zip(self.times, paths.mean(0), self.quantiles[:, number].T, paths.T, strict=True)
             for time, mean, levels, values in steps:
                 yield time, name, *(float(f"{value:.{digits}g}") for value in (mean, *levels)), values.tolist()
+
+    def path_rows(self) -> Iterator[Sequence[Any]]:
+        """A row for each series, path and step: time, series, number of the path and value."""
+        for number, name in enumerate(self.file.targets):
+            for path, values in enumerate(self.paths[:, number].tolist()):
+                yield from ((time, name, path, value) for time, value in zip(self.times, values, strict=True))
 
 
 def significant_digits(paths: "Floats") -> int:
@@ -218,11 +232,7 @@ def draw_paths(
 
 
 def forecast_figure(forecast: Forecast) -> Any:
-    """The last rows, some paths and the quantiles of each series, drawn by matplotlib.
-
-    Raises:
-        ValueError: matplotlib is not installed.
-    """
+    """The last rows, some paths and the quantiles of each series, drawn by matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -34,8 +34,8 @@ from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, 
 from chainrule._app.tasks.ladder import limit_passes, record_settled, settle_decay, tell_passes
 from chainrule._app.tasks.ledger import Basis
 from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import DATA
-from chainrule._app.tasks.shares import averaged_with, share_of
 from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._printing import one_line
 
@@ -117,6 +117,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     Data = ForecastData
     Facts = SeriesFacts
     Training = ForecastTraining
+    NEEDS_FLOAT64 = True
     MODELS: ClassVar[dict[str, Model]] = {
         "lstm": _forecaster(fixed={"cell": "lstm"}),
         "gru": _forecaster(fixed={"cell": "gru"}),
@@ -124,6 +125,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     }
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {name: {"learning_rate": {"adamw": 2e-3}} for name in MODELS}
     BUDGET = "1m"
+    PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "linear": False}
     PREPARED = f"{DATA}/series.json"
     Prediction, predict = ForecastPrediction, predict_series
     PLOTS = PLOTS
@@ -210,6 +212,9 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     def choice(self) -> str:
         return tell_passes(self.config, "values", "windows")
 
+    def added_parts(self) -> Sequence[str]:
+        return ["linear autoregression"] if self.training.linear else []
+
     def build(self) -> "AutoregressiveModel":
         schema = self.schema
         network: AutoregressiveModel = self.built(
@@ -258,8 +263,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         ahead = counted(self.data.horizon, "row")
         yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
-        if self.training.linear:
-            yield "  averaged with a linear autoregression; --no-linear leaves it out"
 
     def on_validation(self) -> "OnValidation":
         from chainrule._app.tasks.forecast.prediction import draw_paths

@@ -101,8 +101,8 @@ def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction
     for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
         x = images.x[: options.count - len(rows) // 2].to(place)
         with torch.no_grad():
-            rebuilt = model.from_codes(model.codes(x), generator=generator).double()
-        errors = ((rebuilt - x) ** 2).flatten(1).mean(1) / (run.reduction.levels - 1) ** 2
+            rebuilt = model.from_codes(model.codes(x), generator=generator)
+        errors = ((rebuilt.cpu().double() - x.cpu()) ** 2).flatten(1).mean(1) / (run.reduction.levels - 1) ** 2
         pairs = zip(images.names, shown(run, x), shown(run, rebuilt), errors.tolist(), strict=False)
         for name, own, again, error in pairs:
             rows += [(channels_last(own), name, "image", None), (channels_last(again), name, "reconstruction", error)]
@@ -157,9 +157,6 @@ def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.G
         n: how many.
         generator: of the draws.
         mean: show the expected image of each code, in place of a draw.
-
-    Raises:
-        ValueError: the model has no prior.
     """
     import torch
 
@@ -181,7 +178,7 @@ def shown(run: "ImageTask", x: "Tensor") -> "Pixels":
     import numpy as np
 
     scale = 255 / (run.reduction.levels - 1)
-    pixels: Pixels = (x.double().cpu().numpy() * scale).round().clip(0, 255).astype(np.uint8)
+    pixels: Pixels = (x.cpu().double().numpy() * scale).round().clip(0, 255).astype(np.uint8)
     return pixels
 
 
@@ -247,7 +244,7 @@ def _rebuilt(
     x = x[:_REBUILT]
     with torch.no_grad():
         rebuilt = model.from_codes(model.codes(x), generator=generator)
-    error = ((rebuilt - x).double() / (run.reduction.levels - 1)) ** 2
+    error = ((rebuilt - x).cpu().double() / (run.reduction.levels - 1)) ** 2
     pairs = np.stack([shown(run, x[:_SHOWN]), shown(run, rebuilt[:_SHOWN])], 1)
     return grid(np.concatenate(list(pairs)), 8), error.mean((0, 1)), float(error.mean())
 

@@ -97,11 +97,7 @@ class ImageCodec(FileCodec):
         return Bundle(b"".join(contents), bundle.described | {"files": files})
 
     def _fits(self, pixels: Pixels) -> bool:
-        """True of an image of the model's shape and levels.
-
-        Raises:
-            ValueError: of another.
-        """
+        """True of an image of the model's shape and levels."""
         height, width, *channels = pixels.shape
         if (*(channels or [1]), height, width) != self.shape or pixels.max(initial=0) >= self.reduction.levels:
             raise ValueError(f"expected images of {_size(self.shape)}, of levels below {self.reduction.levels}")

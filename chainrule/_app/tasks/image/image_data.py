@@ -38,11 +38,7 @@ class ImageReading(SplitOptions):
 
     @property
     def reading(self) -> "Reading":
-        """How image files become pixels.
-
-        Raises:
-            ValueError: `size` is invalid.
-        """
+        """How image files become pixels."""
         from chainrule.data._images import Reading
 
         return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
@@ -65,9 +61,6 @@ def parse_size(text: str) -> tuple[int, int] | None:
 
     >>> parse_size("32"), parse_size("20x30"), parse_size("")
     ((32, 32), (20, 30), None)
-
-    Raises:
-        ValueError: it is no size.
     """
     if not text:
         return None
@@ -153,10 +146,6 @@ class ImageDataTask(Task[M]):
         """The pixels of an image file, (C, H, W), with the levels of the images trained on.
 
         Where these had fewer than 256, brightness from black to white is spread over them.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is no image, or of another size or kind than those trained on.
         """
         from chainrule.data._images import format_shape, spread_over
         from chainrule.data._text import check_file

@@ -32,12 +32,7 @@ class NamedImages:
 
 
 def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
-    """Open images that are like those that a run was trained on.
-
-    Raises:
-        FileNotFoundError: no such files.
-        ValueError: they are of another size or kind, or have labels that the run does not know.
-    """
+    """Open images that are like those that a run was trained on."""
     from chainrule.data._images import check_alike, is_collection, is_images, open_source
     from chainrule.data._text import no_such_file, refuse_stdin
 
@@ -91,12 +86,7 @@ def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImage
 
 
 def read_image(run: "ImageTask", path: Path) -> "Pixels":
-    """An image file read, reduced and checked as those that the run was trained on, (C, H, W) levels.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no image, or of another size or kind.
-    """
+    """An image file read, reduced and checked as those that the run was trained on, (C, H, W) levels."""
     import numpy as np
 
     return run.reduction.apply(run.read_pixels(path), np.random.default_rng([run.config.training.seed, 3]))

@@ -125,11 +125,7 @@ class Sampler:
         return None if classes is None else torch.arange(n) % len(classes)
 
     def label(self, name: str | None, n: int) -> "Tensor | None":
-        """(n,) the label of that name; all in turn where none is named.
-
-        Raises:
-            ValueError: there is no such label, or the model has none.
-        """
+        """(n,) the label of that name; all in turn where none is named."""
         import torch
 
         classes = self.run.classes

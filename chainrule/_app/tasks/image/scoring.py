@@ -54,9 +54,6 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
     return _by_errors(run, model, source)
 
 
-_EMPTY = "DATA: expected at least one image to score, got none"
-
-
 def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Result:
     import torch
 
@@ -70,7 +67,7 @@ def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Resu
         for images in named_images(run, source):
             context = None if images.context is None else images.context.to(place)
             with torch.no_grad():
-                found = -model.log_prob(images.x.to(place), context).double()
+                found = -model.log_prob(images.x.to(place), context).cpu().double()
             for (name, label), nats in zip(_named(images), found.tolist(), strict=True):
                 total.add(nats, size)
                 yield name, label, nats, bits(nats) / size
@@ -101,7 +98,7 @@ def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") ->
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):
             with torch.no_grad():
-                errors = model.squared_error(images.x.to(place)).double().tolist()
+                errors = model.squared_error(images.x.to(place)).cpu().double().tolist()
             for (name, label), error in zip(_named(images), errors, strict=True):
                 total.add(error, size)
                 yield name, label, error, error / size

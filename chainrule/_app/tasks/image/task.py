@@ -108,6 +108,7 @@ class ImageTask(
     }
     Data = ImageData
     Training = ImageTraining
+    APPLE = True
     MODELS: ClassVar[dict[str, Model]] = {
         "gated-pixelcnn": Model("GatedPixelCNN", hidden=_FROM_DATA),
         "pixelcnn": Model("PixelCNN", hidden=_FROM_DATA),

@@ -70,11 +70,7 @@ def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: 
 
 
 def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[str | None, Tensor | None]":
-    """The label of a file, by name and as the model takes it, (1,); read off the name of the file if not given.
-
-    Raises:
-        ValueError: the run knows no such label.
-    """
+    """The label of a file, by name and as the model takes it, (1,); read off the name of the file if not given."""
     import torch
 
     from chainrule.data._sounds.labels import label_number
@@ -92,9 +88,6 @@ def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | N
     """The surprise of one file, in memory that does not grow with it but for a number a sample.
 
     `most_at` is the second around which it is highest.
-
-    Raises:
-        ValueError: it cannot be read, has no samples, or no label that the run knows.
     """
     import numpy as np
     import torch
@@ -110,7 +103,7 @@ def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | N
         for block in read_sound(file, run.rate):
             for chunk in torch.from_numpy(run.levels.encode(block)).to(device).split(_CHUNK):
                 conditionals, state = model.unroll(chunk.unsqueeze(0), state, x_prev)
-                surprise.append(-conditionals.log_prob(chunk.unsqueeze(0))[0].double().cpu().numpy())
+                surprise.append(-conditionals.log_prob(chunk.unsqueeze(0))[0].cpu().double().numpy())
                 x_prev = chunk[-1:]
     nats = np.concatenate(surprise) if surprise else np.zeros(0)
     if not len(nats):

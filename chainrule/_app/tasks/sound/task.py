@@ -124,6 +124,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     Facts = SoundFacts
     Training = SoundTraining
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
+    APPLE = True
     MODELS: ClassVar[dict[str, Model]] = {"wavenet": Model("WaveNet", hidden=("levels", "num_classes"))}
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
@@ -154,11 +155,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return self.facts.labels
 
     def label(self, name: str) -> int:
-        """The number of a label.
-
-        Raises:
-            ValueError: there is no such label, or the run has none.
-        """
+        """The number of a label."""
         from chainrule.data._sounds.labels import label_number
 
         if not self.labels:

@@ -88,7 +88,7 @@ def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
     from chainrule._modes import device_of
 
     rows = rows.to(device_of(model))
-    return -model(rows).log_prob(rows).detach().double().cpu()
+    return -model(rows).log_prob(rows).detach().cpu().double()
 
 
 def usual_nats(run: "TableTask", model: "TableMADE") -> "Tensor":

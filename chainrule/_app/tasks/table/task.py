@@ -107,6 +107,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     Data = TableData
     Facts = TableFacts
     Training = with_defaults(OptimisationOptions, batch_size=128, learning_rate=3e-3)  # rows are short and many
+    NEEDS_FLOAT64 = True
     MODELS: ClassVar[dict[str, Model]] = {
         "made": Model("TableMADE"),
         "vae": Model("TableVAE"),

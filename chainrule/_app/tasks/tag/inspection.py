@@ -44,6 +44,7 @@ def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, 
     figures = {
         "run": str(run.path),
         "model": run.config.model,
+        "recipe": run.recipe,
         "parameters": parts_of(model),
         "read": {"source": source, "sentences": len(words), "words": sum(map(len, words))},
         **_certainty(model, sentences, words, run.vocabulary.tags, options.top),
@@ -134,7 +135,7 @@ def _neighbours(model: "SequenceTagger", tags: tuple[str, ...], top: int) -> dic
 
 def _lines(figures: dict[str, Any]) -> Iterator[str]:
     parts, read = figures["parameters"], figures["read"]
-    yield f"{figures['run']}: {figures['model']} with {counted(sum(parts.values()), 'parameter')}"
+    yield f"{figures['run']}: {figures['recipe']} with {counted(sum(parts.values()), 'parameter')}"
     yield "parts           " + ", ".join(f"{name} {count:,}" for name, count in parts.items())
     yield f"read            {read['sentences']:,} {read['source']}, {counted(read['words'], 'word')}"
     yield (

@@ -156,9 +156,6 @@ def sentences_of(
         tagged: whether every word must have its tag.
         column: of the tags; that of training if not given, or where the form of the file is another, upos or the last.
         text: each line is a sentence, its words separated by blanks.
-
-    Raises:
-        FileNotFoundError, ValueError: as `chainrule.data._tagged.read_conll`.
     """
     from chainrule.data._tagged.conll_file import TEXT_HINT, ConllFile, columns_of, is_conllu, read_lines_of
     from chainrule.data._text import name_of

@@ -101,6 +101,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         "tagger": Model(_MODEL, hidden=("num_characters", "num_heads")),
         "transformer": Model(_MODEL, fixed={"cell": "transformer"}, hidden=("num_characters",), num_layers=2),
     }
+    PLAIN: ClassVar[dict[str, Any]] = {"template_passes": 0.0}
     PREPARED = f"{DATA}/corpus.json"
     Prediction, predict = Tagging, tag_file
     Evaluation, evaluate = TagEvaluation, evaluate_tags
@@ -192,6 +193,9 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             f"{said}: character encoder {options.character_encoder}, word dropout {training.word_dropout:g}, "
             f"template passes {training.template_passes:g}"
         )
+
+    def added_parts(self) -> Sequence[str]:
+        return ["log-linear templates"] if self.training.template_passes else []
 
     def build(self) -> "SequenceTagger":
         from chainrule._app.tasks.tag.templates import fitted_templates

@@ -8,10 +8,9 @@ from chainrule._app.tasks.config import RunConfig
 from chainrule._app.tasks.display import flag
 from chainrule._app.tasks.ladder import record_settled, time_passes
 from chainrule._app.tasks.task import Task
-from chainrule._app.tasks.text.ngrams import usual_order
 from chainrule._app.tasks.text.options import DROPOUTS
 from chainrule._app.tasks.text.plan import usual_batch_size
-from chainrule._app.tasks.text.preparing import batches_of, corpus_of
+from chainrule._app.tasks.text.preparing import batches_of, corpus_of, usual_order
 from chainrule._app.tasks.text.task import TextTask
 from chainrule.training._optimiser import forgetting_decay
 

@@ -62,10 +62,6 @@ def batched_lines(
         run: whose symbols they are.
         data: a path, - for standard input, or texts.
         ends: whether the symbols of a line have its end.
-
-    Raises:
-        ValueError: there is no line; one is too long to be held in memory as a whole; or a text has several lines, but
-            the model reads one.
     """
     import torch
 

@@ -167,13 +167,15 @@ def count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
 def _model_line(run: "TextTask") -> str:
     options = run.config.options
     layers = f"{options.num_layers} layer{'s' * (options.num_layers != 1)}"
-    return f"{run.config.model} of {layers} with {counted(options.hidden_size, 'unit')}{which_member(run)}"
+    return f"{run.config.model} of {layers} with {counted(options.hidden_size, 'unit')}{looked_into(run)}"
 
 
-def which_member(run: "TextTask") -> str:
-    """The member of an ensemble that is looked into, in words; empty where there is one model."""
+def looked_into(run: "TextTask") -> str:
+    """The network of the recipe that is shown, in brackets; empty where there is nothing beside it."""
     members = run.config.options.num_members
-    return f", the first of {members} that are averaged" if members > 1 else ""
+    if members == 1 and not run.training.kneser_ney_order:
+        return ""
+    return f" ({f'network 1 of {members}' if members > 1 else 'the network'} in {run.recipe})"
 
 
 def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule._app.tasks.config import Duration, RunConfig, Settled
 from chainrule._app.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
-from chainrule._app.tasks.text.ngrams import usual_order
 from chainrule._app.tasks.text.options import PLANNED, TextTraining
+from chainrule._app.tasks.text.preparing import usual_order
 from chainrule._app.tasks.text.task import TextTask
 from chainrule.training import Batch
 from chainrule.training._evaluate import count_elements

@@ -1,16 +1,20 @@
-"""Symbols of a text: prepared on disk, in batches for training, and in a few rows to look at closely."""
+"""Symbols of a text: prepared on disk, in batches for training, in a few rows to look at closely, and counted.
+
+Counts of n-grams are made once and kept beside the weights, in ngrams.safetensors.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from chainrule._app.tasks.display import progress_bars
-from chainrule._app.tasks.run_directory import DATA, VOCABULARY
+from chainrule._app.tasks.run_directory import DATA, NGRAMS, VOCABULARY
 from chainrule.data import (
     Batch,
     Corpus,
@@ -25,11 +29,22 @@ from chainrule.data import (
 )
 from chainrule.data._corpus_batches import line_evaluation
 from chainrule.data._text import fingerprint, name_of
+from chainrule.layers import KneserNey
+from chainrule.models import CalibratedMixture, NgramLM
+from chainrule.training._checkpoint import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.text.task import TextTask
+    from chainrule._base import AutoregressiveModel
     from chainrule.data import Vocabulary
     from chainrule.data._vocabulary import Ids, Tokens
+
+# N-grams of an order as a share of the symbols. With 0.6 tiny Shakespeare has order 8, a third of the tables of order
+# 12 and 0.001 nats more; texts that repeat themselves keep 12. Words need what is there once.
+MOST_DIFFERENT = {"char": 0.6, "byte": 0.6, "word": 1.0, "bpe": 1.0}
+_ORDERS = {"char": 12, "byte": 12, "word": 5, "bpe": 5}
+_FEWEST_SYMBOLS, _MOST_SYMBOLS = 1 << 12, 1 << 22
+_SYMBOLS_A_SECOND = 50_000  # of a budget: counting takes 1 or 2% of it, on a slow machine 5%
 
 _EVALUATION_ROWS = 16
 
@@ -37,11 +52,7 @@ HeldOut = Callable[[], Iterable[Batch]]
 
 
 def prepared(run: "TextTask") -> Corpus:
-    """Turn the text of a run into symbols; write its vocabulary where the run has no file of it yet.
-
-    Raises:
-        ValueError, OSError: the text cannot be read, is too short, or has other symbols than the vocabulary.
-    """
+    """Turn the text of a run into symbols; write its vocabulary where the run has no file of it yet."""
     data, sources = run.data, run.config.sources
     assert data.validation_fraction is not None  # settled before
     with progress_bars() as begin:
@@ -107,10 +118,6 @@ Window = tuple[Tensor, Tensor | None]
 def own_window(run: "TextTask", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
     """(B, T) symbols of the run's own held-out text, how many of each row are real where rows are lines, and which part
     of the text it is: where too little is held out for that many rows, a stream's come from the training part.
-
-    Raises:
-        FileNotFoundError: the run's corpus is gone.
-        ValueError: the text is shorter than two symbols.
     """
     corpus = open_corpus(run.path / DATA)
     if corpus.reading == "lines":
@@ -123,10 +130,6 @@ def file_window(vocabulary: "Vocabulary", reading: str, file: str, rows: int, st
     """The rows of a file's beginning and their lengths, read as `reading` says; `-` is standard input.
 
     What lies further is not read.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no text, or shorter than two symbols.
     """
     strict = not vocabulary.reads_any_bytes
     name = name_of(file)
@@ -178,3 +181,77 @@ def _beginning(parts: "Iterable[Ids]", count: int) -> "Ids":
 
 def _too_short(count: int) -> str:
     return f"expected at least two symbols, as nothing flows through a single step, got {count or 'an empty text'}"
+
+
+def usual_order(level: str) -> int:
+    """Symbols of the longest n-grams; shorter ones are the longest where they would be too many."""
+    return _ORDERS[level]
+
+
+def fitted_order(run: "TextTask") -> int:
+    """Symbols of the longest n-grams in the tables of a run; those asked for where the tables cannot be read."""
+    asked: int = run.training.kneser_ney_order
+    try:
+        return KneserNey.from_tables(read_sealed(run.path / NGRAMS)[0]).order
+    except (OSError, ValueError):  # `with_ngrams` says why
+        return asked
+
+
+def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
+    """The network of a run, averaged with the counts of its text where the run has them."""
+    order, path = run.training.kneser_ney_order, run.path / NGRAMS
+    if not order:
+        return network
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, though the run counts n-grams: restore it, or train again")
+    tables, record = read_sealed(path)
+    try:
+        if not _record(run).items() <= record.items():
+            raise ValueError("expected the n-grams of the run's text, got those of another")
+        ngrams = KneserNey.from_tables(tables)
+        if ngrams.vocab_size != len(run.vocabulary) or ngrams.order > order:
+            raise ValueError(
+                f"expected n-grams of at most {order} out of {len(run.vocabulary):,} symbols, "
+                f"got {ngrams.order} out of {ngrams.vocab_size:,}"
+            )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}: restore it from a copy, or train again") from None
+    return CalibratedMixture(network, NgramLM(ngrams))
+
+
+def count_ngrams(run: "TextTask") -> None:
+    """Count the n-grams of a new run's text, and write their tables, where its options ask for them."""
+    order, budget = run.training.kneser_ney_order, run.config.duration.budget
+    if not order:
+        return
+    corpus, most = corpus_of(run), _MOST_SYMBOLS
+    if budget is not None:
+        most = min(most, max(_FEWEST_SYMBOLS, int(budget * _SYMBOLS_A_SECOND)))
+    lines = corpus.reading == "lines"
+    with progress_bars() as begin:
+        begin(None, "counting n-grams")
+        text = _last_lines(corpus.train, most, len(corpus.vocabulary)) if lines else _last(corpus.train, most)
+        if len(text) < 2:
+            source = run.config.sources["source"] or run.facts.source.name
+            raise ValueError(f"{source}: expected at least two symbols to train on, got {len(text)}: give more text")
+        symbols, most_different = torch.from_numpy(text), MOST_DIFFERENT[corpus.level]
+        ngrams = KneserNey.fit(symbols, len(corpus.vocabulary), order, lines=lines, most_different=most_different)
+    write_sealed(run.path / NGRAMS, ngrams.tables(), _record(run))
+
+
+def _record(run: "TextTask") -> dict[str, Any]:
+    facts, reading = run.facts, run.data.reading
+    return {"kind": "n-grams", "source": facts.source.sha256, "train": asdict(facts.train), "reading": reading}
+
+
+def _last(tokens: "Tokens", most: int) -> "Ids":
+    """The end of a stream: what follows it is most like it."""
+    return tokens.slice(max(0, len(tokens) - most), len(tokens))
+
+
+def _last_lines(tokens: "Tokens", most: int, begin: int) -> "Ids":
+    """The last lines, each after the symbol `begin`; of the last one as much as there may be."""
+    starts, stops = tokens.line_bounds(np.arange(max(0, tokens.line_count - most), tokens.line_count))
+    first = min(int(np.searchsorted(starts, int(stops[-1]) - most)), len(starts) - 1)
+    text = tokens.slice(int(starts[first]), min(int(stops[-1]), int(starts[first]) + most))
+    return np.insert(text, starts[first:] - starts[first], begin)

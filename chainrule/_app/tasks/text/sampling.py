@@ -121,9 +121,6 @@ def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tu
         model: any.
         ids: the prompt.
         length: symbols to draw after it.
-
-    Raises:
-        ValueError: the positions that the model has learned end before so many symbols.
     """
     kept = model.useful_prefix(length)
     if kept is None or len(ids) <= kept:
@@ -134,11 +131,7 @@ def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tu
 
 
 def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
-    """The symbols of a prompt.
-
-    Raises:
-        ValueError: a part of it was never seen in training.
-    """
+    """The symbols of a prompt."""
     from chainrule.data._characters import split_words
 
     ids = vocabulary.encode(prompt)

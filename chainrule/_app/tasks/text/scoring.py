@@ -90,7 +90,7 @@ def score_stream(
         if evaluator is None:
             nats, state, previous = _unroll(model, ids, state, previous, chunk)
         else:
-            nats = evaluator.read(ids).double().cpu().numpy()
+            nats = evaluator.read(ids).cpu().double().numpy()
         yield from _split(pool, nats[0])
 
 
@@ -140,7 +140,7 @@ def _adapt(evaluator: DynamicEvaluator, lines: Iterator[tuple[int, str, Ids]]) -
         x = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         nats = np.zeros(x.shape)
         if x.numel():
-            nats = evaluator.read_rows(x.to(evaluator.device), lengths.to(evaluator.device)).double().cpu().numpy()
+            nats = evaluator.read_rows(x.to(evaluator.device), lengths.to(evaluator.device)).cpu().double().numpy()
         yield from (Scored(*part, nats[row, : len(part[2])]) for row, part in enumerate(pool))
 
 
@@ -151,7 +151,7 @@ def _unroll(
     nats = []
     for x in ids.split(chunk, dim=1):
         conditionals, state = model.unroll(x, state, previous)
-        nats.append(-conditionals.log_prob(x).double().cpu())
+        nats.append(-conditionals.log_prob(x).cpu().double())
         previous = x[:, -1]
     return torch.cat(nats, 1).numpy(), state, previous
 

@@ -13,8 +13,8 @@ from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig
 from chainrule._app.tasks.display import counted, format_duration, quoted, said_passes, size_of
 from chainrule._app.tasks.ledger import Basis, LedgerEntry
+from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY
-from chainrule._app.tasks.shares import averaged_with, share_of
 from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._app.tasks.text.embedding import TextEmbedding, embed_lines
 from chainrule._app.tasks.text.inspection import TextInspection, inspect_text
@@ -75,11 +75,11 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     MODELS = MODELS
     CODED = (CODED,)
     LADDERS = LADDERS
+    PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "ngram_order": 1, "kneser_ney_order": 0}
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
     Scoring, score = TextScoring, score_text
     Sampling, sample, pieces = TextSampling, sample_text, text_pieces
-    draws_lines = True
     Inspection, inspect = TextInspection, inspect_text
     Embedding, embed = TextEmbedding, embed_lines
 
@@ -168,7 +168,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return prepared(self).manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        from chainrule._app.tasks.text.ngrams import count_ngrams
+        from chainrule._app.tasks.text.preparing import count_ngrams
 
         if self.MODELS[self.config.model].planned:
             from chainrule._app.tasks.text.plan import plan_recurrence
@@ -185,12 +185,9 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         if self.config.model in self.LADDERS:
             options = asdict(self.config.options)
             said = (f"{name.replace('_', ' ')} {options[name]:g}" for name in DROPOUTS)
-            return ", ".join([super().choice(), *said]) + self._counted
+            return ", ".join([super().choice(), *said])
         settled, options, duration = self.config.settled, self.config.options, self.config.duration
-        size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
-        if options.num_members > 1:
-            size = f"the mean of {counted(options.num_members, 'model')} of {size}"
-        size += self._counted
+        size = f"{counted(options.num_layers, 'layer')} of {options.hidden_size} units, dropout {options.dropout:g}"
         if settled is None or settled.passes is None:
             return size
         passes = said_passes(settled.passes, "text")
@@ -199,18 +196,21 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         speed = f"{settled.elements_per_second:,.0f} {_ELEMENT[self.data.level]}s/s here"
         return f"{speed}; {format_duration(duration.budget)} is about {passes}: {size}"
 
-    @property
-    def _counted(self) -> str:
-        return f", averaged with {self._counts}" if self.training.kneser_ney_order else ""
+    def added_parts(self) -> Sequence[str]:
+        from chainrule._app.tasks.text.preparing import fitted_order
+
+        counts = [f"{fitted_order(self)}-gram counts"] if self.training.kneser_ney_order else []
+        order = getattr(self.config.options, "ngram_order", None) or 1
+        return [*counts, *([f"{order}-gram embeddings"] if order > 1 else [])]
 
     @property
     def _counts(self) -> str:
-        from chainrule._app.tasks.text.ngrams import fitted_order
+        from chainrule._app.tasks.text.preparing import fitted_order
 
         return f"counts of up to {fitted_order(self)} {_ELEMENT[self.data.level]}s"
 
     def build(self) -> "AutoregressiveModel":
-        from chainrule._app.tasks.text.ngrams import with_ngrams
+        from chainrule._app.tasks.text.preparing import with_ngrams
 
         return with_ngrams(self, self._network())
 
@@ -220,7 +220,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def _unfilled(self) -> "AutoregressiveModel":
         import torch
 
-        from chainrule._app.tasks.text.ngrams import with_ngrams
+        from chainrule._app.tasks.text.preparing import with_ngrams
 
         with torch.device("meta"):  # no memory and no random weights
             network = self._network()

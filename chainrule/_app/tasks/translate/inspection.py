@@ -56,11 +56,7 @@ def inspect_translator(run: "TranslateTask", file: str | None, options: Translat
 
 
 def _pairs(run: "TranslateTask", file: str | None, rows: int) -> "list[Pair]":
-    """The first pairs of a file, or of those held out.
-
-    Raises:
-        ValueError: no such part exists.
-    """
+    """The first pairs of a file, or of those held out."""
     from itertools import islice
 
     from chainrule._app.tasks.run_directory import DATA

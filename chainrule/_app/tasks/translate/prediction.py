@@ -83,20 +83,14 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":
     """The trained model with its vocabularies."""
     from chainrule._app.tasks.translate.searching import Translator
-    from chainrule.training._parallel import choose_device
 
-    model, pairs = run.model(choose_device(device)), run.pairs
+    model, pairs = run.model(device), run.pairs
     longest = run.longest if max_length is None else max_length + 1  # <eos> is counted there
     return Translator(model, pairs.source_vocabulary, pairs.target_vocabulary, longest)
 
 
 def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
-    """The sentences of a file with the numbers of their lines, all of them checked.
-
-    Raises:
-        ValueError: one is longer than the run allows, or has a tab though the run was trained on pairs with a tab
-            between them; the message names the file and the line.
-    """
+    """The sentences of a file with the numbers of their lines, all of them checked."""
     from chainrule.data._pairs import encode_sentence, read_sentences
     from chainrule.data._text import name_of
 
@@ -166,11 +160,7 @@ def evaluate_translator(
 
 
 def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, target: Path | None) -> "PairedSentences":
-    """Pairs as numbers.
-
-    Raises:
-        ValueError: a sentence is longer than the run allows; the message names the file and the line.
-    """
+    """Pairs as numbers."""
     from chainrule.data._pairs import PairedSentences, encode_sentence
     from chainrule.data._ragged import Ragged
 

@@ -1,0 +1,320 @@
+"""The training of a run, new or continued: what `fit`, `Run.resume` and `chainrule train` have in common.
+
+The data are prepared and the options that the user left open decided in a draft, which becomes the run when it is
+whole. A resumed run keeps its options, except the few that may change, and its data, which must be as they were.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, fields, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainrule._app.tasks.config import ChosenComputation, Duration, Fingerprint, RunConfig, facts_of
+from chainrule._app.tasks.display import counted, flag
+from chainrule._app.tasks.run_directory import (
+    CHECKPOINT,
+    CONFIG,
+    DRAFT,
+    WEIGHTS,
+    lock_run,
+    refuse_taken,
+    remove,
+    remove_folder,
+    remove_unfinished,
+)
+from chainrule._app.tasks.task import Task
+from chainrule._printing import printable
+from chainrule.data._kinds import check_path
+
+if TYPE_CHECKING:
+    from chainrule._base import TrainableModel
+    from chainrule.training import TrainingBatches, TrainingResult
+    from chainrule.training._computation import Computation
+    from chainrule.training._options import TrainingOptions
+    from chainrule.training._parallel import Processes
+
+
+def train_run(
+    task: type[Task[Any]],
+    asked: RunConfig,
+    out: Path,
+    given: frozenset[str],
+    *,
+    plain: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    began: float | None = None,
+) -> "tuple[Task[Any], TrainingResult | None]":
+    """Train a new run, or continue one; returns it, and its result in the first of several processes.
+
+    Args:
+        task: its class.
+        asked: the config that the user describes.
+        out: the run directory.
+        given: the flags that the user wrote, as `--hidden-size`: on resume only these must agree.
+        plain: whether to leave out the parts that the default recipe adds, see `Task.PLAIN`.
+        resume: whether to continue the run that is there.
+        overwrite: whether to replace it.
+        began: the time of `time.monotonic` from which a budget counts; now, if not given.
+
+    Raises:
+        FileExistsError: `out` is taken.
+        ValueError, OSError: the options cannot be, the data cannot be read, or both changed since the run began.
+        Interrupted: Ctrl-C; the run is saved.
+    """
+    if plain:
+        asked, given = task.plain(asked, given)
+    if asked.training.device == "mps":  # what stays on the processor is measured there too
+        asked = replace(asked, training=replace(asked.training, device=str(task.device("mps"))))
+    before = task.open(out).config if resume else None
+    if before is None:
+        task.check_asked(asked, given)
+    _check_packages(task, asked if before is None or "--tensorboard" in given else before)
+    if before is None:
+        refuse_taken(out, overwrite=overwrite)
+        for source in filter(None, asked.sources.values()):
+            check_path(source)
+    _announce(out if before is not None else asked.sources["source"])
+    return _train(task, asked, before, out, given, overwrite=overwrite, began=began)
+
+
+def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
+    for package in [*task.NEEDS, *(["tensorboard"] if config.training.tensorboard else [])]:
+        if find_spec(package) is None:
+            raise ValueError(f"training needs the package {package}, which is not installed: pip install {package}")
+
+
+def _announce(source: Path | str | None) -> None:
+    """Say at once what is read: importing torch takes a second or more."""
+    if os.environ.get("RANK", "0") == "0":  # of several processes, the first
+        shown = "the text built into Python" if source is None else printable(str(source))
+        print(f"reading {shown} …", file=sys.stderr, flush=True)
+
+
+def _train(
+    task: type[Task[Any]],
+    asked: RunConfig,
+    before: RunConfig | None,
+    out: Path,
+    given: frozenset[str],
+    *,
+    overwrite: bool,
+    began: float | None,
+) -> "tuple[Task[Any], TrainingResult | None]":
+    from chainrule.training._computation import computing
+    from chainrule.training._loop import train
+    from chainrule.training._parallel import processes
+
+    device = task.device((asked if before is None or "--device" in given else before).training.device)
+    with (
+        processes(str(device)) as process_group,
+        lock_run(out) if process_group.first else nullcontext(),
+    ):
+        if process_group.first and before is None:
+            create_run(task, asked, out, overwrite=overwrite, given=given)
+        process_group.agree([0.0])  # the others wait for the first
+        run = task.open(out)
+        if before is not None:
+            if process_group.first:
+                remove_unfinished(out)
+            run.config = resumed_config(run, asked, given, check_data=process_group.first)
+            if process_group.first and not run.is_prepared():
+                run.prepare()
+            process_group.agree([0.0])
+            there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
+            confirm = "" if "--model" in given else f"--model {run.config.model}"
+            run.check_size(there[0] if there else None, confirm=confirm)
+        network = run.new_model(run.config.training.seed)
+        batches, held_out = run.batches((process_group.rank, process_group.world))
+        if process_group.first:
+            parameters = sum(weight.numel() for weight in network.parameters())
+            choice = [run.choice()] if before is None and run.config.chosen_flags() else []
+            model = f"{run.recipe} with {counted(parameters, 'parameter')}, in {run.path}"
+            lines = [*run.introduce(), *choice, model]
+            print(printable("\n".join(lines)), file=sys.stderr, flush=True)
+        computation = settle_computation(run, network, batches, process_group)
+        if process_group.first and before is None and (same := run.config.chosen_flags()):
+            print(f"the same again: {same}", file=sys.stderr, flush=True)
+        options = training_options(run.config)
+        options = replace(options, precision=computation.precision, device=str(process_group.device))
+        with computing(network, computation):
+            result = train(
+                network, batches, held_out, options, run.path, resume=before is not None, began=began,
+                on_start=run.write_config, on_validation=run.on_validation(), metric=run.validation_metric(),
+                observe=run.observe(), watch=run.watch(),
+            )  # fmt: skip
+    return run, result if process_group.first else None
+
+
+def training_options(config: RunConfig) -> "TrainingOptions":
+    """The options of training that a config asks for.
+
+    Raises:
+        ValueError: training cannot be done with them.
+    """
+    from chainrule.training._options import TrainingOptions
+
+    known = {item.name for item in fields(TrainingOptions)}
+    settings = asdict(config.duration) | asdict(config.training)
+    unsettled = {
+        name for name in ("batch_size", "optimiser", "learning_rate", "weight_decay") if settings[name] is None
+    }
+    return TrainingOptions(**{name: value for name, value in settings.items() if name in known - unsettled})
+
+
+def _check_startable(task: type[Task[Any]], options: "TrainingOptions") -> None:
+    """Raise ValueError for what this machine cannot do."""
+    from chainrule.training._computation import multiply_dtype
+    from chainrule.training._metrics import check_tensorboard
+
+    multiply_dtype(options.precision, task.device(options.device))
+    if options.tensorboard:
+        check_tensorboard()
+
+
+def create_run(
+    task: type[Task[Any]], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
+) -> None:
+    """Make a new run and prepare its data. An old run goes only when nothing of the new one can fail any more.
+
+    The run is made in a folder of its directory and moved up when it is whole: a process killed at any moment leaves
+    the old run, the new one, or a directory that is free to use.
+
+    Args:
+        task: its class.
+        asked: the config that the command line describes.
+        out: the run directory.
+        overwrite: whether a run that is there goes.
+        given: the options that the user wrote, see `train_run`.
+
+    Raises:
+        FileExistsError: `out` is taken.
+        ValueError, OSError: the options cannot be trained with, or the data cannot be read; `out` is as it was.
+    """
+    from chainrule.training._optimiser import make_optimiser
+
+    refuse_taken(out, overwrite=overwrite)
+    _check_startable(task, training_options(asked))
+    made = not out.exists()
+    draft_path = out / DRAFT
+    remove_folder(draft_path)  # left by a run that was killed while it prepared its data
+    try:
+        asked = task.settle(asked)
+        draft = task.create(draft_path, asked)
+        draft.config = replace(asked, facts=facts_of(task.Facts, draft.prepare()))
+        draft.config = draft.plan(given)
+        if draft.config.training.weight_decay is None:
+            decay = training_options(draft.config).weight_decay
+            draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
+        draft.write_config()
+        draft.batches((0, 1))
+        training = training_options(draft.config)
+        network = draft.new_model(asked.training.seed)
+        make_optimiser(network, training.learning_rate, training.weight_decay, training.optimiser)
+        remove(out)
+        for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
+            part.rename(out / part.name)
+    finally:
+        remove_folder(draft_path)
+        if made:
+            with suppress(OSError):  # not there, or not empty
+                out.rmdir()
+
+
+def settle_computation(
+    run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
+) -> "Computation":
+    """The computation that the config names; else the one that the rule and the user's options give, written there.
+
+    Args:
+        run: its config is written where it named no computation.
+        network: its model before training.
+        batches: of this process.
+        process_group: the processes that train it.
+    """
+    from chainrule.training._choice import choose_computation
+    from chainrule.training._computation import Computation, most_threads
+
+    known, most = run.config.computation, most_threads()
+    if known is not None:
+        if known.threads > most and process_group.first:
+            print(f"{most} threads instead of the {known.threads} that the run began with", file=sys.stderr)
+        return Computation(min(known.threads, most), known.precision, known.backend)
+    asked = run.config.training
+    if asked.threads is not None and asked.threads > most:
+        raise ValueError(f"threads: expected at most {most} on this machine, got {asked.threads}")
+    chosen, reason = choose_computation(
+        network, batches.at(0), process_group.device,
+        threads=asked.threads, precision=asked.precision, backend=asked.backend,
+    )  # fmt: skip
+    if process_group.first:
+        print(reason, file=sys.stderr, flush=True)
+        run.config = replace(run.config, computation=ChosenComputation(**asdict(chosen)))
+        run.write_config()
+    return chosen
+
+
+def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, check_data: bool) -> RunConfig:
+    """The config of a run that goes on, with what the user changed; nothing is written yet.
+
+    Args:
+        run: as it is on the disk.
+        asked: the config that the command line describes.
+        given: the names of options that the user wrote: only these must agree.
+        check_data: whether to compare the data with those that the run began with.
+
+    Raises:
+        ValueError: an option that may not change did, or the data did.
+    """
+    changed = list(_changes(run, run.config, asked, given))
+    if changed:
+        raise ValueError(
+            f"--resume: {run.path} was begun with other options: {'; '.join(changed)}: leave them out, "
+            "or begin another run with another --out"
+        )
+    sources = {
+        name: asked.sources[name] if source.is_given(given) else run.config.sources[name]
+        for name, source in run.SOURCES.items()
+    }
+    for name, source in run.SOURCES.items():
+        if check_data and (name == "source" or source.is_given(given) or sources[name] is not None):
+            _compare(run, sources[name], name)
+    free = {name: getattr(asked.training, name) for name in run.FREE if flag(name) in given}
+    extended = {flag(item.name) for item in fields(Duration)} & given
+    return replace(
+        run.config,
+        sources=sources,
+        training=replace(run.config.training, **free),
+        duration=asked.duration if extended else run.config.duration,
+    )
+
+
+def _changes(run: Task[Any], old: RunConfig, new: RunConfig, given: frozenset[str]) -> Iterable[str]:
+    if "--model" in given and old.model != new.model:
+        yield f"--model was {old.model} and is {new.model}"
+    for section in ("data", "options", "training"):
+        before, now = asdict(getattr(old, section)), asdict(getattr(new, section))
+        for name, value in now.items():
+            if name not in run.FREE and flag(name) in given and before.get(name) != value:
+                yield f"{flag(name)} was {before.get(name)} and is {value}"
+
+
+def _compare(run: Task[Any], path: str | None, name: str) -> None:
+    """Refuse other data than the run began with; what is gone does not matter while it is there as prepared."""
+    began: Fingerprint | None = getattr(run.facts, name)
+    if path is not None and not Path(path).exists() and run.is_prepared():
+        return
+    now = Fingerprint(**run.fingerprint(path))
+    if began is None or (began.bytes, began.sha256) != (now.bytes, now.sha256):
+        raise ValueError(
+            f"--resume: {run.SOURCES[name].flag} changed since the run began: "
+            f"it was {_describe(began)} and is {_describe(now)}: restore it, or begin another run with another --out"
+        )
+
+
+def _describe(source: Fingerprint | None) -> str:
+    return "none" if source is None else f"{source.name} ({source.bytes} bytes, SHA-256 {source.sha256[:12]}…)"

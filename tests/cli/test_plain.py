@@ -1,0 +1,111 @@
+"""`--plain` trains the architecture that `--model` names, and the lines about a run name every part of a recipe."""
+
+import pytest
+import small_data
+
+import chainrule
+from chainrule._app.tasks import TASKS, open_run, task_class
+from chainrule._app.tasks.config import Duration, RunConfig
+from chainrule.models import Forecaster, RecurrentLM, SequenceClassifier, SequenceTagger
+
+SAME = ("--steps", 1, "--threads", 1, "--precision", "float32")
+PARTS = {  # of the default recipe, the class of the plain model, and the flags that --plain stands for
+    "text": ("lstm", ["counts", "embeddings"], RecurrentLM, "--num-members 1 --ngram-order 1 --kneser-ney-order 0"),
+    "forecast": ("lstm", ["linear autoregression"], Forecaster, "--num-members 1 --no-linear"),
+    "tag": ("tagger", ["log-linear templates"], SequenceTagger, "--template-passes 0"),
+    "classify": (
+        "classifier",
+        ["linear 2-gram classifier", "subword embeddings", "naive Bayes start"],
+        SequenceClassifier,
+        "--ngram-order 1 --no-ngrams --no-naive-bayes",
+    ),
+}
+
+
+@pytest.mark.parametrize("task", PARTS)
+def test_plain_leaves_out_every_part_of_the_default_recipe(command, tmp_path, task):
+    model, parts, kind, flags = PARTS[task]
+    data, *said = small_data.WRITERS[task](tmp_path)
+    trained = {}
+    for name, flag in (("recipe", []), ("plain", ["--plain"]), ("flags", flags.split())):
+        trained[name] = command("train", data, *said, *SAME, *flag, "--out", tmp_path / name)
+        assert trained[name].status == 0, trained[name].err
+    recipe, plain = (open_run(tmp_path / name) for name in ("recipe", "plain"))
+    assert all(part in recipe.recipe for part in parts)
+    assert f"\n{recipe.recipe} with " in trained["recipe"].err
+    assert plain.recipe == plain.architecture
+    assert plain.recipe.lower().startswith(model)
+    assert f"\n{plain.recipe} with " in trained["plain"].err
+    assert type(plain.model()) is kind
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "flags")]
+    assert weights[0] == weights[1]
+    assert repr(chainrule.load(plain.path)).startswith(f"<Run {task}: {plain.recipe}, held out")
+    assert f"model        {recipe.recipe} (" in command("info", recipe.path).out
+    if task != "tag":  # a tagger gives no likelihood to rank
+        assert recipe.recipe in command("compare", recipe.path).out
+
+
+@pytest.mark.parametrize("task", PARTS)
+def test_plain_of_python_is_that_of_the_command_line(command, tmp_path, task):
+    data, *said = small_data.WRITERS[task](tmp_path)
+    assert command("train", data, *said, *SAME, "--plain", "--out", tmp_path / "line").status == 0
+    options = dict(zip((flag[2:].replace("-", "_") for flag in said[::2]), said[1::2], strict=True))
+    run = chainrule.fit(data, plain=True, steps=1, threads=1, precision="float32", **options)
+    assert (run.path / "model.safetensors").read_bytes() == (tmp_path / "line" / "model.safetensors").read_bytes()
+
+
+def test_the_printed_flags_repeat_a_plain_run(command, tmp_path):
+    data = small_data.WRITERS["text"](tmp_path)[0]
+    first = command("train", data, "--plain", "--steps", 2, "--out", tmp_path / "first")
+    (flags,) = [line.partition(": ")[2] for line in first.err.splitlines() if line.startswith("the same again: ")]
+    again = command("train", data, "--plain", "--steps", 2, *flags.split(), "--out", tmp_path / "again")
+    assert again.status == 0, again.err
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "again")]
+    assert models[0] == models[1]
+
+
+def test_several_networks_and_counts_are_named_and_told_apart(command, tmp_path):
+    data = small_data.WRITERS["text"](tmp_path)[0]
+    out = tmp_path / "run"
+    sizes = ("--num-members", 2, "--hidden-size", 8, "--validation-fraction", 0.2)
+    assert command("train", data, *sizes, *SAME, "--out", out).status == 0
+    run = chainrule.load(out)
+    recipe = open_run(out).recipe
+    assert recipe.startswith("2 × LSTM 8 + ")
+    assert recipe.endswith("-gram counts + 3-gram embeddings")
+    assert recipe in repr(run)
+    assert str(run.check()).startswith(f"{recipe}, all parts together\n")
+    assert command("check", out).out.startswith(f"{recipe}, all parts together\n")
+    told = f"(network 1 of 2 in {recipe})"
+    assert told in command("inspect", out, "--rows", 2, "--steps", 8).out
+    assert told in (out / "report.html").read_text(encoding="utf-8")
+    assert len(run.model.network.members) == 2
+
+
+def test_an_option_that_asks_for_a_part_is_refused(command, refused, tmp_path):
+    data = small_data.WRITERS["text"](tmp_path)[0]
+    assert "--num-members: --plain leaves this part of the model out" in refused(
+        "train", data, "--plain", "--num-members", 2, "--out", tmp_path / "run"
+    )
+    with pytest.raises(ValueError, match="--kneser-ney-order: --plain leaves"):
+        chainrule.fit(data, plain=True, kneser_ney_order=5, steps=1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_a_recipe_does_not_become_plain(command, refused, tmp_path):
+    data = small_data.WRITERS["text"](tmp_path)[0]
+    out = tmp_path / "run"
+    assert command("train", data, "--hidden-size", 8, *SAME, "--out", out).status == 0
+    said = refused("train", "--resume", "--plain", "--steps", 2, "--out", out)
+    assert "--kneser-ney-order was 12 and is 0" in said
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_option_that_plain_sets_exists_and_leaves_no_part(name):
+    task = task_class(name)
+    for model, kind in task.MODELS.items():
+        sources = dict.fromkeys(task.SOURCES, "x")
+        asked = RunConfig(sources, task.Data(), model, kind.options(), Duration(steps=1), task.Training())
+        plain, given = task.plain(asked, frozenset())
+        assert len(given) == len(task.PLAIN) or model == "sentence-vae"
+        assert not task("run", plain).added_parts()
