@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from chainrule._app.tasks import open_run
     from chainrule._base import AutoregressiveModel, LikelihoodModel
     from chainrule._latent import LatentModel
+    from chainrule.interchange import import_model
     from chainrule.models._logits_model import from_logits
     from chainrule.models._recurrent_lm import RecurrentLM
 
@@ -35,6 +36,7 @@ __all__ = [
     "fit",
     "from_logits",
     "heads",
+    "import_model",
     "layers",
     "load",
     "metrics",

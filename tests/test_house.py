@@ -16,6 +16,7 @@ MODULES = {
 # A room may import itself and those after it; what is in none of the rooms (base, state, ranges, ...) is for all.
 ROOMS = [
     "_app.cli",
+    "interchange",
     "_app.tasks",
     "_app.pages",
     "diagnostics",
@@ -36,6 +37,7 @@ OPTIONAL = {
     "chainrule.coding.adaptive": {"chainrule._app.tasks.compression"},
     "chainrule.coding._portable": {"chainrule.coding._fingerprint"},
     "chainrule.data._midi": {"chainrule.data"},
+    "chainrule.interchange": {"chainrule", "chainrule._app.cli.interchange", "chainrule._app.run"},
     "chainrule.data.synthetic": set(),
 }
 

@@ -307,6 +307,12 @@ class Run:
         self.__dict__.pop("model", None)
         return self
 
+    def export(self, to: str, out: str | Path) -> None:
+        """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
+        from chainrule.interchange import export_run
+
+        export_run(self._task, to, out)  # type: ignore[arg-type]  # checked there
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Move the run into a directory, if it is in a temporary one; else copy it there.
 
@@ -343,7 +349,7 @@ class Run:
 
     @property
     def _can(self) -> str:
-        return f"it can {', '.join(sorted([*self._abilities(), 'resume', 'save']))}"
+        return f"it can {', '.join(sorted([*self._abilities(), 'export', 'resume', 'save']))}"
 
     def _verb(self) -> str:
         return (isinstance(self._task, abilities.Predicts) and self._task.verb) or self.task

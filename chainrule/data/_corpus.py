@@ -15,6 +15,7 @@ from chainrule.data._store import FORMAT, Store, StoreWriter
 from chainrule.data._subwords import BPEVocabulary
 from chainrule.data._text import Part, Progress, no_progress, open_source, split_by_position
 from chainrule.data._vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
+from chainrule.data.tokenizer_file import read_tokenizer
 
 MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")
@@ -65,6 +66,7 @@ def prepare_corpus(
     validation_fraction: float = 0.05,
     vocabulary_size: int | None = None,
     min_count: int = 1,
+    tokenizer: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Corpus:
     r"""Split a text, fit the vocabulary, and write its symbols to disk, in memory that does not grow with the text.
@@ -81,6 +83,7 @@ def prepare_corpus(
         validation_fraction: the part of `source` to hold out, in (0, 1).
         vocabulary_size: largest number of symbols, `<unk>` and `<eos>` included; not at level byte.
         min_count: a symbol (for bpe: a pair to merge) seen less often in training gets none of its own.
+        tokenizer: a tokenizer.json whose symbols are used at level bpe, in place of fitted ones; see `read_tokenizer`.
         progress: called with a stage, bytes done and bytes to do.
 
     Raises:
@@ -102,6 +105,7 @@ def prepare_corpus(
         "format": FORMAT,
         "source": text.fingerprint(progress),
         "validation": held_out and held_out.fingerprint(progress),
+        "tokenizer": None if tokenizer is None else open_source(tokenizer).fingerprint(),
         "options": options,
     }
     directory = Path(directory)
@@ -119,15 +123,17 @@ def prepare_corpus(
             for _ in whole.text(strict=strict):
                 pass  # raises where it is no text at all, which tells the user more than that it has no lines
             raise
+    by_lines = reading == "lines"
     with closing(train.text(strict=strict, stage="vocabulary", progress=progress)) as chunks:
-        vocabulary = LEVELS[level].fit(
-            chunks, eos=reading == "lines", vocabulary_size=vocabulary_size, min_count=min_count
-        )
+        if tokenizer is not None:
+            vocabulary: Vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
+        else:
+            vocabulary = LEVELS[level].fit(chunks, eos=by_lines, vocabulary_size=vocabulary_size, min_count=min_count)
     with StoreWriter(directory, MANIFEST) as writer:
         counts = {}
         for name, part in (("train", train), ("valid", valid)):
             with closing(part.text(strict=strict, stage=f"{name} symbols", progress=progress)) as chunks:
-                written = _write_tokens(chunks, writer, name, vocabulary, by_lines=reading == "lines")
+                written = _write_tokens(chunks, writer, name, vocabulary, by_lines=by_lines)
             counts[name] = written | {"bytes": part.stop - part.start}
         vocabulary.save(writer.path("vocabulary.json"))
         writer.finish(asked | counts)

@@ -41,6 +41,9 @@ class BPEVocabulary(Vocabulary):
         merges: the pairs of symbols merged, in order, in the printable form of bytes that `tokenizers` uses.
         eos: whether the newline ends a sequence (it is then `<eos>`, and in no other symbol).
 
+    Attributes:
+        pieces: the symbols except `<eos>`, in the same form.
+
     Example:
         >>> vocabulary = BPEVocabulary([("t", "h"), ("th", "e")])
         >>> [vocabulary.token(symbol) for symbol in vocabulary.encode("then")]
@@ -61,6 +64,7 @@ class BPEVocabulary(Vocabulary):
             ids.setdefault(left + right, len(ids))
         byte_of = dict(zip(_byte_characters(), range(256), strict=True))
         self._bytes = [bytes(map(byte_of.__getitem__, piece)) for piece in ids]
+        self.pieces = list(ids)
         self._tokenizer = _tokenizer(ids, self.merges)
         self.eos = len(ids) if eos else None
         if eos:

@@ -165,7 +165,8 @@ def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     """
     if x.is_floating_point():
         return linear(x, weight_ih, bias)
-    if len(x) < weight_ih.shape[1]:  # fewer elements than symbols, as in a step: read their columns alone
+    # Fewer elements than symbols, as in a step: read their columns alone. A graph for every batch size has one form.
+    if torch.compiler.is_exporting() or len(x) < weight_ih.shape[1]:
         columns = weight_ih.index_select(1, x).t()
         return columns if bias is None else columns + bias
     table = weight_ih.t() if bias is None else weight_ih.t() + bias  # (N, G·M)

@@ -1,6 +1,7 @@
 """The position-wise network of a Transformer block."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,11 @@ from chainrule.layers._prepared_linear import prepared_linear
 from chainrule.layers._row_vectors import RowMap, by_torch, numpy_may_compute, row_map
 from chainrule.layers._sequence_layer import is_plain
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": nn.functional.gelu, "relu": nn.functional.relu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": nn.functional.gelu,
+    "gelu-tanh": partial(nn.functional.gelu, approximate="tanh"),  # GPT-2's
+    "relu": nn.functional.relu,
+}
 GATED = "swiglu"
 
 
@@ -28,7 +33,7 @@ class FeedForward(nn.Module):
         model_size: D.
         hidden_size: F, rows of W_1; with SwiGLU of each half of it. `None` is 4·D, with SwiGLU 8/3·D, which has as many
             weights.
-        activation: "gelu", "relu" or "swiglu".
+        activation: "gelu", "gelu-tanh" (its approximation in GPT-2), "relu" or "swiglu".
         bias: whether there are biases.
 
     Raises:

@@ -97,7 +97,7 @@ class MultiHeadAttention(nn.Module, ABC):
         sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         if self.position == "rotary":
             turning, values = heads.split([sum(sizes[:2]), sizes[2]], 2)
-            turns = rotations(positions, self.head_size, heads).unsqueeze(-2)
+            turns = rotations(positions.unsqueeze(-1), self.head_size, heads)
             queries, keys = rotate(turning, turns).split(sizes[:2], 2)
         else:
             queries, keys, values = heads.split(sizes, 2)

@@ -176,11 +176,14 @@ def rotations(positions: Tensor, size: int, like: Tensor, *, base: float = BASE)
         like: its type is that of the result; half precision gives float32.
 
     Returns:
-        (..., d/2), complex.
+        (..., d/2), complex; under `torch.export` their real and imaginary parts, (..., d/2, 2).
     """
     if widest(positions.device) != torch.float64:
         return rotations(positions.cpu(), size, like, base=base).to(positions.device)
     angles = _angles(positions, size, base)
+    if torch.compiler.is_exporting():  # ONNX has no complex numbers
+        real = torch.float64 if like.dtype == torch.float64 else torch.float32
+        return torch.stack([angles.cos(), angles.sin()], -1).to(real)
     dtype = torch.complex128 if like.dtype == torch.float64 else torch.complex64
     return torch.polar(torch.ones_like(angles), angles).to(dtype)
 
@@ -203,6 +206,9 @@ def rotate(x: Tensor, turns: Tensor) -> Tensor:
     tensor([1., 0.])
     """
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    if not turns.is_complex():
+        (cos, sin), (a, b) = turns.unbind(-1), wide.unflatten(-1, (-1, 2)).unbind(-1)
+        return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2).to(x.dtype)
     pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 

@@ -43,6 +43,7 @@ class TransformerStack(SequenceLayer):
         norm: "layer" or "rms".
         norm_first: pre-norm, or post-norm; see `ResidualBlock`.
         dropout: see `ResidualBlock`.
+        bias: whether softmax attention and the feed-forward networks have biases.
 
     Raises:
         ValueError: an argument is out of range.
@@ -70,6 +71,7 @@ class TransformerStack(SequenceLayer):
         norm: str = "layer",
         norm_first: bool = True,
         dropout: float = 0.0,
+        bias: bool = False,
     ):
         super().__init__()
         check_sizes(num_layers=num_layers, context_length=context_length)
@@ -92,6 +94,7 @@ class TransformerStack(SequenceLayer):
                         window=context_length if window is None else window,
                         num_kv_heads=num_kv_heads,
                         position=position if position in HEAD_POSITIONS else None,
+                        bias=bias,
                     ),
                     model_size,
                     feed_forward_size=feed_forward_size,
@@ -99,7 +102,7 @@ class TransformerStack(SequenceLayer):
                     norm=norm,
                     norm_first=norm_first,
                     dropout=dropout,
-                    bias=False,
+                    bias=bias,
                 )
                 for _ in range(num_layers)
             )
@@ -208,9 +211,9 @@ Mixer = Literal["softmax", "linear", "retention", "gated-linear", "delta", "min-
 
 
 def _softmax(
-    model_size: int, num_heads: int, *, window: int, num_kv_heads: int | None, position: str | None
+    model_size: int, num_heads: int, *, window: int, num_kv_heads: int | None, position: str | None, bias: bool
 ) -> SequenceLayer:
-    return CausalAttention(model_size, num_heads, window, num_kv_heads=num_kv_heads, position=position, bias=False)
+    return CausalAttention(model_size, num_heads, window, num_kv_heads=num_kv_heads, position=position, bias=bias)
 
 
 # A mixer reads and writes (B, T, model_size). Keywords are of softmax attention alone; others leave them.
@@ -233,6 +236,7 @@ def mixer_layer(
     window: int,
     num_kv_heads: int | None = None,
     position: str | None = None,
+    bias: bool = False,
 ) -> SequenceLayer:
     """A mixer of width D.
 
@@ -243,6 +247,7 @@ def mixer_layer(
         window: elements that a query of softmax attention may read.
         num_kv_heads: of softmax attention; see `MultiHeadAttention`.
         position: "rotary", "alibi" or None, of softmax attention.
+        bias: whether the projections of softmax attention have biases.
 
     Raises:
         ValueError: there is no such mixer, it has no such option, or a size is out of range.
@@ -257,4 +262,5 @@ def mixer_layer(
         raise ValueError(f"attention: expected one of {', '.join(MIXERS)}, got {attention!r}")
     if attention != "softmax" and num_kv_heads is not None:
         raise ValueError(f"num_kv_heads: {attention} has no heads of keys to share, got {num_kv_heads}: leave it None")
-    return MIXERS[attention](model_size, num_heads, window=window, num_kv_heads=num_kv_heads, position=position)
+    keywords = {"window": window, "num_kv_heads": num_kv_heads, "position": position, "bias": bias}
+    return MIXERS[attention](model_size, num_heads, **keywords)

@@ -51,9 +51,10 @@ class TransformerLM(AutoregressiveModel):
         window: W, elements that each block reads; `None` is the context length.
         context_length: the most elements that a block may read.
         feed_forward_size: units of the feed-forward networks; `None` is 4·D, for "swiglu" 8/3·D.
-        activation: "gelu", "relu" or "swiglu".
+        activation: "gelu", "gelu-tanh" (its approximation in GPT-2), "relu" or "swiglu".
         norm: "layer" or "rms".
         norm_first: norms before each branch (pre-norm), or after each sum.
+        bias: biases in softmax attention and in the feed-forward networks.
         dropout: probability of zeroing in training, of the input's features and of what each branch adds. If not
             given, the task uses 0 to 0.3, more for more passes over the text.
         tie_weights: use E as W_ho (Press and Wolf 2017): it saves weights where V is large. Untrained, such a model
@@ -85,9 +86,10 @@ class TransformerLM(AutoregressiveModel):
         window: Size | None = None,
         context_length: Size = 256,
         feed_forward_size: Size | None = None,
-        activation: Literal["gelu", "relu", "swiglu"] = "gelu",
+        activation: Literal["gelu", "gelu-tanh", "relu", "swiglu"] = "gelu",
         norm: Literal["layer", "rms"] = "layer",
         norm_first: bool = True,
+        bias: bool = False,
         dropout: Probability = 0.0,
         tie_weights: bool = False,
         ngram_order: Annotated[int, Range(1, 16)] = 1,
@@ -111,6 +113,7 @@ class TransformerLM(AutoregressiveModel):
             norm=norm,
             norm_first=norm_first,
             dropout=dropout,
+            bias=bias,
         )
         self.embedding = nn.Embedding(vocab_size + 1, model_size)  # the start symbol is the last
         self.ngrams = None
@@ -136,20 +139,24 @@ class TransformerLM(AutoregressiveModel):
         reach = self.stack.reach
         return None if reach is None else reach + (0 if self.ngrams is None else self.ngrams.order - 1)
 
+    @property
+    def positions_end(self) -> int | None:
+        """The number of learned positions, which no sequence may exceed; `None` where there is no end."""
+        positions = self.stack.positions
+        return len(positions.weight) if isinstance(positions, LearnedPositions) else None
+
     def visible_past(self, length: int) -> Tensor:
         everything = super().visible_past(length)
         return everything if self.reach is None else everything.triu(-self.reach)
 
     def useful_prefix(self, drawn: int) -> int | None:
         """Its `reach`, as far as learned positions leave room for it; ValueError where they end before `drawn`."""
-        positions = self.stack.positions
-        if self.reach is None or not isinstance(positions, LearnedPositions):
+        end = self.positions_end
+        if self.reach is None or end is None:
             return self.reach
-        if drawn >= len(positions.weight):
-            raise ValueError(
-                f"length: expected fewer than the {len(positions.weight)} positions that were learned, got {drawn}"
-            )
-        return min(self.reach, len(positions.weight) - drawn)
+        if drawn >= end:
+            raise ValueError(f"length: expected fewer than the {end} positions that were learned, got {drawn}")
+        return min(self.reach, end - drawn)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         return self._conditional(self.features(x, context, lengths))
@@ -198,7 +205,8 @@ class TransformerLM(AutoregressiveModel):
     def _features(self, symbols: Tensor, recent: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Inputs of the first block for symbols (B, T), (B, T, D), and the last symbols after them."""
         table, scale = self.embedding.weight, self.embedding.embedding_dim**0.5
-        if len(table) < symbols.numel():  # the smaller of the two is scaled
+        # The smaller of the two is scaled; a graph for every batch size has one form.
+        if not torch.compiler.is_exporting() and len(table) < symbols.numel():
             features = nn.functional.embedding(symbols, table * scale)
         else:
             features = nn.functional.embedding(symbols, table) * scale

@@ -74,7 +74,7 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_run(source: Path, out: Path, **data: str) -> TextTask:
     """A run with the weights that a model begins with: scoring, sampling and checking need no more."""
     asked = RunConfig(
-        sources={"source": str(source), "validation": None},
+        sources={"source": str(source), "validation": None, "tokenizer": None},
         data=TextData(validation_fraction=0.2, **data),
         model="gru",
         options=TextTask.MODELS["gru"].options(hidden_size=8),

@@ -39,7 +39,7 @@ SETTLED = OPTIONS(
     adaptive_softmax=False,
 )
 ASKED = RunConfig(
-    sources={"source": "a.txt", "validation": None},
+    sources={"source": "a.txt", "validation": None, "tokenizer": None},
     data=TextData(validation_fraction=0.1),
     model="gru",
     options=SETTLED,
@@ -143,7 +143,7 @@ def test_a_newer_run_asks_for_a_newer_version(run):
         ({"model__options__shell": "rm"}, "unknown key 'shell'"),
         ({"model__options__dropout": None}, "dropout"),
         ({"data__level": "letter"}, "level.*char, byte, word, bpe"),
-        ({"data__sources": {"source": 3, "validation": None}}, "sources.source"),
+        ({"data__sources": {"source": 3, "validation": None, "tokenizer": None}}, "sources.source"),
         ({"data__where": 3}, "where"),
         ({"training__learning_rate": "fast"}, "learning_rate"),
         ({"training__learning_rate": float("nan")}, "learning_rate"),

@@ -16,6 +16,7 @@ from typing import Any, cast
 from chainrule._app.cli.compare import compare_verb
 from chainrule._app.cli.compress import compress, decompress
 from chainrule._app.cli.info import check, info
+from chainrule._app.cli.interchange import export, import_verb
 from chainrule._app.cli.train import train_verb
 from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
 from chainrule._app.tasks import TASKS, recognise, task_class
@@ -39,6 +40,8 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "evaluate": evaluate,
     "compress": compress,
     "decompress": decompress,
+    "export": export,
+    "import": import_verb,
 }
 """All verbs but those of predictions: each has the name of a task."""
 RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it

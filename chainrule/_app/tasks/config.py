@@ -16,7 +16,7 @@ from chainrule._typed_json import check_keys, described, field_types, read_field
 if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
 
-FORMAT = 18
+FORMAT = 19
 
 Options = TypeVar("Options")
 

@@ -23,7 +23,7 @@ CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.
 
 def config(text: Path, seed: int) -> RunConfig:
     return RunConfig(
-        sources={"source": str(text), "validation": None}, data=TextData(validation_fraction=0.2),
+        sources={"source": str(text), "validation": None, "tokenizer": None}, data=TextData(validation_fraction=0.2),
         model="gru", options=TextTask.MODELS["gru"].options(hidden_size=4), duration=Duration(steps=1),
         training=TextTraining(batch_size=2, chunk_length=8, seed=seed),
     )  # fmt: skip

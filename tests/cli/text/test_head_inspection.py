@@ -17,7 +17,7 @@ SMALL = ["--rows", 2, "--steps", 16]
 def made(source, out, model="transformer", reading="stream", line_length=1024, **options):
     """An untrained run."""
     asked = RunConfig(
-        sources={"source": str(source), "validation": None},
+        sources={"source": str(source), "validation": None, "tokenizer": None},
         data=TextData(validation_fraction=0.2, reading=reading),
         model=model,
         options=TextTask.MODELS[model].options(model_size=8, num_layers=2, **options),

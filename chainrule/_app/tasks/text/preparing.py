@@ -72,6 +72,7 @@ def prepared(run: "TextTask") -> Corpus:
             validation_fraction=data.validation_fraction,
             vocabulary_size=data.vocabulary_size,
             min_count=data.min_count,
+            tokenizer=sources["tokenizer"],
             progress=progress,
         )
     if not (run.path / VOCABULARY).exists():

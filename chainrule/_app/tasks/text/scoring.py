@@ -5,6 +5,9 @@ given everything before it in the file, so that the surprises of the lines add u
 is surprising *in its place*. A symbol that spans a line end, as pieces of words do, counts for the line in which it
 begins. A model that was trained line by line scores each line on its own, its end (`<eos>`) included, in any order.
 
+A model whose learned positions end reads a longer text in windows that overlap by half: all symbols but the first are
+scored given at least half a window before them.
+
 With a `DynamicEvaluator` its copy of the model learns what it has scored; lines are then read in the order of the file.
 """
 
@@ -22,6 +25,7 @@ from chainrule._base import AutoregressiveModel
 from chainrule.data import Vocabulary
 from chainrule.data._text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
 from chainrule.data._vocabulary import Ids, cut_before_space
+from chainrule.models import TransformerLM
 from chainrule.state import State
 from chainrule.training import DynamicEvaluator
 
@@ -148,12 +152,32 @@ def _unroll(
     model: AutoregressiveModel, ids: Tensor, state: State, previous: Tensor | None, chunk: int
 ) -> tuple[npt.NDArray[np.float64], State, Tensor | None]:
     """-log p of (B, T) symbols from a state, and where it goes on. What pads a shorter row changes no real score."""
+    if isinstance(model, TransformerLM) and model.positions_end is not None:
+        slid, before = _slide(model, ids, previous, model.positions_end)
+        return slid, state, before
     nats = []
     for x in ids.split(chunk, dim=1):
         conditionals, state = model.unroll(x, state, previous)
         nats.append(-conditionals.log_prob(x).cpu().double())
         previous = x[:, -1]
     return torch.cat(nats, 1).numpy(), state, previous
+
+
+def _slide(
+    model: AutoregressiveModel, ids: Tensor, before: Tensor | None, end: int
+) -> tuple[npt.NDArray[np.float64], Tensor]:
+    """-log p of (B, T) symbols under a model that reads `end` at most, and the symbols that begin the next window.
+
+    Windows begin at multiples of `end` / 2 of the text, however it is cut.
+    """
+    nats: list[Tensor] = []
+    before = ids[:, :0] if before is None else before
+    while ids.shape[1]:
+        window = torch.cat([before, ids[:, : end - before.shape[1]]], 1)
+        nats.append(-model(window).log_prob(window)[:, before.shape[1] :].double().cpu())
+        ids = ids[:, window.shape[1] - before.shape[1] :]
+        before = window[:, max(end // 2, 1) :] if window.shape[1] == end else window
+    return torch.cat(nats, 1).numpy(), before
 
 
 def _pools(

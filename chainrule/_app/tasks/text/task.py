@@ -54,10 +54,16 @@ class TextFacts(Facts):
     validation: Fingerprint | None
     train: TextCounts
     valid: TextCounts
+    tokenizer: Fingerprint | None = None
 
     def __post_init__(self) -> None:
-        if not (self.train.elements and self.valid.elements):
+        if not ((self.train.elements and self.valid.elements) or self.imported):
             raise ValueError("train and valid: expected elements, got none")
+
+    @property
+    def imported(self) -> bool:
+        """Whether the model was trained elsewhere: its checkpoint is the source, and there is no text."""
+        return not (self.train.elements or self.valid.elements)
 
 
 class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -68,6 +74,9 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source("A text, UTF-8 of any size; the text built into Python if not given."),
         "validation": Source("A file to hold out in place of the tail of DATA.", "--validation"),
+        "tokenizer": Source(
+            "A tokenizer.json of byte-level BPE, as of GPT-2, in place of fitted symbols.", "--tokenizer"
+        ),
     }
     Data = TextData
     Facts = TextFacts
@@ -107,11 +116,14 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def run_name(cls, asked: RunConfig) -> str:
         source = asked.sources["source"]
         data = "python-help" if source is None else Path(source).stem
-        return f"{data}-{asked.data.level}-{asked.model}"
+        return f"{data}-{asked.data.level if asked.sources['tokenizer'] is None else 'bpe'}-{asked.model}"
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
         training = asked.training
+        fitted = given & {"--level", "--vocabulary-size", "--min-count"}
+        if asked.sources["tokenizer"] is not None and fitted and (asked.data.level != "bpe" or len(fitted) > 1):
+            raise ValueError(f"{min(fitted)}: the symbols are those of --tokenizer: leave it out")
         if asked.model == CODED and "--reading" in given and asked.data.reading != "lines":
             raise ValueError(f"--reading {asked.data.reading}: a {CODED} encodes whole lines: leave it out")
         if "--watch-every" in given and not training.watch_gradients:
@@ -137,7 +149,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             settled["validation_fraction"] = config.data.validation_fraction
             if missing := [name for name, value in settled.items() if value is None]:
                 raise ValueError(f"{missing[0]}: expected a value, got none")
-        if getattr(config.options, "position", None) == "learned":
+        if getattr(config.options, "position", None) == "learned" and not (config.facts and config.facts.imported):
             context, lines = config.options.context_length, config.data.reading == "lines"
             if not lines or config.training.line_length > context:
                 longest = f"--line-length {config.training.line_length}" if lines else "a stream, which has no end"
@@ -155,6 +167,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def settle(cls, asked: RunConfig) -> RunConfig:
         from chainrule._app.tasks.text.preparing import usual_fraction
 
+        if asked.sources["tokenizer"] is not None:
+            asked = replace(asked, data=replace(asked.data, level="bpe"))
         if asked.model == CODED:
             asked = replace(asked, data=replace(asked.data, reading="lines"))
         if asked.data.validation_fraction is not None:
@@ -294,11 +308,16 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def describe(self, about: dict[str, Any]) -> dict[str, str]:
         about["vocabulary_size"] = len(self.vocabulary)
         facts, data = self.facts, self.data
+        symbols = f"{counted(len(self.vocabulary), 'symbol')}, level {data.level}"
+        if facts.imported:
+            return {"data": f"imported from {facts.source.name} ({size_of(facts.source.bytes)})", "vocabulary": symbols}
+        if facts.tokenizer is not None:
+            symbols += f", of {facts.tokenizer.name}"
         held_out = facts.validation.name if facts.validation else f"last {data.validation_fraction:.0%}"
         told = {
             "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), read as {data.reading}",
             "split": f"{_count(facts.train)} to train on, {_count(facts.valid)} held out ({held_out})",
-            "vocabulary": f"{counted(len(self.vocabulary), 'symbol')}, level {data.level}",
+            "vocabulary": symbols,
         }
         if self.training.kneser_ney_order:
             told |= averaged_with(self, "counts", self._counts)
@@ -316,6 +335,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def held_out_sources(self) -> dict[str, Any]:
         found = super().held_out_sources()
         found.pop("seed", None)  # the tail is held out
+        found.pop("tokenizer", None)  # which changes the symbols, not the text
         return found
 
     def held_out(self) -> LedgerEntry | None:

@@ -1,0 +1,16 @@
+"""Models to and from other software: Hugging Face folders, ONNX, `torch.export`, checkpoints of nanoGPT and torch.nn.
+
+Nothing that is read is executed: JSON, safetensors, and pickles of tensors and plain values alone.
+"""
+
+from typing import TYPE_CHECKING
+
+from chainrule._lazy import attach
+
+if TYPE_CHECKING:
+    from chainrule.interchange._exporting import export_run
+    from chainrule.interchange._importing import import_model
+
+__all__ = ["export_run", "import_model"]
+
+__getattr__, __dir__ = attach(__name__)
