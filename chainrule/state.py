@@ -5,7 +5,7 @@ never stored on a module, so it can be forked (`select` with repeated rows), reo
 detached, saved and rewound.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -90,6 +90,38 @@ def expand(state: State, rows: int) -> State:
     torch.Size([2, 3])
     """
     return map_state(lambda leaf: leaf.expand(rows, *leaf.shape[1:]), state)
+
+
+def concatenate(states: Sequence[State]) -> State:
+    """Join states of one structure along the batch.
+
+    Caches may be of unequal length: shorter ones are filled with zeros before their first slot, and so are all leaves
+    that differ in a size. `chainrule.layers.CausalAttention` knows by its count which slots hold nothing.
+
+    Raises:
+        ValueError: the states differ in their structure.
+
+    >>> concatenate([{"h": torch.ones(1, 2), "c": None}, {"h": torch.ones(1, 3), "c": None}])
+    {'h': tensor([[0., 1., 1.],
+            [1., 1., 1.]]), 'c': None}
+    """
+    apart = [flatten(expand(state, count_rows(state))) for state in states]
+    tensors, skeleton = apart[0]
+    if any(other != skeleton for _, other in apart):
+        raise ValueError("states: expected states of one structure, as one model makes them")
+
+    def joined(name: str) -> Tensor:
+        parts = [own[name] for own, _ in apart]
+        sizes = [max(place) for place in zip(*(part.shape[1:] for part in parts), strict=True)]
+        return torch.cat([_filled(part, sizes) for part in parts])
+
+    return unflatten({name: joined(name) for name in tensors}, skeleton)
+
+
+def _filled(leaf: Tensor, sizes: Sequence[int]) -> Tensor:
+    """A leaf (B, ...) with zeros before its own values, up to the sizes that follow B."""
+    missing = [size - own for size, own in zip(sizes, leaf.shape[1:], strict=True)]
+    return torch.nn.functional.pad(leaf, [n for size in reversed(missing) for n in (size, 0)]) if any(missing) else leaf
 
 
 def leaves(state: State) -> list[Tensor]:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chainrule.state import detach, flatten, load_state, map_state, save_state, select, share, unflatten
+from chainrule.state import concatenate, detach, flatten, load_state, map_state, save_state, select, share, unflatten
 
 ROWS = 3
 leaf = st.integers(0, 2).map(lambda axes: torch.arange(ROWS * 2**axes, dtype=torch.float32).view(ROWS, *[2] * axes))
@@ -122,3 +122,29 @@ def test_branches_that_rows_share_are_saved_and_read_back(tmp_path):
     memory = load_state(tmp_path / "state")["memory"]
     assert memory.rows.tolist() == [2, 2, 0]
     assert same(memory.values, state["memory"].values)
+
+
+def test_joined_states_are_those_of_a_batch_and_come_apart_again():
+    one, two = (
+        {"h": torch.ones(1, 2), "c": (None, [torch.zeros(1)])},
+        {"h": torch.zeros(2, 2), "c": (None, [torch.ones(2)])},
+    )
+    joined = concatenate([one, two])
+    assert same(select(joined, torch.tensor([0])), one)
+    assert same(select(joined, torch.tensor([1, 2])), two)
+
+
+def test_a_shorter_cache_is_filled_before_its_first_slot():
+    short, long = {"keys": torch.ones(1, 2, 1, 1)}, {"keys": torch.full((1, 2, 3, 1), 2.0)}
+    joined = concatenate([short, long])["keys"]
+    assert joined[..., 0].tolist() == [[[0, 0, 1]] * 2, [[2, 2, 2]] * 2]
+
+
+def test_a_row_for_all_is_repeated_where_it_joins_others():
+    shared = {"h": torch.ones(2, 1), "place": torch.ones(1)}
+    assert concatenate([shared, {"h": torch.zeros(1, 1), "place": torch.zeros(1)}])["place"].tolist() == [1, 1, 0]
+
+
+def test_states_of_other_structures_are_not_joined():
+    with pytest.raises(ValueError, match="one structure"):
+        concatenate([(torch.ones(1), None), (torch.ones(1), torch.ones(1))])

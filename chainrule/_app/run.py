@@ -330,16 +330,21 @@ class Run:
             self._folder.remove()
             self._folder = None
 
+    def options_of(self, capability: str) -> type | None:
+        """The dataclass of the options that a method takes beside its arguments; None where it has none."""
+        return getattr(self._able(capability), abilities.OPTIONS.get(_ABILITIES[capability], ""), None)
+
     def __repr__(self) -> str:
         best = self._task.held_out()
         measured = "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}"
         return f"<Run {self.task}: {self._task.recipe}, held out {measured}, in {self.path}; {self._can}>"
 
     def __dir__(self) -> list[str]:
-        unable = _ABILITIES.keys() - self._abilities()
+        unable = _ABILITIES.keys() - self.capabilities
         return [name for name in super().__dir__() if name not in unable]
 
-    def _abilities(self) -> list[str]:
+    @property
+    def capabilities(self) -> list[str]:
         """The methods that this run has, of those that depend on its task and model."""
         lacking = self._task.lacking()
         found = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
@@ -349,7 +354,7 @@ class Run:
 
     @property
     def _can(self) -> str:
-        return f"it can {', '.join(sorted([*self._abilities(), 'export', 'resume', 'save']))}"
+        return f"it can {', '.join(sorted([*self.capabilities, 'export', 'resume', 'save']))}"
 
     def _verb(self) -> str:
         return (isinstance(self._task, abilities.Predicts) and self._task.verb) or self.task

@@ -1,5 +1,6 @@
 """The distribution of one symbol out of V."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -88,13 +89,34 @@ class Categorical(TensorHead, distributions.Categorical):
         drawn = torch.multinomial(rows, shape.numel(), replacement=True, generator=generator)
         return drawn.t().reshape(shape + self._batch_shape)
 
+    def sample_rows(self, generators: Sequence[torch.Generator]) -> Tensor:
+        """Draw a symbol for each of B rows, (B,), each from a generator of its own.
+
+        A row gets what `sample` would draw for it alone, whatever the other rows are.
+
+        Args:
+            generators: B of them, on the device of the scores.
+
+        >>> rows = Categorical(torch.zeros(2, 1000))
+        >>> drawn = rows.sample_rows([torch.Generator().manual_seed(seed) for seed in (1, 2)])
+        >>> bool(drawn[1] == Categorical(torch.zeros(1000)).sample(generator=torch.Generator().manual_seed(2)))
+        True
+        """
+        scores = at_least_float32(self._param).detach()
+        noise = torch.empty_like(scores)
+        for row, generator in zip(noise, generators, strict=True):
+            row.exponential_(generator=generator)
+        return self._likeliest(scores, noise)
+
     def _draw(self, generator: torch.Generator | None) -> Tensor:
         r"""One draw of the batch shape, :math:`\arg\max_v\, (a_v - \log E_v)` with E exponential (Gumbel 1954).
 
         It needs no normalisation, no checks of it, and few operations where one symbol at a time is drawn.
         """
         scores = at_least_float32(self._param).detach()
-        noise = torch.empty_like(scores).exponential_(generator=generator)
+        return self._likeliest(scores, torch.empty_like(scores).exponential_(generator=generator))
+
+    def _likeliest(self, scores: Tensor, noise: Tensor) -> Tensor:
         scores = scores - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
         single = scores.numel() == self._num_events
         check_drawable(scores.max() if single else scores.amax(-1).sum(), "logits")

@@ -10,7 +10,8 @@ from chainrule._ranges import check_sizes
 from chainrule.layers._cells import check_vocabulary, symbols_of
 from chainrule.layers._ngram_embedding import hashed_rows
 
-_SCALES = torch.logspace(0, -8, 33, base=2, dtype=torch.float64).tolist()  # of the ratios, 1 to 1/256
+# Of the ratios, 1 to 1/256. The device is named because a model may be imported while the default one is meta.
+_SCALES = torch.logspace(0, -8, 33, base=2, dtype=torch.float64, device="cpu").tolist()
 _MOST_WEIGHTS = 1 << 21  # of rows by labels
 _TEXTS_FOR_SCALE = 20_000
 

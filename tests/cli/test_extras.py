@@ -19,6 +19,9 @@ NEEDED = [  # extra, module, the command that needs it
     ("sound", "scipy.signal", ["train", "sounds", "--rate", 4000]),
     ("tables", "polars", ["train", "rows.parquet"]),
     ("compress", "constriction", ["compress", "words.txt", "--run", "RUN"]),
+    ("serve", "fastapi", ["serve", "RUN"]),
+    ("serve", "uvicorn", ["serve", "RUN"]),
+    ("serve", "prometheus_client", ["serve", "RUN"]),
     ("metrics", "sacrebleu", ["train", "words.txt", "--task", "translate"]),
     ("metrics", "sacrebleu", ["train", "images", "--task", "caption", "--captions", "words.txt"]),
 ]

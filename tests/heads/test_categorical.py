@@ -233,3 +233,16 @@ def test_symbols_of_a_narrow_type_are_those_of_a_wide_one():
     assert torch.equal(head.log_prob(symbols.to(torch.uint8)), head.log_prob(symbols))
     adaptive = RecurrentLM(300, hidden_size=4, cutoffs=[10, 20])
     assert torch.equal(adaptive.log_prob(symbols[None].to(torch.uint8)), adaptive.log_prob(symbols[None]))
+
+
+def test_rows_with_generators_of_their_own_are_drawn_as_alone():
+    logits = torch.randn(5, 300)
+
+    def seeded():
+        return [torch.Generator().manual_seed(seed) for seed in (3, 1, 4, 1, 5)]
+
+    together = Categorical(logits).sample_rows(seeded())
+    rows = zip(logits, seeded(), strict=True)
+    assert together.tolist() == [Categorical(row).sample(generator=own).item() for row, own in rows]
+    with pytest.raises(ValueError):
+        Categorical(logits).sample_rows(seeded()[:2])

@@ -1,6 +1,8 @@
 """Scores of n-grams: the sum over a text's n-grams, and naive Bayes as the equation has it."""
 
+import inspect
 import math
+import runpy
 from collections import Counter
 
 import pytest
@@ -146,3 +148,9 @@ def test_sizes_below_one_are_refused(sizes: dict[str, int]) -> None:
 def test_bytes_are_read_as_integers() -> None:
     model, (x, lengths, _) = NgramScores(EDGE, 2, 2), batch(TEXTS, LABELS, garbage=0)
     assert torch.equal(model.rows(x.to(torch.uint8), lengths), model.rows(x, lengths))
+
+
+def test_its_module_is_imported_while_the_default_device_is_meta() -> None:
+    """A run counts the weights of its model there, and may be the first to import it."""
+    with torch.device("meta"):
+        runpy.run_path(inspect.getfile(NgramScores))

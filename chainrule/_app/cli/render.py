@@ -13,7 +13,6 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, is_dataclass
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 
 from chainrule._app.cli.figures import cell_width, figure_lines
 from chainrule._app.results import Column, Report, Result, table_lines
-from chainrule._app.tasks.display import csv_line, dump_json
+from chainrule._app.tasks.display import csv_line, dump_json, plain_value
 
 _TABULAR = (".csv", ".csv.gz", ".tsv")
 
@@ -123,21 +122,12 @@ def _lines(result: Result, form: str) -> Iterator[str]:
 def _json_lines(result: Result) -> Iterator[str]:
     for row in result.stream():
         cells = zip(result.columns, row, strict=True)
-        yield dump_json({column.name: _plain(column.value(cell), cell) for column, cell in cells})
-    facts = {name: _plain(value, value) for name, value in (result.summary | result.about).items()}
+        yield dump_json({column.name: plain_value(column.value(cell), cell) for column, cell in cells})
+    facts = {name: plain_value(value, value) for name, value in (result.summary | result.about).items()}
     if not result.columns:
         yield dump_json(facts)
     elif facts:
         say([dump_json(facts)])
-
-
-def _plain(value: Any, cell: Any) -> Any:
-    """A value as JSON takes it; what JSON has no kind for, such as a date, is text as in the cell."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    return value if isinstance(value, int | float | str | list | dict | None) else str(cell)
 
 
 def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:

@@ -17,6 +17,7 @@ from chainrule._app.cli.compare import compare_verb
 from chainrule._app.cli.compress import compress, decompress
 from chainrule._app.cli.info import check, info
 from chainrule._app.cli.interchange import export, import_verb
+from chainrule._app.cli.serve import serve_verb
 from chainrule._app.cli.train import train_verb
 from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
 from chainrule._app.tasks import TASKS, recognise, task_class
@@ -34,6 +35,7 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "check": check,
     "info": info,
     "compare": compare_verb,
+    "serve": serve_verb,
     "embed": embed,
     "reconstruct": reconstruct,
     "interpolate": interpolate,

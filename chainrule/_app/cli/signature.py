@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import cache
 from inspect import cleandoc
 from pathlib import Path
 from types import FunctionType
@@ -55,8 +56,12 @@ def joined_help(own: str, common: str) -> str:
     return "\n\n".join(paragraphs) + "\n\nArgs:\n" + "\n".join(lines)
 
 
+@cache
 def described(options: type) -> type:
-    """A dataclass whose fields have `help` in their metadata, as the parser reads it; any other as it is."""
+    """A dataclass whose fields have `help` in their metadata, as the parser reads it; any other as it is.
+
+    It is the same each time: where pydantic has been imported, the parser checks that defaults are instances of it.
+    """
     if not any("help" in item.metadata for item in fields(options)):
         return options
     hints = get_type_hints(options, include_extras=True)
@@ -148,7 +153,7 @@ class Offered:
             return with_types(self.body, types)
         options = getattr(task, self.options)
         types["options"] = as_flags(options) if fields(options) else Annotated[Any, Parameter(parse=False)]
-        made = with_types(self.body, types, options=options())
+        made = with_types(self.body, types, options=described(options)())
         made.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
         return made
 

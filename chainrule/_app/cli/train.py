@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from chainrule._app.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags
+from chainrule._app.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, described
 from chainrule._app.tasks.config import Duration, RunConfig, options_class
 from chainrule._app.tasks.display import Verb, counted, dump_json, flag, format_duration, resume_command
 from chainrule._app.tasks.task import Task
@@ -82,7 +82,9 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
             group=MODEL, help=f"The architecture; {next(iter(task.MODELS))} where not given.", show_default=False
         ),
     ]
-    train.__kwdefaults__ = (train.__kwdefaults__ or {}) | {part: made() for part, (made, _) in groups.items()}
+    train.__kwdefaults__ = (train.__kwdefaults__ or {}) | {
+        part: described(made)() for part, (made, _) in groups.items()
+    }
     data_help = "\n".join(f"    data: {task.SOURCES[source].help}" for source in positional)
     train.__doc__ = f"{task.help}\n\nArgs:\n{data_help}" if data_help else task.help
     return train

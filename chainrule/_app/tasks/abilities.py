@@ -260,3 +260,16 @@ class Interpolates(ABC):
     @abstractmethod
     def interpolate(self, ends: tuple[str, str], options: Any, /, *, seed: int, device: str) -> Result:
         """The images between two, the ends among them."""
+
+
+OPTIONS: dict[type, str] = {
+    Samples: "Sampling",
+    Scores: "Scoring",
+    Predicts: "Prediction",
+    Evaluates: "Evaluation",
+    Embeds: "Embedding",
+    Reconstructs: "Reconstruction",
+    Interpolates: "Interpolation",
+    Inspects: "Inspection",
+}
+"""The attribute of a task that is the class of the options of an ability."""

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -271,3 +272,12 @@ def dump_json(record: Any) -> str:
     {"text": "é\u009b2J"}
     """
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(record, ensure_ascii=False))
+
+
+def plain_value(value: Any, cell: Any) -> Any:
+    """A value as JSON takes it; what JSON has no kind for, such as a date, is text as in the cell."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return value if isinstance(value, int | float | str | list | dict | None) else str(cell)

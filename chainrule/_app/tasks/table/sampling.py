@@ -1,7 +1,7 @@
 """Rows drawn from a trained model of a table, or filled in where cells are missing."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,11 @@ from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._blocks import in_blocks
 
 if TYPE_CHECKING:
+    from torch import Generator
+
     from chainrule._app.tasks.table.task import TableTask
-    from chainrule.data._tables.schema import PartialRow
+    from chainrule.data._tables.schema import PartialRow, TableSchema
+    from chainrule.models import TableMADE
 
 _BLOCK = 1024  # rows drawn together
 _TOGETHER = 1 << 14  # particles
@@ -76,29 +79,53 @@ def _completed(
     import torch
 
     from chainrule._modes import device_of
-    from chainrule.decoding import complete
 
     model = run.model(device)
     generator = torch.Generator(device_of(model)).manual_seed(seed)
-    unseen, trained = run.schema.unseen(), model
     uncertain = 0
     repeated = (row for row in partial for _ in range(n))
     for block in in_blocks(repeated, max(1, _TOGETHER // particles)):
-        rows = torch.tensor([row.numbers for row in block], dtype=torch.float64)
-        known = torch.tensor([row.known for row in block])
-        # What training had none of is not drawn, but may be known of a row.
-        given = trained.layout.symbols(rows) == torch.tensor([-1 if symbol is None else symbol for symbol in unseen])
-        model = deepcopy(trained)
-        model.exclude([None if there else symbol for symbol, there in zip(unseen, (given & known).any(0), strict=True)])
-        x, places = model.to_sequence(rows), model.to_sequence(known)
-        exact = bool((places == places.cummin(1).values).all())  # everything known comes first
-        found = complete(model, x, places, particles=1 if exact else particles, generator=generator)
-        uncertain += 0 if exact else int((found.effective_particles < 2).sum())
-        drawn = run.schema.decode(model.from_sequence(found.x).cpu().numpy())
-        yield from (row.filled(cells) for row, cells in zip(block, drawn, strict=True))
+        cells, effective = complete_block(model, run.schema, block, particles, generator)
+        uncertain += sum(number < 2 for number in effective or ())
+        yield from cells
     if uncertain:
         print(
             f"{uncertain} completions rest on a single draw of {particles}: what is known in them is improbable; "
             "more --particles may help",
             file=sys.stderr,
         )
+
+
+def complete_block(
+    trained: "TableMADE", schema: "TableSchema", block: "Sequence[PartialRow]", particles: int, generator: "Generator"
+) -> tuple[list[list[str]], list[float] | None]:
+    """Draw the missing cells of rows, side by side.
+
+    Args:
+        trained: the model.
+        schema: of its columns.
+        block: the rows.
+        particles: draws that each completion is chosen from, where known columns come after unknown ones.
+        generator: of the draws.
+
+    Returns:
+        The cells of each row; and on how many draws each rests, None where all known columns come first, so that every
+        completion is an exact draw.
+    """
+    import torch
+
+    from chainrule.decoding import complete
+
+    unseen = schema.unseen()
+    rows = torch.tensor([row.numbers for row in block], dtype=torch.float64)
+    known = torch.tensor([row.known for row in block])
+    # What training had none of is not drawn, but may be known of a row.
+    given = trained.layout.symbols(rows) == torch.tensor([-1 if symbol is None else symbol for symbol in unseen])
+    model = deepcopy(trained)
+    model.exclude([None if there else symbol for symbol, there in zip(unseen, (given & known).any(0), strict=True)])
+    x, places = model.to_sequence(rows), model.to_sequence(known)
+    exact = bool((places == places.cummin(1).values).all())  # everything known comes first
+    found = complete(model, x, places, particles=1 if exact else particles, generator=generator)
+    drawn = schema.decode(model.from_sequence(found.x).cpu().numpy())
+    cells = [row.filled(own) for row, own in zip(block, drawn, strict=True)]
+    return cells, None if exact else found.effective_particles.tolist()

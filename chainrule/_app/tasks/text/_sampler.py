@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +15,40 @@ from chainrule._modes import device_of, in_evaluation
 from chainrule.data import Vocabulary
 from chainrule.data._vocabulary import Beginning, Ids
 from chainrule.heads import Categorical
-from chainrule.heads._adapter import head_of
 from chainrule.state import select
 
 _WINDOW = 8  # symbols decoded again with each new one: enough for a space between words and for a character of 4 bytes
+_LONGEST_WINDOW = 24  # symbols, before the window is cut to that size, which takes one more decoding
+
+
+class Decoder:
+    """Turns symbols into text as they come.
+
+    Args:
+        vocabulary: of the symbols.
+        before: the symbols before the first one: a word after another begins with a space.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, before: Ids | Sequence[int] = ()):
+        self._vocabulary, self._window = vocabulary, list(map(int, before[-_WINDOW:]))
+        self._shown, self._held = vocabulary.decode(self._window), 0
+
+    def add(self, symbol: int) -> str:
+        """What a symbol adds to the text: nothing as long as a character may lack its last bytes."""
+        self._window.append(symbol)
+        text = self._vocabulary.decode(self._window)
+        if self._vocabulary.unknown is None and text.endswith("\N{REPLACEMENT CHARACTER}") and self._held < 3:
+            self._held += 1
+            return ""
+        added, self._held, self._shown = text[len(self._shown) :], 0, text
+        if len(self._window) > _LONGEST_WINDOW:
+            self._window = self._window[-_WINDOW:]
+            self._shown = self._vocabulary.decode(self._window)
+        return added
+
+    def rest(self) -> str:
+        """What is held back of the text where no more symbols come."""
+        return self._vocabulary.decode(self._window)[len(self._shown) :] if self._held else ""
 
 
 class Sampler:
@@ -111,20 +142,10 @@ class Sampler:
         yield from pieces
 
     def _decoded(self, prompt: Ids, symbols: Iterator[int]) -> Iterator[str]:
-        window = prompt[-_WINDOW:].tolist()
-        shown = self.vocabulary.decode(window)
-        held = 0
-        for symbol in symbols:
-            window.append(symbol)
-            text = self.vocabulary.decode(window)
-            if self.vocabulary.unknown is None and text.endswith("\N{REPLACEMENT CHARACTER}") and held < 3:
-                held += 1  # maybe the first bytes of a character whose last byte is still to come
-                continue
-            yield text[len(shown) :]
-            held, window = 0, window[-_WINDOW:]
-            shown = self.vocabulary.decode(window)
-        if held:
-            yield self.vocabulary.decode(window)[len(shown) :]
+        decoder = Decoder(self.vocabulary, prompt)
+        yield from filter(None, map(decoder.add, symbols))
+        if rest := decoder.rest():
+            yield rest
 
     def _generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(seed)
@@ -153,8 +174,8 @@ def cover_log_probs(model: AutoregressiveModel, prompt: Beginning) -> Tensor:
         ids = torch.from_numpy(prompt.ids).to(device)
         state, x_prev = model.unroll(ids[None], state)[1], ids[-1:].expand(len(inner))
     state = select(state, torch.zeros(len(inner), dtype=torch.long, device=device))
-    conditionals, _ = model.unroll(known.to(device), state, x_prev)
-    log_p = head_of(conditionals).logits.double().log_softmax(-1).cpu()  # (inner, 1 + longest, V)
+    conditionals: Any = model.unroll(known.to(device), state, x_prev)[0]
+    log_p: Tensor = conditionals.logits.double().log_softmax(-1).cpu()  # (inner, 1 + longest, V)
     terms = log_p.gather(2, known[..., None]).squeeze(2)
     before = pad(terms.cumsum(1)[:, :-1], (1, 0))
     rows = torch.tensor([inner.index(tuple(cover[:-1])) for cover in prompt.covers])

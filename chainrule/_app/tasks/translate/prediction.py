@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule._app.results import Column, Form, Result
 from chainrule._app.tasks.config import NBestOptions, SearchOptions, within
@@ -122,8 +122,8 @@ class TranslationEvaluation(SearchOptions):
     """In place of DATA: source sentences, a line each."""
     target: Path | None = None
     """Their references, a line each."""
-    tokenize: str | None = None
-    """How BLEU cuts words: 13a, intl, char or none; as in training if not given."""
+    tokenize: Literal["13a", "intl", "char", "zh", "none"] | None = None
+    """How BLEU cuts words; as in training if not given."""
 
 
 def evaluate_translator(

@@ -1,0 +1,303 @@
+"""Routes of the playground that the API lacks: symbols with alternatives, images pixel by pixel, rows with gaps.
+
+All of them are below /playground. What streams is one JSON object a line (application/x-ndjson).
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from math import isfinite
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, HTTPException
+from fastapi.responses import FileResponse, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from chainrule._app.run import Run
+from chainrule.serve import _playground_answers as answers
+from chainrule.serve import _playground_images as images
+from chainrule.serve import _playground_text as texts
+from chainrule.serve._app import STATIC
+from chainrule.serve._limits import Busy
+from chainrule.serve._state import ServerState
+from chainrule.serve._stream import Request as TextRequest
+
+# The page loads its own files alone and sends requests to its own server alone; images are drawn by its scripts.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+T = TypeVar("T")
+
+Seed = Annotated[int, Field(ge=0, lt=1 << 31)]
+Count = Annotated[int, Field(ge=0, lt=1 << 31)]
+Symbols = Annotated[list[int], Field(max_length=1 << 16)]
+Text = Annotated[str, Field(max_length=1 << 18)]
+Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    run: str
+
+
+class TextBody(_Body):
+    """A text to draw: after a prompt, or after symbols of which the last may be another than was drawn there."""
+
+    prompt: Text = ""
+    symbols: Symbols | None = None
+    session: str | None = None
+    max_tokens: Count = 200
+    temperature: Temperature = 1.0
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    seed: Seed = 0
+
+
+class InsideBody(_Body):
+    """A unit or a head to look into."""
+
+    symbols: Annotated[list[int], Field(min_length=1, max_length=texts.LONGEST_INSPECTED)]
+    layer: Count = 0
+    unit: Count = 0
+
+
+class DrawBody(_Body):
+    """Images to draw; see `chainrule.serve._playground_images.Drawing`."""
+
+    n: Annotated[int, Field(ge=1, le=16)] = 1
+    seed: Seed = 0
+    temperature: Temperature = 1.0
+    label: Count | None = None
+    pixels: Annotated[str, Field(max_length=1 << 20)] = ""
+    known: Annotated[str, Field(max_length=1 << 20)] = ""
+
+
+class NumberBody(_Body):
+    """A number of an example."""
+
+    number: Count = 0
+
+
+class CodeBody(_Body):
+    """Values of the sliders."""
+
+    code: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(max_length=1 << 10)]
+    seed: Seed = 0
+
+
+class RowBody(_Body):
+    """Cells of a row; missing ones are left out, or empty."""
+
+    cells: dict[str, Annotated[str, Field(max_length=1 << 12)]] = Field(default_factory=dict)
+    n: Annotated[int, Field(ge=1, le=1000)] = 200
+    seed: Seed = 0
+
+
+class AnswerBody(_Body):
+    """A text to answer."""
+
+    text: Text
+    beam: Annotated[int, Field(ge=1, le=16)] = 4
+
+
+class ImageBody(_Body):
+    """An image file to answer, in base64."""
+
+    image: Annotated[bytes, Field(max_length=1 << 23)]
+
+
+class SeriesBody(_Body):
+    """A series to forecast: pasted, or the run's own rows."""
+
+    text: Text = ""
+    back: Count = 0
+    paths: Annotated[int, Field(ge=2, le=1000)] = 200
+    seed: Seed = 0
+
+
+def playground_router(state: ServerState) -> APIRouter:
+    """The routes of the page."""
+    router = APIRouter()
+    sessions = {name: texts.Sessions() for name in state.engines}
+
+    def run_of(body: _Body, *views: str) -> Run:
+        """The run that a request names, if it has one of these views."""
+        if body.run not in state.runs:
+            raise HTTPException(404, f"there is no run {body.run!r}")
+        run = state.runs[body.run]
+        if view_of(run, has_engine=body.run in state.engines) not in views:
+            raise HTTPException(400, f"a run of the task {run.task} cannot do this")
+        return run
+
+    async def answer(function: Any, /, *arguments: Any) -> Any:
+        return finite(await state.call(function, *arguments))
+
+    @router.get("/", include_in_schema=False)
+    def page() -> FileResponse:
+        headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Referrer-Policy": "no-referrer"}
+        return FileResponse(STATIC / "index.html", headers=headers)
+
+    @router.get("/playground/runs")
+    async def list_runs() -> Any:
+        found = [await state.call(about, name, run, name in state.engines) for name, run in state.runs.items()]
+        return {"runs": finite(found)}
+
+    @router.post("/playground/text")
+    async def text(body: TextBody) -> StreamingResponse:
+        run_of(body, "text")
+        engine = state.engines[body.run]
+        anew = body.symbols is None
+        symbols = engine.encode(body.prompt) if body.symbols is None else body.symbols
+        if body.symbols is not None and not all(0 <= symbol < texts.size_of(engine.run) for symbol in symbols):
+            raise HTTPException(400, "symbols: expected symbols of the run's vocabulary")
+        request = TextRequest(
+            symbols,
+            body.max_tokens,
+            temperature=body.temperature,
+            top_k=body.top_k,
+            top_p=body.top_p,
+            seed=body.seed,
+            alternatives=texts.ALTERNATIVES,
+            score_prompt=anew,
+            keep_states=True,
+        )
+        return lines(texts.stream_text(engine, sessions[body.run], request, body.session))
+
+    @router.post("/playground/read")
+    async def read(body: AnswerBody) -> StreamingResponse:
+        run_of(body, "text")
+        return lines(texts.read_text(state.engines[body.run], body.text))
+
+    @router.post("/playground/inside")
+    async def inside(body: InsideBody) -> Any:
+        run = run_of(body, "text")
+        kind = texts.insides(run).get("kind")
+        if kind is None:
+            raise HTTPException(400, f"a {run._task.config.model} has no gates or heads that can be shown")
+        look = texts.gates_of if kind == "units" else texts.attention_of
+        return await answer(look, run, body.symbols, body.layer, body.unit)
+
+    @router.post("/playground/draw")
+    async def draw(body: DrawBody) -> StreamingResponse:
+        run = run_of(body, "image")
+        drawing = images.Drawing(body.n, body.seed, body.temperature, body.label, body.pixels, body.known)
+        return lines(images.stream_images(state, run, drawing))
+
+    @router.post("/playground/image-example")
+    async def image_example(body: NumberBody) -> Any:
+        return await answer(images.example_image, run_of(body, "image"), body.number)
+
+    @router.post("/playground/decode")
+    async def decode(body: CodeBody) -> Any:
+        return await answer(images.decode_image, run_of(body, "latent"), body.code, body.seed)
+
+    @router.post("/playground/encode-example")
+    async def encode_example(body: NumberBody) -> Any:
+        return await answer(images.encode_example, run_of(body, "latent"), body.number)
+
+    @router.post("/playground/complete-row")
+    async def complete_row(body: RowBody) -> Any:
+        return await answer(answers.complete_row, run_of(body, "table"), body.cells, body.n, body.seed)
+
+    @router.post("/playground/score-row")
+    async def score_row(body: RowBody) -> Any:
+        return await answer(answers.score_row, run_of(body, "table"), body.cells)
+
+    @router.post("/playground/sample-row")
+    async def sample_row(body: RowBody) -> Any:
+        return await answer(answers.sample_row, run_of(body, "table"), body.seed)
+
+    @router.post("/playground/answer")
+    async def answer_text(body: AnswerBody) -> Any:
+        run = run_of(body, "tag", "classify", "translate")
+        match run.task:
+            case "tag":
+                return await answer(answers.tag_sentence, run, body.text)
+            case "classify":
+                return await answer(answers.classify_text, run, body.text)
+        return await answer(answers.translate_text, run, body.text, body.beam)
+
+    @router.post("/playground/answer-image")
+    async def answer_image(body: ImageBody) -> Any:
+        run = run_of(body, "classify-images", "caption")
+        look = answers.caption_image if run.task == "caption" else answers.classify_image
+        return await answer(look, run, answers.decoded(body.image))
+
+    @router.post("/playground/forecast")
+    async def forecast(body: SeriesBody) -> Any:
+        run = run_of(body, "forecast")
+        if body.text.strip():
+            return await answer(answers.forecast_text, run, body.text, body.paths, body.seed)
+        return await answer(answers.forecast_own, run, body.back, body.paths, body.seed)
+
+    return router
+
+
+def view_of(run: Run, *, has_engine: bool) -> str:
+    """The view of a run in the playground; empty where there is none."""
+    coded = getattr(run._task, "has_code", False)
+    match run.task:
+        case "text":
+            return "text" if has_engine else ""
+        case "image":
+            return "latent" if coded else "image"
+        case "table":
+            return "" if coded else "table"
+        case "tag" | "classify" | "classify-images" | "translate" | "caption" | "forecast":
+            return run.task
+    return ""
+
+
+def about(name: str, run: Run, has_engine: bool) -> dict[str, Any]:
+    """What the page shows of a run: its view with the facts that the view needs, and its best figure."""
+    best, view = run._task.held_out(), view_of(run, has_engine=has_engine)
+    return {
+        "name": name,
+        "task": run.task,
+        "model": run._task.config.model,
+        "best": "" if best is None else f"{best.nats_per_element:.4f} {best.basis.per} held out",
+        "view": view,
+        "facts": _facts(view, run),
+    }
+
+
+def _facts(view: str, run: Run) -> dict[str, Any]:
+    match view:
+        case "text":
+            return texts.about_text(run)
+        case "image":
+            return images.about_images(run)
+        case "latent":
+            return images.about_images(run) | images.about_latent(run)
+        case "table":
+            return answers.about_table(run)
+        case "forecast":
+            return answers.about_series(run)
+    return {}
+
+
+def lines(records: AsyncIterator[Mapping[str, Any]]) -> StreamingResponse:
+    """A stream of JSON objects, one a line; an error after the first becomes the last of them."""
+
+    async def written() -> AsyncIterator[bytes]:
+        try:
+            async for record in records:
+                yield json.dumps(finite(record)).encode() + b"\n"
+        except (ValueError, TimeoutError, Busy) as error:
+            yield json.dumps({"error": str(error)}).encode() + b"\n"
+        finally:
+            await records.aclose()  # type: ignore[attr-defined]
+
+    return StreamingResponse(written(), media_type="application/x-ndjson")
+
+
+def finite(value: Any) -> Any:
+    """The same content with null for numbers that JSON cannot write."""
+    match value:
+        case float():
+            return value if isfinite(value) else None
+        case dict():
+            return {key: finite(part) for key, part in value.items()}
+        case list() | tuple():
+            return [finite(part) for part in value]
+    return value

@@ -1,0 +1,294 @@
+"""Answers of the playground: rows of tables with gaps, tags, labels, translations, captions and forecasts."""
+
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from math import isnan
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
+
+from chainrule._app.results import Result
+
+if TYPE_CHECKING:
+    from chainrule._app.run import Run
+    from chainrule._app.tasks.forecast.task import ForecastTask
+    from chainrule._app.tasks.table.task import TableTask
+
+_PARTICLES = 64  # of each completion where known columns come after unknown ones
+_SHOWN_CATEGORIES = 1000  # of a column, in the form
+_BINS = 24
+_PAST = 4  # horizons of history in a chart
+_LEAST_PAST = 60
+
+
+def _table(run: "Run") -> "TableTask":
+    return cast("TableTask", run._task)
+
+
+def _series(run: "Run") -> "ForecastTask":
+    return cast("ForecastTask", run._task)
+
+
+def about_table(run: "Run") -> dict[str, Any]:
+    """The columns, in the order of the model."""
+    return {"columns": [_column(column) for column in _table(run).schema.kept]}
+
+
+def _column(column: Any) -> dict[str, Any]:
+    named = [name for name in column.categories if name not in ("", "<other>")]
+    about = {"name": column.name, "kind": column.kind, "categories": named[:_SHOWN_CATEGORIES]}
+    return about | ({} if column.bounds is None else {"low": column.bounds[0], "high": column.bounds[1]})
+
+
+def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dict[str, Any]:
+    """Draw the missing cells of a row, n times.
+
+    Args:
+        run: of a table.
+        cells: the known ones by the name of their column.
+        n: completions.
+        seed: of the draws.
+
+    Returns:
+        `columns`: for each missing column its distribution over the draws; `rows`: the first completions; `effective`:
+        the fewest draws that any completion rests on, None where every draw is exact.
+
+    Raises:
+        ValueError: a column takes no such cell, or there is no such column.
+    """
+    import torch
+
+    from chainrule._app.tasks.table.sampling import complete_block
+
+    task = _table(run)
+    row = _partial(task, cells)
+    generator = torch.Generator().manual_seed(seed)
+    rows, effective = complete_block(cast(Any, run.model), task.schema, [row] * n, _PARTICLES, generator)
+    kept = task.schema.kept
+    missing = [place for place, known in enumerate(row.known) if not known]
+    columns = [_distribution(kept[place], [drawn[place] for drawn in rows]) for place in missing]
+    names = [column.name for column in kept]
+    shown = [dict(zip(names, drawn, strict=True)) for drawn in rows[:8]]
+    return {"columns": columns, "rows": shown, "n": n, "effective": effective and min(effective)}
+
+
+def _partial(task: Any, cells: Mapping[str, str]) -> Any:
+    from chainrule.data._tables.cell_column import MISSING
+    from chainrule.data._tables.schema import PartialRow
+
+    kept = task.schema.kept
+    if unknown := cells.keys() - {column.name for column in kept}:
+        raise ValueError(f"cells: there is no column {min(unknown)!r}")
+    given = [cells.get(column.name, "") for column in kept]
+    known = [cell not in MISSING for cell in given]
+    numbers = [column.encode(cell) if there else 0.0 for column, cell, there in zip(kept, given, known, strict=True)]
+    return PartialRow([cell if there else None for cell, there in zip(given, known, strict=True)], numbers, known)
+
+
+def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
+    """How the drawn cells of a column spread: shares of its categories, or a histogram."""
+    about = {"name": column.name, "kind": column.kind}
+    numbers = [] if column.kind == "categorical" else [float(cell) for cell in cells if cell]
+    missing = sum(not cell for cell in cells) / len(cells)
+    if column.kind == "categorical":
+        counts = Counter(cells).most_common()
+        return about | {"shares": [[name, count / len(cells)] for name, count in counts]}
+    if not numbers:
+        return about | {"missing": missing, "bins": [], "low": 0, "high": 0, "mean": None}
+    import numpy as np
+
+    low, high = min(numbers), max(numbers)
+    if column.kind == "integer":  # every bin has as many whole numbers as the others
+        width = (high - low) // _BINS + 1
+        edges = np.arange(low - 0.5, high + width, width)
+    else:
+        edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
+    heights, _ = np.histogram(numbers, edges)
+    quantiles = np.quantile(np.array(numbers), np.array((0.1, 0.5, 0.9))).tolist()
+    bins = (heights / len(cells)).tolist()
+    return about | {
+        "bins": bins, "edges": edges.tolist(), "mean": float(np.mean(numbers)), "quantiles": quantiles,
+        "missing": missing,
+    }  # fmt: skip
+
+
+def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
+    """The exact log-probability of a whole row, and the nats of each of its cells given those before it.
+
+    Columns of real numbers count by density, so that their nats may be negative.
+    """
+    import torch
+
+    from chainrule._app.tasks.table.scoring import nats_of
+
+    task = _table(run)
+    kept = task.schema.kept
+    numbers = [column.encode(cells.get(column.name, "")) for column in kept]
+    nats = nats_of(cast(Any, run.model), torch.tensor([numbers], dtype=torch.float64))[0].tolist()
+    each = [{"name": column.name, "nats": value} for column, value in zip(kept, nats, strict=True)]
+    return {"nats": sum(nats), "columns": each}
+
+
+def sample_row(run: "Run", seed: int) -> dict[str, Any]:
+    """One row drawn from the model."""
+    names = [column.name for column in _table(run).schema.kept]
+    drawn = _table(run).sample(1, _table(run).Sampling(), seed=seed, device="cpu")
+    return {"row": dict(zip(names, next(iter(drawn.rows())), strict=True))}
+
+
+def first(result: Result) -> dict[str, Any]:
+    """The first row of a result."""
+    return next(iter(result.records()))
+
+
+def tag_sentence(run: "Run", text: str) -> dict[str, Any]:
+    """Words, tags, the probability of each, and spans where tags mark them; of each line a sentence."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    keys = ("words", "tags", "nats", "probabilities", "spans")
+    if not lines:
+        return {"sentences": []}
+    return {"sentences": [{key: row[key] for key in keys if key in row} for row in run.tag(lines)]}
+
+
+def classify_text(run: "Run", text: str) -> dict[str, Any]:
+    """Labels with their probabilities, likeliest first, and the weight of each word where the model has attention."""
+    row = first(run.classify([" ".join(text.split())]))
+    return {"labels": ranked(row["probabilities"]), "tokens": row["tokens"], "attention": row["attention"]}
+
+
+def ranked(probabilities: Mapping[str, float]) -> list[list[Any]]:
+    """Labels and probabilities, likeliest first."""
+    return [[name, value] for name, value in sorted(probabilities.items(), key=lambda item: -item[1])]
+
+
+def translate_text(run: "Run", text: str, beam: int) -> dict[str, Any]:
+    """Translations of lines, each with its nats and, where the model has attention, its alignment."""
+    from chainrule._app.tasks.translate.prediction import translator_of
+
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    if not lines:
+        return {"sentences": []}
+    translator = translator_of(cast(Any, run._task), None, "cpu")
+    sentences = []
+    for row in run.translate(lines, beam=beam):
+        found = {"source": row["source"], "translation": row["translation"], "nats": row["nats"]}
+        if translator.model.has_attention and row["translation"]:
+            read, written = translator.symbols(row["source"], row["translation"])
+            weights = translator.attention(row["source"], row["translation"]).double()
+            found |= {"read": read, "written": written, "weights": [[round(w, 4) for w in r] for r in weights.tolist()]}
+        sentences.append(found)
+    return {"sentences": sentences}
+
+
+def decoded(image: bytes) -> bytes:
+    """The bytes of a file that came in base64; ValueError where it did not."""
+    try:
+        return b64decode(image, validate=True)
+    except ValueError:
+        raise ValueError("image: expected an image file in base64") from None
+
+
+def read_upload(run: "Run", content: bytes) -> Any:
+    """An image file of any size, as the run's images are, (C, H, W) of 8 bits.
+
+    Raises:
+        ValueError: it is no image of a known format.
+    """
+    from chainrule.data._images import Reading
+
+    channels, height, width = cast(Any, run._task).shape
+    reading = Reading((height, width), "grey" if channels == 1 else "rgb")
+    return reading.image(BytesIO(content), "the file")[0]
+
+
+def classify_image(run: "Run", content: bytes) -> dict[str, Any]:
+    """Labels of an image file with their probabilities, likeliest first."""
+    from chainrule._app.tasks.media import channels_last
+
+    row = first(run.classify(channels_last(read_upload(run, content))[None]))
+    return {"labels": ranked(row["probabilities"])}
+
+
+def caption_image(run: "Run", content: bytes) -> dict[str, Any]:
+    """The caption of an image file."""
+    from chainrule._app.tasks.media import channels_last
+    from chainrule.data._images import Reading
+
+    pixels, _ = Reading(None, "rgb").image(BytesIO(content), "the file")
+    return {"caption": first(run.caption([channels_last(pixels)]))["caption"]}
+
+
+def about_series(run: "Run") -> dict[str, Any]:
+    """The columns that a pasted series needs, and whether the run's own rows are there."""
+    task = _series(run)
+    schema = task.schema
+    names = [*([] if schema.date is None else [schema.date]), *schema.targets, *schema.covariates]
+    return {"horizon": task.data.horizon, "columns": names, "targets": list(schema.targets), "own": task.is_prepared()}
+
+
+def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]:
+    """A forecast of the run's own rows from a number of rows before their end, with what came.
+
+    Raises:
+        ValueError: there are not so many rows.
+    """
+    from chainrule._app.tasks.forecast.prediction import draw_paths
+    from chainrule.metrics import quantiles_of_samples
+
+    task = _series(run)
+    series, horizon = task.series(), task.data.horizon
+    origin = len(series.values) - horizon - back
+    if not back >= 0 or origin < 1:
+        raise ValueError(f"back: expected a whole number from 0 to {len(series.values) - horizon - 1}, got {back}")
+    drawn = draw_paths(
+        cast(Any, run.model), series.values, series.features, [origin], task.history, horizon, paths, seed
+    )[:, 0]
+    quantiles = quantiles_of_samples(drawn, [0.1, 0.5, 0.9])
+    past = max(origin - max(_PAST * horizon, _LEAST_PAST), 0)
+    return {
+        "series": [
+            {
+                "name": name,
+                "past": series.values[past:origin, number].tolist(),
+                "came": series.values[origin : origin + horizon, number].tolist(),
+                "quantiles": quantiles[:, number].tolist(),
+                "mean": drawn[:, number].mean(0).tolist(),
+                "times": [],
+            }
+            for number, name in enumerate(task.schema.targets)
+        ]
+    }
+
+
+def forecast_text(run: "Run", text: str, paths: int, seed: int) -> dict[str, Any]:
+    """A forecast of what follows a pasted file of comma-separated values.
+
+    Raises:
+        ValueError: the columns are not those of the run.
+    """
+    with TemporaryDirectory(prefix="chainrule-") as folder:
+        file = Path(folder) / "series.csv"
+        file.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        try:
+            given = _series(run).schema.open(str(file))
+            result = list(run.forecast(file, paths=paths, seed=seed, quantiles="0.1,0.5,0.9"))
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(file), "series")) from None
+    horizon, time = _series(run).data.horizon, next(iter(result[0]))
+    past = max(len(given.values) - max(_PAST * horizon, _LEAST_PAST), 0)
+    found = []
+    for number, name in enumerate(_series(run).schema.targets):
+        rows = [row for row in result if row["series"] == name]
+        found.append(
+            {
+                "name": name,
+                "past": [None if isnan(value) else value for value in given.values[past:, number].tolist()],
+                "came": [],
+                "quantiles": [[row[f"q{level:g}"] for row in rows] for level in (0.1, 0.5, 0.9)],
+                "mean": [row["mean"] for row in rows],
+                "times": [str(row[time]) for row in rows],
+            }
+        )
+    return {"series": found}

@@ -1,0 +1,269 @@
+"""Images of the playground: drawn pixel by pixel, completed where they were erased, or decoded from a latent code."""
+
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import lru_cache
+from time import monotonic
+from typing import TYPE_CHECKING, Any, cast
+
+from chainrule.serve._state import ServerState
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from chainrule._app.run import Run
+    from chainrule._app.tasks.image.task import ImageTask
+
+    Bytes = npt.NDArray[np.uint8]
+
+_SECONDS = 0.03  # of drawing between two messages
+_SLIDERS = 12  # latent dimensions that can be moved
+_REACH = 3.0  # standard deviations of the prior
+_LOOKED_AT = 256  # held-out images that tell which latent dimensions are used
+_EXAMPLES = 64  # held-out images to begin from
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Images to draw.
+
+    Args:
+        n: how many.
+        seed: of the draws.
+        temperature: see `AutoregressiveModel.sample`.
+        label: number of the label, of a model that is conditioned on one.
+        pixels: an image of 8 bits, (C, H, W) in base64, to be completed; empty draws whole images.
+        known: a byte for each of its pixels, (H, W) in base64: 1 where it is kept.
+    """
+
+    n: int
+    seed: int
+    temperature: float
+    label: int | None
+    pixels: str
+    known: str
+
+
+def task_of(run: "Run") -> "ImageTask":
+    """The task of a run of images."""
+    return cast("ImageTask", run._task)
+
+
+def model_of(run: "Run") -> Any:
+    """The model of a run of images: one of pixels, or one with a code."""
+    return run.model
+
+
+def about_images(run: "Run") -> dict[str, Any]:
+    """Facts about the images of a run that the page needs."""
+    task = task_of(run)
+    channels, height, width = task.shape
+    labels = None if task.conditions is None else list(task.conditions)
+    examples = min(_EXAMPLES, task.facts.images.valid) if task.is_prepared() else 0
+    return {"channels": channels, "height": height, "width": width, "labels": labels, "examples": examples}
+
+
+async def stream_images(state: ServerState, run: "Run", drawing: Drawing) -> AsyncIterator[dict[str, Any]]:
+    """Images as they are drawn, in raster order, channels last.
+
+    Yields:
+        {"from": t, "values": base64 of (n, m) bytes}: the elements t to t + m of each image, those that are known too.
+    """
+    draw = await state.call(_Draw, run, drawing)
+    while draw.place < draw.length:
+        start = draw.place
+        values = await state.call(draw.some)
+        yield {"from": start, "values": b64encode(values.tobytes()).decode()}
+    yield {"finish": "stop"}
+
+
+class _Draw:
+    """Images that are being drawn, a few elements at a time.
+
+    Args:
+        run: of images.
+        drawing: what to draw.
+
+    Raises:
+        ValueError: the label or the image does not fit the run.
+    """
+
+    def __init__(self, run: "Run", drawing: Drawing):
+        import torch
+
+        from chainrule._modes import device_of
+        from chainrule.heads._categorical import check_filters
+
+        self._task, self._model, self._temperature = task_of(run), model_of(run), drawing.temperature
+        check_filters(drawing.temperature, None, None)
+        classes = self._task.conditions
+        if (classes is None) != (drawing.label is None) or not 0 <= (drawing.label or 0) < len(classes or "_"):
+            raise ValueError(f"label: expected {'none' if classes is None else f'0 to {len(classes) - 1}'}")
+        context = None if drawing.label is None else torch.full((drawing.n,), drawing.label)
+        self._levels, self._known = _given(self._task, self._model, drawing)
+        self._step, self._generator = self._model.stepper(), torch.Generator(device_of(self._model))
+        self._generator.manual_seed(drawing.seed)
+        self._n, self.place, self.length = drawing.n, 0, self._model.sequence_length
+        with torch.no_grad():
+            self._state = self._model.initial_state(self._n, context)
+        self._last: Tensor | None = None
+
+    def some(self) -> "Bytes":
+        """Draw for a moment; the next elements of each image, (n, m) of 8 bits."""
+        import torch
+
+        drawn: list[Tensor] = []
+        until = monotonic() + _SECONDS
+        with torch.no_grad():
+            if self.place == 0 and (first := self._prefix()):
+                prefix = self._levels[:first].expand(self._n, first)
+                _, self._state = self._model.unroll(prefix, self._state)
+                self._last, self.place = prefix[:, -1], first
+                drawn += prefix.unbind(1)
+            while self.place < self.length and (not drawn or monotonic() < until):
+                conditional, self._state = self._step(self._last, self._state)
+                known = bool(self._known[self.place])
+                drawn.append(self._levels[self.place].expand(self._n) if known else self._drawn(conditional))
+                self._last = drawn[-1]
+                self.place += 1
+        return _bright(self._task, torch.stack(drawn, 1))
+
+    def _drawn(self, conditional: Any) -> "Tensor":
+        from chainrule.heads._adapter import head_of
+
+        drawn: Tensor = head_of(conditional).filtered(self._temperature).sample(generator=self._generator)
+        return drawn
+
+    def _prefix(self) -> int:
+        """How many elements are known before the first that is drawn: the model reads them in one pass."""
+        return int(self._known.int().cumprod(0).sum())
+
+
+def _given(task: Any, model: Any, drawing: Drawing) -> "tuple[Tensor, Tensor]":
+    """The levels of the image in visiting order, (T,), and which are known."""
+    import numpy as np
+    import torch
+
+    channels, height, width = task.shape
+    if not drawing.pixels:
+        return torch.zeros(model.sequence_length).long(), torch.zeros(model.sequence_length, dtype=torch.bool)
+    pixels, known = _decoded(drawing.pixels, (channels, height, width)), _decoded(drawing.known, (height, width))
+    if known.max(initial=0) > 1:
+        raise ValueError("known: expected bytes of 0 and 1")
+    top = task.reduction.levels - 1
+    levels = torch.from_numpy((pixels.astype(np.int64) * top + 127) // 255)
+    kept = torch.from_numpy(known == 1).expand(channels, height, width)
+    return model.to_sequence(levels[None])[0], model.to_sequence(kept[None])[0]
+
+
+def _decoded(text: str, shape: tuple[int, ...]) -> "Bytes":
+    import numpy as np
+
+    try:
+        values = np.frombuffer(b64decode(text, validate=True), np.uint8)
+        return values.reshape(shape)
+    except ValueError:
+        raise ValueError(f"expected base64 of {'×'.join(map(str, shape))} bytes") from None
+
+
+def _bright(task: Any, levels: "Tensor") -> "Bytes":
+    """Levels as 8 bits, black to white."""
+    import numpy as np
+
+    from chainrule.data._images import brightness
+
+    shown: Bytes = np.ascontiguousarray(brightness(levels.cpu().numpy().astype(np.uint8), task.reduction.levels))
+    return shown
+
+
+def example_image(run: "Run", number: int) -> dict[str, Any]:
+    """A held-out image as 8 bits, (C, H, W) in base64, and the number of its label.
+
+    Raises:
+        ValueError: there is no such image.
+    """
+    task = task_of(run)
+    count = about_images(run)["examples"]
+    if not 0 <= number < count:
+        raise ValueError(f"number: expected a whole number from 0 to {count - 1}, got {number}")
+    batch = task.held_out_batch(count)
+    label = None if batch.context is None else int(batch.context[number])
+    return {"pixels": b64encode(_bright(task, batch.x[number]).tobytes()).decode(), "label": label}
+
+
+@dataclass(frozen=True)
+class _Latent:
+    """The latent dimensions that can be moved: their numbers and ranges, and the code that the others stay at."""
+
+    dimensions: list[int]
+    low: list[float]
+    high: list[float]
+    centre: "Tensor"
+
+
+@lru_cache(maxsize=16)
+def _latent(run: "Run") -> _Latent:
+    """The dimensions that the model uses, most used first; all of them where no held-out images tell."""
+    import torch
+
+    from chainrule._latent import LatentModel
+    from chainrule.diagnostics import active_units
+
+    model, task = model_of(run), task_of(run)
+    count = min(_LOOKED_AT, task.facts.images.valid) if task.is_prepared() else 0
+    if count < 2:
+        found = list(range(min(model.latent_size, _SLIDERS)))
+        return _Latent(found, [-_REACH] * len(found), [_REACH] * len(found), torch.zeros(model.latent_size))
+    use = active_units(model, task.held_out_batch(count).x)
+    ranked = use.ranked or list(range(model.latent_size))
+    found = ranked[:_SLIDERS]
+    if isinstance(model, LatentModel):
+        return _Latent(found, [-_REACH] * len(found), [_REACH] * len(found), torch.zeros(model.latent_size))
+    low, high = use.codes[:, found].quantile(torch.tensor([0.01, 0.99], dtype=use.codes.dtype), dim=0).tolist()
+    return _Latent(found, low, high, use.codes.mean(0))
+
+
+def about_latent(run: "Run") -> dict[str, Any]:
+    """The sliders: the latent dimension of each, its range, and its first value."""
+    latent = _latent(run)
+    start = latent.centre[latent.dimensions].tolist()
+    return {"dimensions": latent.dimensions, "low": latent.low, "high": latent.high, "start": start}
+
+
+def decode_image(run: "Run", code: list[float], seed: int) -> dict[str, Any]:
+    """The image of a code given by the values of the sliders, as 8 bits (C, H, W) in base64.
+
+    Raises:
+        ValueError: there are more or fewer sliders.
+    """
+    import torch
+
+    from chainrule._app.tasks.image.codes import shown
+    from chainrule._modes import device_of
+
+    latent, model = _latent(run), model_of(run)
+    if len(code) != len(latent.dimensions):
+        raise ValueError(f"code: expected {len(latent.dimensions)} numbers, got {len(code)}")
+    place = device_of(model)
+    z = latent.centre.to(next(model.parameters())).clone()
+    z[latent.dimensions] = torch.tensor(code).to(z)
+    generator = torch.Generator(place).manual_seed(seed)
+    with torch.no_grad():
+        drawn = model.from_codes(z[None], generator=generator)
+    return {"pixels": b64encode(shown(task_of(run), drawn)[0].tobytes()).decode()}
+
+
+def encode_example(run: "Run", number: int) -> dict[str, Any]:
+    """The values of the sliders for a held-out image, and the image itself."""
+    import torch
+
+    from chainrule._modes import device_of
+
+    example = example_image(run, number)
+    x = task_of(run).held_out_batch(number + 1).x[number:]
+    with torch.no_grad():
+        code = model_of(run).codes(x.to(device_of(model_of(run))))[0]
+    return example | {"code": code[_latent(run).dimensions].double().tolist()}

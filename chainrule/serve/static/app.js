@@ -1,0 +1,60 @@
+// The shell: the list of runs, the view of the chosen one, and Escape.
+import { bear, button, card, field, get, h, job, say } from "./dom.js";
+import { imageView, latentView } from "./image.js";
+import { tableView } from "./table.js";
+import { textView } from "./text.js";
+import { captionView, classifyImageView, classifyView, forecastView, tagView, translateView } from "./answers.js";
+
+const VIEWS = {
+  text: textView, image: imageView, latent: latentView, table: tableView, tag: tagView, classify: classifyView,
+  "classify-images": classifyImageView, translate: translateView, caption: captionView, forecast: forecastView,
+};
+
+const main = document.getElementById("main");
+let runs = [];
+
+function show(name) {
+  const run = runs.find((other) => other.name === name) ?? runs[0];
+  job.stop();
+  say("");
+  for (const link of document.querySelectorAll("#runs a")) {
+    if (link.dataset.run === run.name) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "center" });
+    } else link.removeAttribute("aria-current");
+  }
+  document.title = `${run.name} · chainrule playground`;
+  const about = h("p", { class: "about" }, h("strong", {}, run.name), ` ${run.task} · ${run.model}`, run.best && ` · ${run.best}`);
+  const view = VIEWS[run.view]?.(run) ?? h("p", { class: "card" }, "The playground has no view for this run. The API and the command line can use it.");
+  main.replaceChildren(about, view);
+  main.setAttribute("aria-busy", "false");
+}
+
+const chosen = () => decodeURIComponent(location.hash.slice(1));
+
+function tokenForm() {
+  const token = h("input", { type: "password", autocomplete: "off" });
+  const go = () => { bear(token.value.trim()); begin(); };
+  token.addEventListener("keydown", (event) => event.key === "Enter" && go());
+  return card("This server asks for a token", field("Token that the server was started with", token), button("Open", go, { class: "primary" }));
+}
+
+async function begin() {
+  try {
+    ({ runs } = await get("playground/runs"));
+  } catch (error) {
+    main.replaceChildren(error.status === 401 ? tokenForm() : h("p", { class: "card" }, error.message));
+    main.setAttribute("aria-busy", "false");
+    return;
+  }
+  document.getElementById("runs").replaceChildren(...runs.map((run) =>
+    h("li", {}, h("a", { href: `#${encodeURIComponent(run.name)}`, "data-run": run.name }, run.name, h("small", {}, run.task)))));
+  show(chosen());
+  addEventListener("hashchange", () => chosen() !== "main" && show(chosen()));
+}
+
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && job.stop()) event.preventDefault();
+});
+
+begin();

@@ -1,0 +1,135 @@
+"""Small runs of every task that the playground shows, a server of them, and a browser."""
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chainrule
+
+HOSTILE = "<script>document.title = 'broken'</script>"
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def hostile() -> str:
+    """Markup that is in the data of every run."""
+    return HOSTILE
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Runs of a few steps, by name."""
+    folder = tmp_path_factory.mktemp("runs")
+    random = np.random.default_rng(0)
+    images, labels = random.integers(0, 256, (60, 8, 8), dtype=np.uint8), np.arange(60) % 2
+    sentences = [[("Ada", "B-PER"), ("Lovelace", "I-PER"), ("saw", "O"), ("Paris", "B-LOC")]] * 20
+    pairs = [("das haus ist klein", "the house is small"), ("ein kleines haus", "a small house")] * 20
+    labelled = [(f"{HOSTILE} good film", "good"), ("a bad film", "bad")] * 20
+    table = folder / "table.csv"
+    rows = (
+        f"{HOSTILE},{place % 5},{0.5 * (place % 7)}" if place % 3 else f"red,{place % 4},0.25" for place in range(90)
+    )
+    table.write_text("\n".join(["colour,count,size", *rows]) + "\n", encoding="utf-8")
+    corpus = f"{HOSTILE} the cat sat on the mat.\nA dog & <b>a</b> bird.\n" * 60
+
+    def fit(name: str, data: Any, **options: Any) -> Any:
+        return chainrule.fit(data, steps=3, out=folder / name, **options)
+
+    return {
+        "lstm": chainrule.fit(
+            text=corpus, steps=5, out=folder / "lstm", hidden_size=16, embedding_size=8, num_layers=2
+        ),
+        "heads": chainrule.fit(
+            text=corpus, steps=5, out=folder / "heads", model="transformer", model_size=16, num_layers=2, num_heads=2
+        ),
+        "lines": chainrule.fit(
+            text=corpus, steps=5, out=folder / "lines", reading="lines", level="word", hidden_size=16
+        ),
+        "images": fit("images", images, labels=labels, bits=1, channels=8, layers=1),
+        "codes": fit("codes", images, model="vae", latent_size=3, hidden_size=8, bits=1),
+        "table": fit("table", table, hidden_size=16, num_layers=1),
+        "tags": fit("tags", sentences, task="tag"),
+        "labels": fit("labels", labelled, task="classify"),
+        "pairs": fit("pairs", pairs, task="translate", model_size=16),
+        "series": fit("series", np.sin(np.arange(300) / 5) + random.normal(0, 0.05, 300), horizon=12, hidden_size=8),
+    }
+
+
+@pytest.fixture(scope="session")
+def app(runs: dict[str, Any]) -> Any:
+    """A server of the runs."""
+    pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'chainrule[serve]'")
+    from chainrule.serve import create_app
+
+    return create_app(runs)
+
+
+@contextmanager
+def listening(app: Any) -> Iterator[str]:
+    """The address at which an application answers."""
+    uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'chainrule[serve]'")
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none", lifespan="on"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="session")
+def address(app: Any) -> Iterator[str]:
+    """The address of the server."""
+    with listening(app) as address:
+        yield address
+
+
+@pytest.fixture
+def guarded_address(runs: dict[str, Any]) -> Iterator[str]:
+    """The address of a server that asks for the token `sesame`."""
+    from chainrule.serve import create_app
+
+    with listening(create_app({"labels": runs["labels"]}, token="sesame")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A browser."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    if BROWSER is None:
+        pytest.skip("no chromium or google-chrome is installed")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=[1280, 360], ids=["desktop", "phone"])
+def page(request: pytest.FixtureRequest, chromium: Any, address: str) -> Iterator[Any]:
+    """A page of the browser, wide or narrow, at the server's address; complaints and foreign requests fail the test."""
+    context = chromium.new_context(viewport={"width": request.param, "height": 800}, base_url=address)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda asked: complaints.append(asked.url))
+    yield page
+    wide, room = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    context.close()
+    own = (address, "data:", "blob:")
+    refused = "Failed to load resource: the server responded with a status of 400"  # a browser's line of a refusal
+    assert [line for line in complaints if not line.startswith((*own, refused))] == []
+    assert wide <= room  # nothing sticks out at the side

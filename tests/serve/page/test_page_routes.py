@@ -1,0 +1,273 @@
+"""The routes of the playground, without a browser: exact figures, forks of kept states, limits, and refusals."""
+
+import json
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from io import BytesIO
+from math import exp, log
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from chainrule.models._model_mean import first_part
+
+httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install httpx")
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Any]:
+    with httpx.Client(base_url=address, timeout=60) as client:
+        yield client
+
+
+def lines(client: Any, path: str, **body: Any) -> list[dict[str, Any]]:
+    answer = client.post(f"/playground/{path}", json=body)
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_alternatives_are_the_models_own_distribution(client: Any, runs: dict[str, Any]) -> None:
+    _, *tokens, last = lines(client, "text", run="lstm", prompt="the", max_tokens=5, temperature=0.5, seed=1)
+    assert last == {"finish": "length"}
+    model, ids = runs["lstm"].model, torch.tensor([[token["id"] for token in tokens]])
+    with torch.no_grad():
+        log_probs = model(ids).logits[0].double()
+    for place, token in enumerate(tokens):
+        torch.testing.assert_close(-token["nats"], float(log_probs[place, token["id"]]), atol=1e-5, rtol=0)
+        best = log_probs[place].topk(10)
+        assert [symbol for symbol, _, _ in token["top"]] == best.indices.tolist()
+        shares = torch.tensor([share for _, _, share in token["top"]], dtype=torch.float64)
+        torch.testing.assert_close(shares, best.values.exp(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("run", ["lstm", "heads"])
+def test_a_fork_writes_what_a_new_reading_writes(client: Any, run: str) -> None:
+    start, *tokens, _ = lines(client, "text", run=run, prompt="the cat", max_tokens=30, seed=1)
+    ids = [token["id"] for token in tokens]
+    other = next(symbol for symbol, _, _ in tokens[20]["top"] if symbol != ids[20])
+    asked = {"run": run, "symbols": [*ids[:20], other], "max_tokens": 10, "seed": 7, "temperature": 0}
+    forked, *from_state, _ = lines(client, "text", **asked, session=start["session"])
+    again, *from_start, _ = lines(client, "text", **asked)
+    assert (forked["forked"], again["forked"]) == (True, False)
+    assert (
+        forked["text"]
+        == again["text"]
+        == next(token["text"] for token in [*tokens, *from_start] if token["id"] == other)
+    )
+    assert [token["id"] for token in from_state] == [token["id"] for token in from_start]
+    for one, two in zip(from_state, from_start, strict=True):
+        assert abs(one["nats"] - two["nats"]) < 1e-4
+
+
+def test_a_session_is_not_forked_for_other_symbols(client: Any) -> None:
+    start, *tokens, _ = lines(client, "text", run="lstm", prompt="the", max_tokens=10, seed=1)
+    ids = [token["id"] for token in tokens]
+    changed = [ids[0], ids[0], *ids[2:]]
+    assert changed != ids
+    first, *_ = lines(client, "text", run="lstm", symbols=changed, session=start["session"], max_tokens=1)
+    assert not first["forked"]
+
+
+def test_sessions_forget_the_oldest_and_the_largest() -> None:
+    from chainrule.serve._playground_text import Sessions
+
+    sessions = Sessions(most_bytes=1000, most=3)
+    names = []
+    for _ in range(4):
+        name, session = sessions.start([1])
+        session.add(2, torch.zeros(10))
+        session.add(3, session.states[1])  # the same memory counts once
+        names.append(name)
+    assert session.size == 40
+    assert len(set(names)) == 4
+    assert min(map(len, names)) >= 20
+    assert sessions.fork(names[0], [1, 5]) is None
+    assert sessions.fork(names[3], [1, 5]) is not None
+    _, large = sessions.start([1])
+    large.add(2, torch.zeros(1000))
+    sessions.trim()
+    assert large.size == 0
+    assert large.symbols == [1, 2]
+
+
+def test_a_client_that_leaves_frees_its_row(client: Any, app: Any) -> None:
+    engine = app.state.server.engines["lstm"]
+    with client.stream("POST", "/playground/text", json={"run": "lstm", "max_tokens": 10_000}) as answer:
+        taken = answer.iter_lines()
+        next(taken), next(taken)
+        assert engine.active == 1
+    drawn = engine.drawn
+    until = time.monotonic() + 30
+    while engine.active and time.monotonic() < until:
+        time.sleep(0.01)
+    assert engine.active == 0
+    assert engine.drawn - drawn < 10_000
+
+
+def test_lines_are_read_each_from_its_beginning(client: Any, runs: dict[str, Any]) -> None:
+    *tokens, _ = lines(client, "read", run="lines", text="the cat\nthe cat")
+    nats = [token["nats"] for token in tokens]
+    assert len(nats) == 6
+    assert nats[:3] == nats[3:]
+    assert abs(sum(nats[:3]) - runs["lines"].score(["the cat"])["nats"][0]) < 1e-4
+
+
+def test_gates_are_those_of_the_recurrence(client: Any, runs: dict[str, Any]) -> None:
+    model, _ = first_part(runs["lstm"].model, None)
+    ids = runs["lstm"]._task.vocabulary.encode("the cat").tolist()
+    found = client.post("/playground/inside", json={"run": "lstm", "symbols": ids, "layer": 1, "unit": 3}).json()
+    subject = torch.tensor([[*ids, 0]])
+    with torch.no_grad():
+        output, _ = model.recurrent(model.inputs(subject, None, None))
+    torch.testing.assert_close(torch.tensor(found["values"]["output h"]), output[0, 1:, 3], atol=1e-4, rtol=0)
+    assert set(found["values"]) == {"input", "forget", "candidate", "output", "cell", "output h"}
+
+
+def test_attention_sums_to_one_and_sees_no_future(client: Any, runs: dict[str, Any]) -> None:
+    ids = runs["heads"]._task.vocabulary.encode("the cat").tolist()
+    found = client.post("/playground/inside", json={"run": "heads", "symbols": ids, "layer": 1, "unit": 1}).json()
+    assert [len(row) for row in found["weights"]] == list(range(1, 8))
+    assert all(abs(sum(row) - 1) < 1e-3 for row in found["weights"])
+
+
+def test_a_drawing_is_what_the_run_samples(client: Any, runs: dict[str, Any]) -> None:
+    *records, _ = lines(client, "draw", run="images", n=1, seed=3, label=1)
+    values = b"".join(b64decode(record["values"]) for record in records)
+    assert records[0]["from"] == 0
+    sampled = runs["images"].sample(1, seed=3, label="1")
+    assert np.array_equal(np.frombuffer(values, np.uint8).reshape(8, 8), sampled[0])
+
+
+def test_known_pixels_come_back_as_they_are(client: Any) -> None:
+    image = np.random.default_rng(1).integers(0, 2, (1, 8, 8), dtype=np.uint8) * 255
+    known = np.ones((8, 8), np.uint8)
+    known[3, 2:6] = 0
+    sent = {"pixels": b64encode(image.tobytes()).decode(), "known": b64encode(known.tobytes()).decode()}
+    *records, _ = lines(client, "draw", run="images", n=3, label=0, **sent)
+    rows = [np.frombuffer(b64decode(record["values"]), np.uint8).reshape(3, -1) for record in records]
+    drawn = np.concatenate(rows, 1).reshape(3, 8, 8)
+    assert all((one[known == 1] == image[0][known == 1]).all() for one in drawn)
+    assert set(drawn[:, known == 0].flatten()) <= {0, 255}
+
+
+def test_the_probability_of_a_row_is_that_of_score(client: Any, runs: dict[str, Any]) -> None:
+    row = {"colour": "red", "count": "1", "size": "0.25"}
+    found = client.post("/playground/score-row", json={"run": "table", "cells": row}).json()
+    rows = torch.tensor([runs["table"]._task.schema.encode(["red", "1", "0.25"])], dtype=torch.float64)
+    expected = -float(runs["table"].model.log_prob(rows).detach())
+    assert abs(found["nats"] - expected) < 1e-5
+    assert abs(sum(column["nats"] for column in found["columns"]) - found["nats"]) < 1e-9
+
+
+def test_completions_follow_the_conditional_distribution(client: Any, runs: dict[str, Any]) -> None:
+    """The shares of a column's completions are its probabilities by Bayes' rule over whole rows."""
+    schema, given = runs["table"]._task.schema, {"count": "1", "size": "0.25"}
+    found = client.post("/playground/complete-row", json={"run": "table", "cells": given, "n": 1000}).json()
+    [column] = found["columns"]
+    names = [category for category in schema.kept[0].categories if category not in ("", "<other>")]
+    rows = torch.tensor([schema.encode([name, *given.values()]) for name in names], dtype=torch.float64)
+    probabilities = runs["table"].model.log_prob(rows).detach().double().softmax(0).tolist()
+    shares = dict(column["shares"])
+    for name, probability in zip(names, probabilities, strict=True):
+        assert abs(shares.get(name, 0) - probability) < 5 * (probability * (1 - probability) / 1000) ** 0.5 + 0.01
+    assert {row["count"] for row in found["rows"]} == {"1"}
+
+
+def test_answers_are_those_of_the_run(client: Any, runs: dict[str, Any]) -> None:
+    tagged = client.post("/playground/answer", json={"run": "tags", "text": "Ada saw Paris"}).json()
+    assert tagged["sentences"][0]["tags"] == runs["tags"].tag(["Ada saw Paris"])[0]["tags"]
+    labelled = client.post("/playground/answer", json={"run": "labels", "text": "a good film"}).json()
+    assert labelled["labels"][0][0] == runs["labels"].classify(["a good film"])["label"][0]
+    assert abs(sum(share for _, share in labelled["labels"]) - 1) < 1e-6
+    translated = client.post("/playground/answer", json={"run": "pairs", "text": "das haus", "beam": 2}).json()
+    assert translated["sentences"][0]["translation"] == runs["pairs"].translate(["das haus"], beam=2)["translation"][0]
+
+
+def test_a_forecast_has_the_future_that_came(client: Any, runs: dict[str, Any]) -> None:
+    found = client.post("/playground/forecast", json={"run": "series", "back": 5, "paths": 20}).json()["series"][0]
+    values = runs["series"]._task.series().values[:, 0]
+    assert found["came"] == values[-17:-5].tolist()
+    assert found["past"][-1] == values[-18]
+    low, middle, high = found["quantiles"]
+    assert all(a <= b <= c for a, b, c in zip(low, middle, high, strict=True))
+
+
+def test_a_code_is_decoded_and_encoded(client: Any, runs: dict[str, Any]) -> None:
+    found = client.post("/playground/encode-example", json={"run": "codes", "number": 1}).json()
+    task, model = runs["codes"]._task, runs["codes"].model
+    with torch.no_grad():
+        codes = model.codes(task.held_out_batch(2).x)[1]
+    about = next(run for run in client.get("/playground/runs").json()["runs"] if run["name"] == "codes")
+    assert torch.allclose(torch.tensor(found["code"]), codes[about["facts"]["dimensions"]].float(), atol=1e-5)
+    image = client.post("/playground/decode", json={"run": "codes", "code": found["code"]}).json()["pixels"]
+    assert len(b64decode(image)) == 64
+
+
+def test_uploads_are_decoded_by_the_readers_of_images(runs: dict[str, Any]) -> None:
+    from chainrule.serve._playground_answers import read_upload
+
+    file = BytesIO()
+    Image.new("RGB", (30, 20), "red").save(file, "PNG")
+    assert read_upload(runs["images"], file.getvalue()).shape == (1, 8, 8)
+    with pytest.raises(ValueError, match="expected PNG, JPEG"):
+        read_upload(runs["images"], b"%!PS-Adobe-3.0 EPSF-3.0\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("text", {"run": "none"}, "there is no run"),
+        ("text", {"run": "images"}, "cannot do this"),
+        ("text", {"run": "lstm", "prompt": "日"}, "never saw"),
+        ("text", {"run": "lstm", "symbols": [10**6]}, "symbols"),
+        ("text", {"run": "lstm", "temperature": -1}, "temperature"),
+        ("inside", {"run": "lstm", "symbols": [1], "unit": 99}, "unit: expected"),
+        ("inside", {"run": "lstm", "symbols": [1] * 500}, "symbols"),
+        ("draw", {"run": "images", "n": 99}, "n:"),
+        ("decode", {"run": "codes", "code": [1.0]}, "expected 3 numbers"),
+        ("score-row", {"run": "table", "cells": {"count": "many"}}, "count"),
+        ("complete-row", {"run": "table", "cells": {"weight": "1"}}, "there is no column 'weight'"),
+        ("image-example", {"run": "images", "number": 10**6}, "number: expected"),
+        ("forecast", {"run": "series", "back": 10**6}, "back: expected"),
+        ("answer", {"run": "tags", "text": "/etc/passwd", "path": "/etc/passwd"}, "path"),
+    ],
+)
+def test_a_wrong_request_is_refused(client: Any, path: str, body: dict[str, Any], message: str) -> None:
+    answer = client.post(f"/playground/{path}", json=body)
+    assert 400 <= answer.status_code < 500
+    assert message in answer.json()["error"]["message"]
+
+
+def test_a_wrong_drawing_is_refused_in_the_stream(client: Any) -> None:
+    assert "label: expected" in lines(client, "draw", run="images", label=7)[-1]["error"]
+    assert "base64" in lines(client, "draw", run="images", label=1, pixels="AAAA", known="AAAA")[-1]["error"]
+
+
+def test_a_text_that_names_a_file_is_a_text(client: Any) -> None:
+    found = client.post("/playground/answer", json={"run": "tags", "text": "/etc/passwd"}).json()
+    assert found["sentences"][0]["words"] == ["/etc/passwd"]
+
+
+def test_the_page_has_a_strict_policy_and_loads_nothing_else(client: Any) -> None:
+    answer = client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'self';")
+    assert "unsafe" not in policy
+    assert "http" not in answer.text.replace("http-equiv", "")
+    for name in ("app.js", "dom.js", "text.js", "image.js", "table.js", "answers.js", "style.css"):
+        source = client.get(f"/{name}")
+        assert source.status_code == 200
+        assert "innerHTML" not in source.text
+        assert "https://" not in source.text
+
+
+def test_surprise_and_share_agree(client: Any) -> None:
+    _, *tokens, _ = lines(client, "text", run="lstm", max_tokens=20, temperature=0)
+    for token in tokens:  # the likeliest symbol is always taken
+        assert token["id"] == token["top"][0][0]
+        assert abs(exp(-token["nats"]) - token["top"][0][2]) < 1e-6
+        assert token["nats"] <= log(1 / token["top"][1][2]) + 1e-9

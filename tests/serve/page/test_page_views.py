@@ -1,0 +1,158 @@
+"""Images, tables and answers in the browser."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+from playwright.sync_api import expect
+
+STATUS = "#status"
+expect.set_options(timeout=30_000)
+PIXELS = """(canvas) => {
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  return Array.from({ length: data.length / 4 }, (_, place) => (data[4 * place + 3] === 255 ? data[4 * place] : null));
+}"""
+
+
+def pixels(canvas: Any) -> list[int | None]:
+    """The brightness of each pixel; None where nothing is drawn."""
+    return canvas.evaluate(PIXELS)
+
+
+def test_images_are_drawn(page: Any) -> None:
+    page.goto("/#images")
+    page.get_by_role("button", name="Draw", exact=True).click()
+    expect(page.locator(STATUS)).to_contain_text("Drew 4 images")
+    assert all(set(pixels(canvas)) <= {0, 255} for canvas in page.locator(".tile canvas").all())
+
+
+def test_a_drawing_is_stopped(page: Any) -> None:
+    page.goto("/#images")
+    page.route("**/playground/draw", lambda _: None)  # never answered
+    page.get_by_role("button", name="Draw", exact=True).click()
+    page.keyboard.press("Escape")
+    expect(page.locator(STATUS)).to_contain_text("Stopped")
+    assert pixels(page.locator(".tile canvas").first) == [None] * 64
+
+
+def test_an_erased_part_is_completed_and_the_rest_kept(page: Any) -> None:
+    page.goto("/#images")
+    editor = page.locator("canvas.editor")
+    expect(page.get_by_text("Nothing is erased yet")).to_be_visible()
+    whole = pixels(editor)
+    page.get_by_role("button", name="Erase lower half").click()
+    erased = pixels(editor)
+    assert erased[:32] == whole[:32]
+    assert erased[32:] == [None] * 32
+    expect(page.get_by_text("32 of 64 pixels are erased")).to_be_visible()
+    page.get_by_role("button", name="Complete").click()
+    expect(page.locator(STATUS)).to_contain_text("Completed 4 images")
+    for canvas in page.locator(".tile canvas").all():
+        completed = pixels(canvas)
+        assert completed[:32] == whole[:32]
+        assert set(completed[32:]) <= {0, 255}
+
+
+def test_the_pointer_and_the_keyboard_erase(page: Any) -> None:
+    page.goto("/#images")
+    editor = page.locator("canvas.editor")
+    expect(page.get_by_text("Nothing is erased yet")).to_be_visible()
+    page.get_by_role("slider", name="Brush").fill("1")
+    editor.scroll_into_view_if_needed()
+    box = editor.bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 1.5 / 8, box["y"] + box["height"] * 2.5 / 8)
+    assert [place for place, value in enumerate(pixels(editor)) if value is None] == [2 * 8 + 1]
+    editor.focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Space")
+    assert [place for place, value in enumerate(pixels(editor)) if value is None] == [2 * 8 + 1, 3 * 8 + 4]
+    expect(page.get_by_text("kept pixels that come later stay as they are")).to_be_visible()
+
+
+def test_sliders_redraw_an_image(page: Any) -> None:
+    page.goto("/#codes")
+    canvas = page.locator("canvas.editor")
+    sliders = page.locator(".sliders input")
+    expect(sliders).to_have_count(3)
+    with page.expect_response("**/playground/decode"):
+        sliders.first.fill("3")
+    with page.expect_response("**/playground/encode-example"):
+        page.get_by_role("button", name="Held-out image").click()
+    expect(page.locator("figure")).to_be_visible()
+    assert len(pixels(canvas)) == 64
+
+
+def test_gaps_of_a_row_are_filled_in(page: Any, hostile: str) -> None:
+    page.goto("/#table")
+    page.get_by_label("count").fill("1")
+    page.get_by_role("button", name="Fill in the gaps").click()
+    expect(page.locator(STATUS)).to_contain_text("Filled in 2 columns, 200 times")
+    expect(page.locator(".distribution")).to_have_count(2)
+    assert hostile in page.locator(".distribution .name").all_text_contents()
+    assert page.locator("main script").count() == 0
+    page.get_by_role("button", name="Use row 1", exact=True).click()
+    page.get_by_role("button", name="Probability").click()
+    expect(page.locator(STATUS)).to_contain_text("log p =")
+    expect(page.locator(".bars li")).to_have_count(3)
+    page.reload()
+    expect(page.get_by_label("count")).to_have_value("1")
+
+
+def test_words_are_tagged(page: Any) -> None:
+    page.goto("/#tags")
+    page.get_by_role("textbox").fill("Ada Lovelace saw Paris\n<b>Paris</b>")
+    page.get_by_role("button", name="Tag").click()
+    expect(page.locator(".tagged")).to_have_count(2)
+    assert page.locator(".tagged b").count() == 0
+    assert "<b>Paris</b>" in page.locator(".tagged").nth(1).text_content()
+
+
+def test_a_text_is_classified(page: Any) -> None:
+    page.goto("/#labels")
+    page.get_by_role("textbox").fill("a good film")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".bars li")).to_have_count(2)
+
+
+def test_a_sentence_is_translated(page: Any) -> None:
+    page.goto("/#pairs")
+    page.get_by_role("textbox").fill("das haus")
+    page.get_by_role("button", name="Translate").click()
+    expect(page.locator(".answer")).to_have_count(1)
+
+
+def test_a_series_is_forecast(page: Any) -> None:
+    page.goto("/#series")
+    expect(page.locator("svg.chart")).to_have_count(1)
+    column = page.locator("textarea").get_attribute("placeholder").splitlines()[0]
+    page.locator("textarea").fill("\n".join([column, *(str(place % 7) for place in range(120))]))
+    with page.expect_response("**/playground/forecast"):
+        page.get_by_role("button", name="Forecast what follows").click()
+    expect(page.locator("svg.chart")).to_have_count(1)
+
+
+def test_a_run_that_cannot_do_more_says_so(page: Any) -> None:
+    page.route("**/playground/runs", lambda route: route.fulfill(json={"runs": [
+        {"name": "noise", "task": "sound", "model": "wavenet", "best": "", "view": "", "facts": {}}]}))  # fmt: skip
+    page.goto("/")
+    expect(page.get_by_text("no view for this run")).to_be_visible()
+    assert page.get_by_role("button").count() == 0
+
+
+def test_a_token_is_asked_for(chromium: Any, guarded_address: str) -> None:
+    context = chromium.new_context(base_url=guarded_address)
+    page = context.new_page()
+    page.goto("/")
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Open").click()
+    page.get_by_label("Token").fill("sesame")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="labels")).to_be_visible()
+    context.close()
+    context = chromium.new_context(base_url=guarded_address)
+    page = context.new_page()
+    page.goto("/#token=sesame")
+    expect(page.get_by_role("link", name="labels")).to_be_visible()
+    assert "sesame" not in page.url
+    context.close()
