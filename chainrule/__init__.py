@@ -10,10 +10,12 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, testing, training
-    from chainrule._app.fitting import fit
+    from chainrule._app.fitting import fit, load
+    from chainrule._app.listing import runs
     from chainrule._app.results import Report, Result
-    from chainrule._app.run import Run, load
+    from chainrule._app.run import Run
     from chainrule._app.tasks import open_run
+    from chainrule._app.tasks.table._comparison import compare_tables
     from chainrule._base import AutoregressiveModel, LikelihoodModel
     from chainrule._latent import LatentModel
     from chainrule.interchange import import_model
@@ -30,6 +32,7 @@ __all__ = [
     "Run",
     "__version__",
     "coding",
+    "compare_tables",
     "data",
     "decoding",
     "diagnostics",
@@ -42,6 +45,7 @@ __all__ = [
     "metrics",
     "models",
     "open_run",
+    "runs",
     "testing",
     "training",
 ]

@@ -9,12 +9,16 @@ from chainrule._app.inputs import Inputs
 from chainrule._app.keywords import config_of, flags_given, train_with
 from chainrule._app.module_run import ModuleRun, training_length
 from chainrule._app.run import Run
-from chainrule._app.tasks import recognise, task_class
-from chainrule._app.tasks.run_directory import FRAME
+from chainrule._app.tasks import open_run, recognise, task_class
+from chainrule._app.tasks._initial import started_from
+from chainrule._app.tasks.run_directory import FRAME, task_of
 from chainrule.data._kinds import is_images
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chainrule._app.tasks.task import Task
+    from chainrule.training import Callback
 
 
 def fit(
@@ -31,6 +35,8 @@ def fit(
     epochs: float | None = None,
     plain: bool = False,
     overwrite: bool = False,
+    callbacks: "Sequence[Callback]" = (),
+    init: "str | Path | Run | None" = None,
     **options: Any,
 ) -> "Run | ModuleRun":
     """Train a model on data, as `chainrule train` does: the same defaults, the same files, the same weights.
@@ -52,6 +58,8 @@ def fit(
         plain: whether to train exactly the architecture that `model` names: one network, without the counts, averaged
             models and other parts that the default recipe of the task adds.
         overwrite: whether to replace a run in `out`.
+        callbacks: objects that receive the figures while the run lasts, see `chainrule.training.Callback`.
+        init: a run, or the path of one, whose weights to start from: the same model, vocabulary or schema, on new data.
         **options: any option of `chainrule train DATA --help`, with underscores: `hidden_size=256`, `level="word"`,
             `target="load"`, `validation=frame`. Besides these `labels` of images in an array, and the `rate` of sounds.
 
@@ -65,11 +73,15 @@ def fit(
     """
     if hasattr(data, "parameters") and hasattr(data, "forward"):
         length = training_length(budget) | {"steps": steps, "epochs": epochs}
-        return _fit_module(data, rows, out, options | {name: n for name, n in length.items() if n is not None})
+        return _fit_module(
+            data, rows, out, callbacks, options | {name: n for name, n in length.items() if n is not None}
+        )
     if rows is not None:
         raise ValueError("data: two positional arguments are a module and its rows, but the first is no module")
     if out is not None:
         refuse_existing(Path(out), overwrite=overwrite)
+    if task is None and init is not None:
+        task = task_of(Path(init.path if isinstance(init, Run) else init))
     if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
         task = "forecast"
     with Inputs("" if task is None else task_class(task).name) as inputs:
@@ -90,12 +102,18 @@ def fit(
             if given is not None:
                 sources[name] = inputs.path(given, name)
         options = inputs.options | options
+        before = None if init is None else init.path if isinstance(init, Run) else Path(init)
+        if before is not None and model is None:
+            model = str(chosen.open(before).config.model)
         asked = config_of(chosen, sources, model, options, budget=budget, steps=steps, epochs=epochs)
         given_flags = flags_given(options, budget=budget, steps=steps, epochs=epochs, model=model)
         given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
+        if before is not None:
+            asked = started_from(chosen, asked, before, given_flags)
         folder = TemporaryFolder() if out is None else None
         place = folder.path if folder is not None else Path(str(out))
-        run = Run(train_with(chosen, asked, place, given_flags, plain=plain, overwrite=overwrite), folder)
+        trained = train_with(chosen, asked, place, given_flags, plain=plain, overwrite=overwrite, callbacks=callbacks)
+        run = Run(trained, folder)
         if inputs.description is not None:
             frames.save_description(inputs.description, run.path / FRAME)
         return run
@@ -108,7 +126,9 @@ def _recognised(source: str | None) -> "type[Task[Any]]":
     return task_class(name or "text")
 
 
-def _fit_module(module: Any, rows: Any, out: str | Path | None, options: dict[str, Any]) -> ModuleRun:
+def _fit_module(
+    module: Any, rows: Any, out: str | Path | None, callbacks: "Sequence[Callback]", options: dict[str, Any]
+) -> ModuleRun:
     if not hasattr(module, "log_prob"):
         name = type(module).__name__
         raise ValueError(
@@ -117,5 +137,18 @@ def _fit_module(module: Any, rows: Any, out: str | Path | None, options: dict[st
     if rows is None:
         raise ValueError("fit(module, rows): expected rows to train on, a tensor or array (N, ...), got none")
     run = ModuleRun(module, rows, path=None if out is None else Path(out), **options)
-    run.train()
+    run.train(callbacks=callbacks)
     return run
+
+
+def load(path: str | Path) -> Run:
+    """Open a run that `fit` or `chainrule train` wrote.
+
+    Args:
+        path: the run directory.
+
+    Raises:
+        FileNotFoundError: there is no such directory.
+        ValueError: it holds no run, one of another format, or one that was changed.
+    """
+    return Run(open_run(path))

@@ -14,6 +14,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from chainrule._app import frames
+from chainrule.data._gather import paths_of
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
@@ -243,7 +244,7 @@ class Inputs:
 
 
 def _existing(path: str) -> str:
-    if path != "-" and ("\n" in path or not Path(path).exists()):
+    if path != "-" and ("\n" in path or not all(Path(each).exists() for each in paths_of(path))):
         raise FileNotFoundError(
             f"{path[:80]!r}: no such file; texts in memory are passed as a list, or as fit(text=...)"
         )

@@ -69,14 +69,14 @@ def train_with(
     asked: RunConfig,
     out: Path,
     given: frozenset[str],
-    **flags: bool,
+    **settings: Any,
 ) -> "Task[Any]":
     """A run, trained by `train_run` with its arguments; one that is interrupted is saved and returned as it is."""
     from chainrule._app.training_run import train_run
     from chainrule.training import Interrupted
 
     try:
-        train_run(task, asked, out, given, **flags)
+        train_run(task, asked, out, given, **settings)
     except Interrupted as stop:
         print(f"Interrupted: step {stop.step} is saved; run.resume() continues.", file=sys.stderr)
     return task.open(out)

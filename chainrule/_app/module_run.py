@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule._base import LikelihoodModel
+    from chainrule.training import Callback
 
 _TOGETHER = 64  # rows of a validation or score that are computed in one pass
 
@@ -66,11 +67,11 @@ class ModuleRun:
     @property
     def history(self) -> Result:
         """The records of training and validation: step, nats per element, learning rate, gradient norm and others."""
-        from chainrule.training._metrics import read_metrics
+        from chainrule.training._records import read_metrics
 
         return history_of(list(read_metrics(self.path / "metrics.jsonl")))
 
-    def train(self, *, resume: bool = False) -> None:
+    def train(self, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()) -> None:
         """Train, from the beginning or from the last checkpoint on."""
         from chainrule.data import Batches
         from chainrule.data._batches import Shuffled
@@ -79,7 +80,7 @@ class ModuleRun:
         order = Shuffled(len(self._trained), self._options.batch_size, self._options.seed, process_shard())
         batches = Batches(order, lambda step, rows: self._batch(self._trained[order.own(rows)]))
         try:
-            train(self.model, batches, self._validation, self._options, self.path, resume=resume)
+            train(self.model, batches, self._validation, self._options, self.path, resume=resume, callbacks=callbacks)
         except Interrupted as stop:
             print(f"Interrupted: step {stop.step} is saved; run.resume() continues.", file=sys.stderr)
         self.model.eval()

@@ -1,17 +1,17 @@
-"""`load` and `Run`: a trained model whose methods take data and return data. The command line calls the same methods.
+"""`Run`: a trained model whose methods take data and return data. The command line calls the same methods.
 
 run = chainrule.load("runs/poems")
 run.sample(3, prompt="It was ")
 run.score(["first line", "second line"])
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from secrets import randbelow
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from chainrule._app import frames
 from chainrule._app.folders import TemporaryFolder, copy_run
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from chainrule._app.tasks.task import Task
+    from chainrule.training import Callback
 
 _MOST = 1 << 20  # samples of one call
 _PREDICTIONS = ("tag", "classify", "translate", "caption", "forecast")
@@ -44,19 +45,6 @@ _ABILITIES: dict[str, type] = {
     "inspect": abilities.Inspects,
     "check": abilities.Checks,
 }
-
-
-def load(path: str | Path) -> "Run":
-    """Open a run that `fit` or `chainrule train` wrote.
-
-    Args:
-        path: the run directory.
-
-    Raises:
-        FileNotFoundError: there is no such directory.
-        ValueError: it holds no run, one of another format, or one that was changed.
-    """
-    return Run(open_run(path))
 
 
 class Run:
@@ -93,8 +81,7 @@ class Run:
         `CalibratedMixture`, with the parts `network` and `companion`; averaged networks are an `Ensemble` of `members`.
         A run trained with `plain=True` is one network, and `run.model` is that network.
         """
-        found: nn.Module = self._task.model()
-        return found
+        return cast("nn.Module", self._task.model())
 
     @property
     def config(self) -> dict[str, Any]:
@@ -287,23 +274,29 @@ class Run:
         """Check that `model`, the whole recipe, keeps the contract; see `chainrule.testing.check_model`."""
         return self._able("check").check(seed=seed)
 
+    def report(self) -> Report:
+        """A page about the training: learning curves, speed, samples, data. A notebook shows it, `save` writes it."""
+        return self._task.report()
+
     def resume(
         self,
         *,
         budget: str | float | None = None,
         steps: int | None = None,
         epochs: float | None = None,
+        callbacks: "Sequence[Callback]" = (),
         **options: Any,
     ) -> Self:
         """Continue training, with the run's own options.
 
         Args:
-            budget, steps, epochs: the new total, where the run should become longer.
+            budget, steps, epochs: the new total, where the run should become longer. `callbacks` are those of `fit`.
             **options: the few that may change, such as `patience` or `device`.
         """
         task, length = type(self._task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
         asked = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
-        self._task = train_with(task, asked, self.path, flags_given(options, **length), resume=True)
+        flags = flags_given(options, **length)
+        self._task = train_with(task, asked, self.path, flags, resume=True, callbacks=callbacks)
         self.__dict__.pop("model", None)
         return self
 
@@ -354,7 +347,7 @@ class Run:
 
     @property
     def _can(self) -> str:
-        return f"it can {', '.join(sorted([*self.capabilities, 'export', 'resume', 'save']))}"
+        return f"it can {', '.join(sorted([*self.capabilities, 'export', 'report', 'resume', 'save']))}"
 
     def _verb(self) -> str:
         return (isinstance(self._task, abilities.Predicts) and self._task.verb) or self.task

@@ -6,13 +6,15 @@ whole. A resumed run keeps its options, except the few that may change, and its 
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.tasks._initial import flags_of_model, load_initial
+from chainrule._app.tasks._readable import readable
 from chainrule._app.tasks.config import ChosenComputation, Duration, Fingerprint, RunConfig, facts_of
 from chainrule._app.tasks.display import counted, flag
 from chainrule._app.tasks.run_directory import (
@@ -28,11 +30,12 @@ from chainrule._app.tasks.run_directory import (
 )
 from chainrule._app.tasks.task import Task
 from chainrule._printing import printable
+from chainrule.data._gather import paths_of
 from chainrule.data._kinds import check_path
 
 if TYPE_CHECKING:
     from chainrule._base import TrainableModel
-    from chainrule.training import TrainingBatches, TrainingResult
+    from chainrule.training import Callback, TrainingBatches, TrainingResult
     from chainrule.training._computation import Computation
     from chainrule.training._options import TrainingOptions
     from chainrule.training._parallel import Processes
@@ -48,6 +51,7 @@ def train_run(
     resume: bool = False,
     overwrite: bool = False,
     began: float | None = None,
+    callbacks: "Sequence[Callback]" = (),
 ) -> "tuple[Task[Any], TrainingResult | None]":
     """Train a new run, or continue one; returns it, and its result in the first of several processes.
 
@@ -60,6 +64,7 @@ def train_run(
         resume: whether to continue the run that is there.
         overwrite: whether to replace it.
         began: the time of `time.monotonic` from which a budget counts; now, if not given.
+        callbacks: receive the figures of training.
 
     Raises:
         FileExistsError: `out` is taken.
@@ -73,19 +78,24 @@ def train_run(
     before = task.open(out).config if resume else None
     if before is None:
         task.check_asked(asked, given)
-    _check_packages(task, asked if before is None or "--tensorboard" in given else before)
+    _check_packages(task, asked if before is None or "--track" in given else before)
     if before is None:
         refuse_taken(out, overwrite=overwrite)
         for source in filter(None, asked.sources.values()):
-            check_path(source)
+            for path in paths_of(source):
+                check_path(path)
     _announce(out if before is not None else asked.sources["source"])
-    return _train(task, asked, before, out, given, overwrite=overwrite, began=began)
+    return _train(task, asked, before, out, given, overwrite=overwrite, began=began, callbacks=callbacks)
 
 
 def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
-    for package in [*task.NEEDS, *(["tensorboard"] if config.training.tensorboard else [])]:
+    for package in task.NEEDS:
         if find_spec(package) is None:
             raise ValueError(f"training needs the package {package}, which is not installed: pip install {package}")
+    if config.training.track is not None:
+        from chainrule.training._trackers import check_tracker
+
+        check_tracker(config.training.track)
 
 
 def _announce(source: Path | str | None) -> None:
@@ -104,10 +114,12 @@ def _train(
     *,
     overwrite: bool,
     began: float | None,
+    callbacks: "Sequence[Callback]",
 ) -> "tuple[Task[Any], TrainingResult | None]":
     from chainrule.training._computation import computing
     from chainrule.training._loop import train
     from chainrule.training._parallel import processes
+    from chainrule.training._trackers import make_tracker
 
     device = task.device((asked if before is None or "--device" in given else before).training.device)
     with (
@@ -123,12 +135,14 @@ def _train(
                 remove_unfinished(out)
             run.config = resumed_config(run, asked, given, check_data=process_group.first)
             if process_group.first and not run.is_prepared():
-                run.prepare()
+                with readable(task, run.config) as unpacked:
+                    task(run.path, unpacked).prepare_data()
             process_group.agree([0.0])
             there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
             confirm = "" if "--model" in given else f"--model {run.config.model}"
             run.check_size(there[0] if there else None, confirm=confirm)
         network = run.new_model(run.config.training.seed)
+        load_initial(run, network)
         batches, held_out = run.batches((process_group.rank, process_group.world))
         if process_group.first:
             parameters = sum(weight.numel() for weight in network.parameters())
@@ -145,7 +159,8 @@ def _train(
             result = train(
                 network, batches, held_out, options, run.path, resume=before is not None, began=began,
                 on_start=run.write_config, on_validation=run.on_validation(), metric=run.validation_metric(),
-                observe=run.observe(), watch=run.watch(),
+                observe=run.observe(), watch=run.watch(), samples=run.training.samples,
+                callbacks=[*callbacks, *([make_tracker(run.training.track)] if run.training.track else [])],
             )  # fmt: skip
     return run, result if process_group.first else None
 
@@ -169,11 +184,8 @@ def training_options(config: RunConfig) -> "TrainingOptions":
 def _check_startable(task: type[Task[Any]], options: "TrainingOptions") -> None:
     """Raise ValueError for what this machine cannot do."""
     from chainrule.training._computation import multiply_dtype
-    from chainrule.training._metrics import check_tensorboard
 
     multiply_dtype(options.precision, task.device(options.device))
-    if options.tensorboard:
-        check_tensorboard()
 
 
 def create_run(
@@ -203,10 +215,12 @@ def create_run(
     draft_path = out / DRAFT
     remove_folder(draft_path)  # left by a run that was killed while it prepared its data
     try:
-        asked = task.settle(asked)
-        draft = task.create(draft_path, asked)
-        draft.config = replace(asked, facts=facts_of(task.Facts, draft.prepare()))
-        draft.config = draft.plan(given)
+        with readable(task, asked) as unpacked:
+            unpacked = task.settle(unpacked)
+            draft = task.create(draft_path, unpacked)
+            draft.config = replace(unpacked, facts=facts_of(task.Facts, draft.prepare_data()))
+            draft.config = draft.plan(given if asked.init is None else given | flags_of_model(unpacked))
+        draft.config = replace(draft.config, sources=asked.sources)
         if draft.config.training.weight_decay is None:
             decay = training_options(draft.config).weight_decay
             draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
@@ -308,7 +322,8 @@ def _compare(run: Task[Any], path: str | None, name: str) -> None:
     began: Fingerprint | None = getattr(run.facts, name)
     if path is not None and not Path(path).exists() and run.is_prepared():
         return
-    now = Fingerprint(**run.fingerprint(path))
+    with readable(type(run), replace(run.config, sources={name: path})) as unpacked:
+        now = Fingerprint(**run.fingerprint(unpacked.sources[name]))
     if began is None or (began.bytes, began.sha256) != (now.bytes, now.sha256):
         raise ValueError(
             f"--resume: {run.SOURCES[name].flag} changed since the run began: "

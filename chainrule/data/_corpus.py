@@ -67,6 +67,7 @@ def prepare_corpus(
     vocabulary_size: int | None = None,
     min_count: int = 1,
     tokenizer: str | Path | None = None,
+    vocabulary: Vocabulary | None = None,
     progress: Progress | None = None,
 ) -> Corpus:
     r"""Split a text, fit the vocabulary, and write its symbols to disk, in memory that does not grow with the text.
@@ -84,6 +85,7 @@ def prepare_corpus(
         vocabulary_size: largest number of symbols, `<unk>` and `<eos>` included; not at level byte.
         min_count: a symbol (for bpe: a pair to merge) seen less often in training gets none of its own.
         tokenizer: a tokenizer.json whose symbols are used at level bpe, in place of fitted ones; see `read_tokenizer`.
+        vocabulary: of another corpus of this level and reading; one is made of the text by default.
         progress: called with a stage, bytes done and bytes to do.
 
     Raises:
@@ -110,7 +112,7 @@ def prepare_corpus(
     }
     directory = Path(directory)
     existing = _open_same(directory, asked)
-    if existing is not None:
+    if existing is not None and (vocabulary is None or vocabulary.to_json() == existing.vocabulary.to_json()):
         return existing
     strict = not LEVELS[level].reads_any_bytes
     whole = Part(text, 0, text.size)
@@ -124,10 +126,10 @@ def prepare_corpus(
                 pass  # raises where it is no text at all, which tells the user more than that it has no lines
             raise
     by_lines = reading == "lines"
-    with closing(train.text(strict=strict, stage="vocabulary", progress=progress)) as chunks:
-        if tokenizer is not None:
-            vocabulary: Vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
-        else:
+    if tokenizer is not None:
+        vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
+    elif vocabulary is None:
+        with closing(train.text(strict=strict, stage="vocabulary", progress=progress)) as chunks:
             vocabulary = LEVELS[level].fit(chunks, eos=by_lines, vocabulary_size=vocabulary_size, min_count=min_count)
     with StoreWriter(directory, MANIFEST) as writer:
         counts = {}

@@ -1,22 +1,36 @@
 """The kind of data that a path names, by its ending or, for a folder or an archive, by the names of the files in it."""
 
+import gzip
+import zlib
 from itertools import islice
 from pathlib import Path
 
 from chainrule.data._members import ARCHIVES, TARS, file_names, is_visible
 
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+TABLES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parquet")
+RECORDS = tuple(f"{name}{packed}" for name in (".jsonl", ".ndjson") for packed in ("", ".gz", ".zst"))
+_FIRST_RECORD = 1 << 20  # bytes
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether the name of a file says that it is a table.
+    """Whether the name of a file says that it is a table; records of JSON with the key "text" are texts.
 
     >>> is_table("rows.csv"), is_table("rows.CSV.gz"), is_table("rows.txt")
     (True, True, False)
     """
-    return Path(path).name.lower().endswith(TABLES)
+    name = Path(path).name.lower()
+    return name.endswith(TABLES) or (name.endswith(RECORDS) and not _has_texts(Path(path)))
+
+
+def _has_texts(path: Path) -> bool:
+    """Whether the first record of a file of JSON Lines has the key "text"; of a .zst file it is not looked at."""
+    try:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            return b'"text"' in file.readline(_FIRST_RECORD)
+    except (OSError, EOFError, zlib.error):
+        return False
 
 
 def is_images(path: str | Path) -> bool:

@@ -21,6 +21,7 @@ SMALL, SMALLEST = 8.5, 1e-12  # points of type; of the value at the loss, below 
 LABEL_GAP = 0.085  # of the axes' height, between the names of two lines
 
 Array = npt.NDArray[np.float64]
+Series = tuple[str, Sequence[float], Sequence[float], str, str]
 Label = tuple[float, str, str]  # height in data, text, colour
 
 
@@ -139,6 +140,18 @@ def draw_clipping(axes: "Axes", steps: Sequence[int], norms: Sequence[float], li
         _threshold(axes, limit, f"clipped above {limit:g}")
         values = np.append(values, limit)
     _finish(axes, "step of training", "norm of the gradient", (min(steps), max(steps) + 1), _decades(values), [])
+
+
+def draw_curves(axes: "Axes", series: Sequence[Series], across: str, up: str) -> None:
+    """Curves on linear axes; each is a name, places, values, a colour and a style of matplotlib."""
+    for name, places, values, colour, style in series:
+        axes.plot(places, values, style, color=colour, linewidth=1.2, markersize=3, label=name)
+    axes.set_xlabel(across, fontsize=SMALL, color=INK)
+    axes.set_ylabel(up, fontsize=SMALL, color=INK)
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlim(left=0)
+    _plain(axes)
 
 
 def _line(axes: "Axes", values: Array, name: str, colour: str, *, dashed: bool = False) -> Label:

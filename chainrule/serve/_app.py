@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response
@@ -15,11 +14,9 @@ from chainrule.serve._guard import Guard
 from chainrule.serve._limits import Limits
 from chainrule.serve._metrics import Metrics
 from chainrule.serve._openai import openai_router
-from chainrule.serve._playground import playground_router
+from chainrule.serve._playground import STATIC, playground_router
 from chainrule.serve._routes import runs_router
 from chainrule.serve._state import ServerState
-
-STATIC = Path(__file__).parent / "static"
 
 
 def create_app(

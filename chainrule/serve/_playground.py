@@ -6,6 +6,7 @@ All of them are below /playground. What streams is one JSON object a line (appli
 import json
 from collections.abc import AsyncIterator, Mapping
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, HTTPException
@@ -16,10 +17,11 @@ from chainrule._app.run import Run
 from chainrule.serve import _playground_answers as answers
 from chainrule.serve import _playground_images as images
 from chainrule.serve import _playground_text as texts
-from chainrule.serve._app import STATIC
 from chainrule.serve._limits import Busy
 from chainrule.serve._state import ServerState
 from chainrule.serve._stream import Request as TextRequest
+
+STATIC = Path(__file__).parent / "static"
 
 # The page loads its own files alone and sends requests to its own server alone; images are drawn by its scripts.
 CONTENT_SECURITY_POLICY = (

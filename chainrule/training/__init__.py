@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
+    from chainrule.training._callbacks import Callback
     from chainrule.training._checkpoint import load_weights, save_weights
     from chainrule.training._dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
     from chainrule.training._evaluate import (
@@ -17,14 +18,16 @@ if TYPE_CHECKING:
         evaluate,
     )
     from chainrule.training._gradient_monitor import GradientProbe, NonFiniteLossError
-    from chainrule.training._loop import TrainingResult, train
+    from chainrule.training._loop import train
     from chainrule.training._optimiser import learning_rate, make_optimiser
     from chainrule.training._options import TrainingOptions
     from chainrule.training._parallel import Interrupted, process_shard
+    from chainrule.training._result import TrainingResult
     from chainrule.training._validation import MetricValue, ValidationMetric
 
 __all__ = [
     "Batch",
+    "Callback",
     "DynamicEvaluator",
     "Evaluation",
     "GradientProbe",

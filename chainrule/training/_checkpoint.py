@@ -78,7 +78,9 @@ def reading_state(path: Path, *, restored: bool) -> Iterator[None]:
 
 def save_weights(path: str | Path, model: nn.Module, about: dict[str, Any]) -> None:
     """Write the weights alone, with a JSON record of what they are, atomically."""
-    write_sealed(Path(path), dict(model.state_dict()), {"kind": "weights", "about": about})
+    parameters = sum(weight.numel() for weight in model.parameters())
+    record = {"kind": "weights", "about": about, "parameters": parameters}
+    write_sealed(Path(path), dict(model.state_dict()), record)
 
 
 def load_weights(path: str | Path, model: nn.Module) -> dict[str, Any]:

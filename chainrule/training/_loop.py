@@ -1,15 +1,15 @@
 """Training: a model, batches and options become a run directory; the loop from its checkpoint, or the beginning, on."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Literal
 
 import torch
 
 from chainrule._base import TrainableModel
 from chainrule.state import State
+from chainrule.training._callbacks import Callback, Ending
 from chainrule.training._checkpoint import (
     CHECKPOINT,
     WEIGHTS,
@@ -51,6 +51,7 @@ from chainrule.training._parallel import (
     seed_step,
 )
 from chainrule.training._report import Display, Report, StepFigures, make_display
+from chainrule.training._result import TrainingResult
 from chainrule.training._validation import (
     Likelihood,
     MetricResult,
@@ -62,37 +63,6 @@ from chainrule.training._validation import (
 )
 
 SAVE_SECONDS = 60.0  # a killed run loses no more than this
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """Result of a run.
-
-    Args:
-        directory: where it is.
-        step: weight updates done.
-        elements: elements trained on.
-        elapsed: wall-clock seconds, earlier sessions included, as far as they count: see `TrainingOptions.budget`.
-        steps_now: weight updates since the run was started or resumed; 0 where the run was at its end already.
-        best: the best validation, whose weights are in `model.safetensors`.
-        best_value: value of the metric; None where the likelihood decided.
-        best_rows: how many held-out rows the value is of; 0 where the likelihood decided.
-        best_step: its step.
-        last: the last validation.
-        ended_by: "patience" where it stopped early; "length" where steps, epochs or budget were used up.
-    """
-
-    directory: Path
-    step: int
-    steps_now: int
-    elements: int
-    elapsed: float
-    best: Evaluation
-    best_step: int
-    best_value: float | None
-    best_rows: int
-    last: Evaluation
-    ended_by: Literal["length", "patience"]
 
 
 def train(
@@ -108,6 +78,8 @@ def train(
     observe: Observe | None = None,
     watch: GradientProbe | None = None,
     on_start: Callable[[], None] | None = None,
+    callbacks: Sequence[Callback] = (),
+    samples: bool = True,
     progress: bool = True,
     began: float | None = None,
 ) -> TrainingResult:
@@ -136,6 +108,8 @@ def train(
         watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
             warnings: `chainrule.diagnostics.gradient_profile` does, for recurrent models. It changes no weight.
         on_start: called by the first process when nothing was refused and the first step is about to be taken.
+        callbacks: receive the figures while the run lasts, see `Callback`.
+        samples: keep what `on_validation` returns in `samples.jsonl`.
         progress: show a progress bar, or plain lines where standard error is no terminal.
         began: when, by `time.monotonic`, someone began to wait for this run; now, where not given.
 
@@ -169,7 +143,7 @@ def train(
         validation = Validation(model, valid_batches, metric, observe, on_validation, duration, interrupts)
         loop = TrainingLoop(
             model, train_batches, options, directory, process_group, interrupts, duration, validation, watch, display,
-            began=began, resume=resume,
+            callbacks, samples=samples, began=began, resume=resume,
         )  # fmt: skip
         if on_start is not None and process_group.first:
             on_start()
@@ -203,7 +177,8 @@ class TrainingLoop:
     def __init__(
         self, model: TrainableModel, train_batches: TrainingBatches, options: TrainingOptions, directory: Path,
         process_group: Processes, interrupts: Interrupts, duration: Duration, validation: Validation,
-        watch: GradientProbe | None, display: Display, *, began: float, resume: bool,
+        watch: GradientProbe | None, display: Display, callbacks: Sequence[Callback], *, samples: bool, began: float,
+        resume: bool,
     ):  # fmt: skip
         self._model, self._train_batches, self._options, self._directory = model, train_batches, options, directory
         self._process_group, self._interrupts = process_group, interrupts
@@ -221,7 +196,7 @@ class TrainingLoop:
         fresh = self.position.step == 0
         dtype = multiply_dtype(options.precision, process_group.device)
         self._objective = process_group.distribute(Objective(model, dtype))
-        metrics = Metrics(directory, self.position, tensorboard=options.tensorboard) if process_group.first else None
+        metrics = Metrics(directory, self.position, callbacks, samples=samples) if process_group.first else None
         self._guard = Guard(self.position.step)
         alarms = GradientAlarms(self.position, options.clip_norm, model)
         self._report = Report(metrics, display, self._guard, alarms, process_group.device)
@@ -245,17 +220,21 @@ class TrainingLoop:
 
     def run(self) -> None:
         """Train to the end; raises what `train` raises."""
+        ending: Ending = "failed"
         mode = self._model.training
         self._model.train()
         try:
             self._loop()
-        except Interrupted:
-            raise
-        except KeyboardInterrupt:  # a second signal, or one raised by the caller's own code: nothing more is saved
+            ending = "finished"
+        except KeyboardInterrupt as stop:
+            ending = "interrupted"
+            if isinstance(stop, Interrupted):
+                raise
+            # A second signal, or one raised by the caller's own code: nothing more is saved.
             raise Interrupted(self._directory, self._guard.saved_step) from None
         finally:
             self._model.train(mode)
-            self._report.close()
+            self._report.close(ending)
 
     def _loop(self) -> None:
         while True:
@@ -343,14 +322,11 @@ class TrainingLoop:
             if best:
                 about = {"step": position.step, "nats": evaluation.nats, "elements": evaluation.elements}
                 save_weights(self._directory / WEIGHTS, self._model, about)
-            measured = "" if verdict is None else verdict.metric.text
             findings = self._validation.findings()
             if first and findings is not None:  # hardly anything is learnt yet: it warns of nothing
                 findings = replace(findings, warning="")
-            told = "" if findings is None else findings.text
-            texts = (self._validation.sample(position, until - monotonic()), measured, told)
-            sample = "\n".join(text for text in texts if text) or None
-            self._report.validation(position, evaluation, verdict, findings, best=best, sample=sample)
+            preview = self._validation.sample(position, until - monotonic())
+            self._report.validation(position, evaluation, verdict, findings, best=best, preview=preview)
         validating = monotonic() - began
         self._save()
         self._read_clock()

@@ -1,26 +1,23 @@
-"""The figures of a run, as JSON lines and, on request, as TensorBoard events."""
+"""The figures of a run, as JSON lines and for callbacks."""
 
 import errno
 import json
 import math
 import os
-from collections.abc import Iterator
-from functools import partial
-from importlib.util import find_spec
+from base64 import b64encode
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from chainrule.data._atomic import replacing
+from chainrule.training._callbacks import Callback, Ending
 from chainrule.training._duration import Position
 from chainrule.training._evaluate import Evaluation
-from chainrule.training._validation import Findings, MetricResult
+from chainrule.training._records import EVENTS, METRICS, SAMPLES, TIMINGS, lines_of, parse_record, read_samples
+from chainrule.training._validation import Findings, MetricResult, Preview
 
-METRICS = "metrics.jsonl"
-TIMINGS = "timings.jsonl"
-_LONGEST_RECORD = 1 << 20  # bytes of a line; those of a look at the gradients take some thousand
-_LAST = 1 << 16  # bytes at the end of `timings.jsonl` that are read
-_EVENTS = ("step", "validation", "watch", "warning")
-_NO_FIGURES = ("event", "best", "perplexity", "warning")  # of a validation
+_SAMPLE_SPACING = 1.05  # of the steps of two samples that are kept
+_LONGEST_SAMPLE = 2000  # characters
 
 
 class Metrics:
@@ -32,23 +29,29 @@ class Metrics:
     Args:
         directory: the run directory.
         position: where the run begins; lines after it are dropped.
-        tensorboard: write events into the folder `tensorboard` too.
+        callbacks: receive the same figures.
+        samples: keep samples in `samples.jsonl`, few of them where validations are many.
 
     Raises:
-        ValueError: TensorBoard was asked for and is not installed.
         OSError: the directory cannot be written to.
     """
 
-    def __init__(self, directory: Path, position: Position, *, tensorboard: bool = False):
-        for path in (directory / METRICS, directory / TIMINGS):  # a run may come from elsewhere
+    def __init__(
+        self, directory: Path, position: Position, callbacks: Sequence[Callback] = (), *, samples: bool = False
+    ):
+        for path in (directory / METRICS, directory / TIMINGS, directory / SAMPLES):  # a run may come from elsewhere
             if path.is_symlink() or (path.exists() and not path.is_file()):
                 raise OSError(f"{path}: expected a file of the run, got a link, folder, device or pipe: remove it")
-        self._writer = _tensorboard(directory, position.step) if tensorboard else None
+        self._callbacks = callbacks
         _drop_later(directory / METRICS, position)
         if position.step == 0:
             (directory / TIMINGS).unlink(missing_ok=True)
         self._metrics = _Lines(directory / METRICS)
         self._timings = _Lines(directory / TIMINGS)
+        self._last_sample = _drop_later_samples(directory / SAMPLES, position)
+        self._samples = _Lines(directory / SAMPLES) if samples else None
+        for callback in callbacks:
+            callback.begin(directory, position.step)
 
     def step(self, step: int, elements: int, batch: Evaluation, gradient_norm: float, learning_rate: float) -> None:
         """A step's figures; `elements` counts all that were trained on, `gradient_norm` is the norm before clipping."""
@@ -97,8 +100,17 @@ class Metrics:
     def warning(self, step: int, about: str, text: str) -> None:
         """A warning that was shown."""
         self._metrics.write({"event": "warning", "step": step, "about": about, "text": text})
-        if self._writer is not None:
-            self._writer.add_text("warning", text, step)
+        for callback in self._callbacks:
+            callback.text(step, "warning", text)
+
+    def sample(self, step: int, preview: Preview) -> None:
+        """A sample drawn at a validation; of many only as many as grow with the logarithm of the steps are kept."""
+        for callback in self._callbacks if preview.text and not preview.png else ():
+            callback.text(step, "sample", preview.text)
+        if self._samples is not None and step >= _SAMPLE_SPACING * self._last_sample:
+            self._last_sample = step
+            record = {"step": step, "text": "" if preview.png else preview.text[:_LONGEST_SAMPLE]}
+            self._samples.write(record | ({"png": b64encode(preview.png).decode()} if preview.png else {}))
 
     def timing(self, step: int, **seconds: float) -> None:
         """Times by the clock."""
@@ -109,17 +121,18 @@ class Metrics:
         """Return when all lines are on the disk: a checkpoint must not be ahead of them."""
         self._metrics.sync()
 
-    def close(self) -> None:
-        self._metrics.close()
-        self._timings.close()
-        if self._writer is not None:
-            self._writer.close()
+    def close(self, ending: Ending) -> None:
+        """Close the files, and tell the callbacks what ended the run."""
+        for file in (self._metrics, self._timings, self._samples):
+            if file is not None:
+                file.close()
+        for callback in self._callbacks:
+            callback.end(ending)
 
     def _events(self, group: str, figures: dict[str, Any], step: int) -> None:
-        if self._writer is not None:
-            for name, value in figures.items():
-                if value is not None:
-                    self._writer.add_scalar(f"{group}/{name}", value, step)
+        named = {f"{group}/{name}": value for name, value in figures.items() if value is not None}
+        for callback in self._callbacks:
+            callback.figures(step, named)
 
 
 class _Lines:
@@ -146,93 +159,21 @@ class _Lines:
         self._file.close()
 
 
-def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; a last line cut short by a crash is left out."""
-    with path.open("rb") as file:
-        for number, line in enumerate(_lines(file), start=1):
-            if line.endswith(b"\n") or len(line) == _LONGEST_RECORD:
-                record = _parse(line)
-                if record is None:
-                    raise ValueError(
-                        f"{path}: line {number}: expected a record of training, got {line[:60]!r}: damaged"
-                    )
-                yield record
-
-
-def read_elapsed(path: Path) -> float | None:
-    """Seconds of training that the last whole line of a `timings.jsonl` tells; None where absent."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
-        lines = file.read(_LAST).splitlines()
-    for line in reversed(lines):
-        try:
-            elapsed = json.loads(line)["elapsed"]
-        except (ValueError, RecursionError, KeyError, TypeError):
-            continue
-        if _is_figure(elapsed):
-            return float(elapsed)
-    return None
-
-
-def check_tensorboard() -> None:
-    """Raise ValueError where TensorBoard is not installed."""
-    if find_spec("tensorboard") is None:
-        raise ValueError(_NO_TENSORBOARD)
-
-
-_NO_TENSORBOARD = "tensorboard: expected the package, which is not installed: pip install tensorboard"
-
-
 def _drop_later(path: Path, position: Position) -> None:
-    limits = {event: position.validated if event == "validation" else position.step for event in _EVENTS}
+    limits = {event: position.validated if event == "validation" else position.step for event in EVENTS}
     with replacing(path) as partial, partial.open("wb") as kept:
         if position.step > 0 and path.exists():
             with path.open("rb") as file:
-                for line in _lines(file):
-                    record = _parse(line)
+                for line in lines_of(file):
+                    record = parse_record(line)
                     if record is not None and record["step"] <= limits[record["event"]]:
                         kept.write(line)
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; of one that is longer than any record, pieces that are none."""
-    return iter(partial(file.readline, _LONGEST_RECORD), b"")
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    """None for the line that a killed process did not finish, or that is no record."""
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or record.get("event") not in _EVENTS or type(record.get("step")) is not int:
-        return None
-    return record if _has_figures(record) else None
-
-
-def _has_figures(record: dict[str, Any]) -> bool:
-    match record["event"]:
-        case "step":
-            return _is_figure(record.get("gradient_norm"))
-        case "validation":
-            figures = {name: value for name, value in record.items() if name not in _NO_FIGURES}
-            named = {"nats_per_element", "bits_per_element"} <= figures.keys()
-            perplexity = record.get("perplexity")
-            return named and all(map(_is_figure, figures.values())) and (perplexity is None or _is_figure(perplexity))
-    return True
-
-
-def _is_figure(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < math.inf
-
-
-def _tensorboard(directory: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ValueError(_NO_TENSORBOARD) from error
-    return SummaryWriter(str(directory / "tensorboard"), purge_step=step + 1 if step else None)
+def _drop_later_samples(path: Path, position: Position) -> int:
+    """Drop samples that come again; returns the step of the last one that stays, 0 without any."""
+    kept = [sample for sample in read_samples(path) if sample["step"] <= position.validated] if position.step else []
+    if path.exists():
+        with replacing(path) as partial:
+            partial.write_text("".join(json.dumps(sample) + "\n" for sample in kept), encoding="utf-8")
+    return max((sample["step"] for sample in kept), default=0)

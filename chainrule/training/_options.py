@@ -31,7 +31,6 @@ class TrainingOptions:
         precision: bfloat16 multiplies in half precision (weights stay float32); auto does so where the device has it.
         seed: seed of all randomness of training (dropout).
         device: auto, cpu, cuda or cuda:N; auto takes a GPU if there is one.
-        tensorboard: write TensorBoard events too, in the folder `tensorboard` of the run.
         watch_every: steps between looks at the gradients, where training is given something to look with; None looks
             every 20 steps, on a GPU every 100.
 
@@ -59,7 +58,6 @@ class TrainingOptions:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     seed: int = 0
     device: str = "auto"
-    tensorboard: bool = False
     watch_every: int | None = None
 
     def __post_init__(self) -> None:
@@ -112,4 +110,4 @@ class TrainingOptions:
 
 DURATIONS = ("steps", "epochs", "budget")
 COUNTS = ("steps", "batch_size", "chunk_length", "line_length", "validate_every", "patience", "watch_every")
-MAY_CHANGE = frozenset((*DURATIONS, "most_seconds", "patience", "device", "tensorboard", "watch_every"))
+MAY_CHANGE = frozenset((*DURATIONS, "most_seconds", "patience", "device", "watch_every"))

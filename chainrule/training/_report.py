@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from chainrule._printing import printable
+from chainrule.training._callbacks import Ending
 from chainrule.training._duration import Position
 from chainrule.training._evaluate import Evaluation, bits
 from chainrule.training._gradient_monitor import GradientAlarms, GradientWarning, Guard, Profile, record
 from chainrule.training._metrics import Metrics
-from chainrule.training._validation import Findings, MetricResult
+from chainrule.training._validation import Findings, MetricResult, Preview
 
 
 class Display(ABC):
@@ -128,11 +129,15 @@ class Report:
         findings: Findings | None,
         *,
         best: bool,
-        sample: str | None,
+        preview: Preview | None,
     ) -> None:
         """Pass on the result of a validation."""
         if self._metrics is not None:
             self._metrics.validation(position.step, evaluation, verdict, findings, best=best)
+            if preview is not None:
+                self._metrics.sample(position.step, preview)
+        shown = (preview, None if verdict is None else verdict.metric, findings)
+        sample = "\n".join(part.text for part in shown if part is not None and part.text) or None
         self._display.validation(position.step, evaluation, verdict, best=best, sample=sample)
         if findings is not None and findings.warning:
             self._display.note(f"step {position.step:,}  warning: {findings.warning}")
@@ -170,11 +175,11 @@ class Report:
         """Leave the time since the last step out of the speed: it was not spent on training."""
         self._mark = monotonic()
 
-    def close(self) -> None:
+    def close(self, ending: Ending) -> None:
         """Close files and screen."""
         self._display.close()
         if self._metrics is not None:
-            self._metrics.close()
+            self._metrics.close(ending)
 
     def _warn(self, step: int, warning: GradientWarning) -> None:
         if self._metrics is not None:
@@ -247,9 +252,13 @@ class Bar(Display):
 
 
 def make_display(*, shown: bool) -> Display:
-    """A bar on a terminal, plain lines elsewhere, nothing where it is not wanted."""
+    """A curve in a notebook, a bar on a terminal, plain lines elsewhere, nothing where it is not wanted."""
+    from chainrule.training._live import LiveCurve, in_notebook
+
     if not shown:
         return Silent()
+    if in_notebook():
+        return LiveCurve()
     return Bar() if sys.stderr.isatty() else Lines()
 
 

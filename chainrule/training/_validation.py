@@ -19,7 +19,22 @@ from chainrule.training._evaluate import Batch, Evaluation, ValidationBatches, e
 from chainrule.training._parallel import Interrupts
 
 Rows = npt.NDArray[np.int64]
-OnValidation = Callable[[TrainableModel, int, float], str | None]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a model can do, drawn at a validation.
+
+    Args:
+        text: shown on the terminal.
+        png: the same as a picture, of images.
+    """
+
+    text: str
+    png: bytes = b""
+
+
+OnValidation = Callable[[TrainableModel, int, float], str | Preview | None]
 FEW_ROWS = 8  # answered first, to learn how long a row takes
 LIKELIHOOD_SHARE = 0.4  # of a validation's time, where there is a metric
 PARTS = 10  # of the rows of a partial validation, from which its standard error is estimated
@@ -225,15 +240,15 @@ class Validation:
         with self._evaluating():
             return self._observe(self._model)
 
-    def sample(self, position: Position, seconds: float) -> str | None:
-        """The text to show, where drawing the last one took no more time than there is now."""
+    def sample(self, position: Position, seconds: float) -> Preview | None:
+        """The sample to show, where drawing the last one took no more time than there is now."""
         if self._on_validation is None or position.sample_seconds > max(seconds, 0.0):
             return None
         began = monotonic()
         with self._evaluating():
             text = self._on_validation(self._model, position.step, seconds)
         position.sample_seconds = 0.5 * (monotonic() - began)  # one that took up to twice its time is tried again
-        return text
+        return text if isinstance(text, Preview | None) else Preview(text)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from chainrule.metrics import classification_scores
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 NEEDED = [  # extra, module, the command that needs it
     ("bpe", "tokenizers", ["train", "words.txt", "--level", "bpe"]),
-    ("tensorboard", "tensorboard", ["train", "words.txt", "--tensorboard"]),
+    ("tensorboard", "tensorboard", ["train", "words.txt", "--track", "tensorboard"]),
     ("plots", "matplotlib.figure", ["inspect", "RUN", "--out", "page.html"]),
     ("sound", "soundfile", ["train", "sounds"]),
     ("sound", "scipy.signal", ["train", "sounds", "--rate", 4000]),

@@ -62,7 +62,7 @@ def test_the_module_is_the_command():
         (["train", "--learning-rate", "nan"], ["--learning-rate", "nan"]),
         (["train", "--dropout", "1.5"], ["--dropout", "1.5"]),
         (["train", "--seed", "-1"], ["--seed", "-1"]),
-        (["train", "one.txt", "two.txt"], ["two.txt"]),
+        (["sample", "one", "two.txt"], ["two.txt"]),
         (["train", "--budget", "soon"], ["--budget", "soon", "1h30m"]),
         (["train", "--budget", "0s"], ["--budget", "0s"]),
         (["train", "--budget", "1m", "--steps", "3"], ["--budget", "--steps"]),

@@ -22,7 +22,7 @@ from chainrule._app.tasks.abilities import Predicts
         (["--overwrite", "rows.csv", "--out", "log"], "table"),
         (["log.txt", "--validation", "rows.csv"], "text"),
         (["log.txt", "--task", "table"], "table"),
-        (["--tensorboard", "rows.csv"], "table"),
+        (["--track", "tensorboard", "rows.csv"], "table"),
         (["--watch-gradients", "rows.csv"], "table"),
         (["--no-reset-after", "rows.csv"], "table"),
         (["--learning-rate", "0.1", "rows.csv"], "table"),
@@ -166,3 +166,8 @@ def test_every_whole_number_that_a_verb_takes_has_bounds(name):
         if int in (item.type, *get_args(item.type), *(part for each in get_args(item.type) for part in get_args(each))):
             low, high = item.metadata["range"]
             assert 0 <= low < high < 1 << 63, item.name
+
+
+def test_defaults_are_taken_where_a_program_has_loaded_pydantic(refused):
+    pytest.importorskip("pydantic")  # then the parser lets it check every value, defaults too
+    assert "no such file" in refused("train", "none.csv")

@@ -16,6 +16,7 @@ from chainrule.diagnostics import gradient_profile
 from chainrule.models import RecurrentLM
 from chainrule.training import evaluate, train
 from chainrule.training._gradient_monitor import GradientMonitor, Profile, record
+from chainrule.training._trackers import make_tracker
 
 
 def network(cell: str = "lstm", dropout: float = 0.3, vocab_size: int = SYMBOLS, **settings: Any) -> RecurrentLM:
@@ -31,9 +32,13 @@ def lines(directory: Path, *events: str) -> list[dict[str, Any]]:
 
 def watched(model: RecurrentLM, directory: Path, batches: Any = None, **changes: Any) -> list[dict[str, Any]]:
     resume = changes.pop("resume", False)
+    callbacks = changes.pop("callbacks", ())
     settings = options(**{"watch_every": 3} | changes)
     batches = batches or ToyStream()
-    train(model, batches, held_out, settings, directory, watch=gradient_profile, resume=resume, progress=False)
+    train(
+        model, batches, held_out, settings, directory,
+        watch=gradient_profile, resume=resume, callbacks=callbacks, progress=False,
+    )  # fmt: skip
     return lines(directory, "watch")
 
 
@@ -173,7 +178,7 @@ def test_looks_less_than_a_step_apart_are_refused() -> None:
 
 def test_tensorboard_shows_reach_and_profile_of_each_layer(tmp_path: Path) -> None:
     accumulation = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    looks = watched(network(num_layers=2), tmp_path, tensorboard=True)
+    looks = watched(network(num_layers=2), tmp_path, callbacks=[make_tracker("tensorboard")])
     events = accumulation.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     for name, value in (("distance_2", looks[1]["layers"][1]["relative"][1]), ("reach", 5)):
         shown = events.Scalars(f"gradient_layer_1/{name}")

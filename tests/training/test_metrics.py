@@ -1,13 +1,11 @@
-import builtins
 from pathlib import Path
-from typing import Any
 
-import pytest
 from training_toy import ToyModel, ToyStream, held_out, options
 
 from chainrule.training import Evaluation, train
 from chainrule.training._duration import Position
-from chainrule.training._metrics import Metrics, read_metrics
+from chainrule.training._metrics import Metrics
+from chainrule.training._records import read_metrics
 from chainrule.training._validation import Findings
 
 
@@ -16,7 +14,7 @@ def write(metrics: Metrics, steps: range) -> None:
         metrics.step(step, 10 * step, Evaluation(5.0, 10), 1.0, 0.1)
         if step % 2 == 0:
             metrics.validation(step, Evaluation(5.0, 10), best=False)
-    metrics.close()
+    metrics.close("finished")
 
 
 def test_lines_beyond_the_position_are_dropped_on_resume(tmp_path: Path) -> None:
@@ -30,7 +28,7 @@ def test_lines_beyond_the_position_are_dropped_on_resume(tmp_path: Path) -> None
 
 def test_a_validation_that_the_checkpoint_does_not_know_is_dropped(tmp_path: Path) -> None:
     write(Metrics(tmp_path, Position()), range(1, 5))
-    Metrics(tmp_path, Position(step=4, validated=2)).close()
+    Metrics(tmp_path, Position(step=4, validated=2)).close("finished")
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [("validation" in line) for line in lines] == [False, False, True, False, False]
 
@@ -38,16 +36,8 @@ def test_a_validation_that_the_checkpoint_does_not_know_is_dropped(tmp_path: Pat
 def test_a_new_run_begins_with_empty_files(tmp_path: Path) -> None:
     write(Metrics(tmp_path, Position()), range(1, 5))
     (tmp_path / "timings.jsonl").write_text("{}\n")
-    Metrics(tmp_path, Position()).close()
+    Metrics(tmp_path, Position()).close("finished")
     assert (tmp_path / "metrics.jsonl").read_text() == (tmp_path / "timings.jsonl").read_text() == ""
-
-
-def test_tensorboard_events_hold_the_same_figures(tmp_path: Path) -> None:
-    accumulation = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    train(ToyModel(), ToyStream(), held_out, options(tensorboard=True), tmp_path, progress=False)
-    events = accumulation.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [event.step for event in events.Scalars("training/gradient_norm")] == list(range(1, 17))
-    assert [event.step for event in events.Scalars("validation/bits_per_element")] == [4, 8, 12, 16]
 
 
 def test_findings_are_recorded_at_each_validation_and_warn_from_the_second_on(tmp_path: Path) -> None:
@@ -61,16 +51,3 @@ def test_findings_are_recorded_at_each_validation_and_warn_from_the_second_on(tm
     assert [record["step"] for record in records] == [4, 8, 12, 16]
     assert len({record["size"] for record in records}) == 4
     assert [record.get("warning") for record in records] == [None, *["it collapsed"] * 3]
-
-
-def test_tensorboard_missing_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **named: Any) -> Any:
-        if "tensorboard" in name:
-            raise ImportError(name)
-        return real(name, *rest, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ValueError, match=r"tensorboard: .*pip install tensorboard"):
-        Metrics(tmp_path, Position(), tensorboard=True)

@@ -23,7 +23,7 @@ def test_a_run_has_one_length() -> None:
 
 
 def test_length_patience_device_and_logging_may_change_on_resume() -> None:
-    earlier = {**vars(TrainingOptions(steps=5)), "patience": 3, "device": "cuda", "tensorboard": True, "watch_every": 7}
+    earlier = {**vars(TrainingOptions(steps=5)), "patience": 3, "device": "cuda", "watch_every": 7}
     TrainingOptions(budget=9.0).check_unchanged(earlier)
 
 

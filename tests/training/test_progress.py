@@ -60,3 +60,18 @@ def test_plain_lines_of_steps_are_few(capsys: pytest.CaptureFixture[str]) -> Non
     for step in range(100):
         display.step(step, 0.5, 1.0, 1.0, 1.0)
     assert capsys.readouterr().err == ""
+
+
+def test_a_notebook_shows_a_curve_that_grows(tmp_path):
+    nbformat, client = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    code = (
+        "import chainrule\n"
+        "run = chainrule.fit(text='to be or not to be ' * 80, steps=40, hidden_size=8, kneser_ney_order=0, "
+        "validate_every=10)"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    client.NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    (shown,) = [output["data"]["text/html"] for output in notebook.cells[0].outputs if "data" in output]
+    assert shown.count("<circle cx") == 4 + 2  # four validations, two in the legend
+    assert '<polyline points="' in shown
+    assert "step 40  held out" in shown

@@ -15,6 +15,7 @@ from chainrule._app.tasks.display import Switch, Verb
 from chainrule._app.tasks.ledger import LedgerEntry, why_not_ranked
 from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule._app.tasks.task import Task
+from chainrule.data._kinds import is_table
 
 if TYPE_CHECKING:
     from chainrule._base import TrainableModel
@@ -46,8 +47,11 @@ def compare(
     where unit, condition, tokens, base measure and data are the same for all; otherwise a line says what differs. A
     bound lies above the true figure: a model with a bound may be better than its rank.
 
+    Of two tables, the real and a synthetic one, it compares the columns, pairs of columns, copies of real rows and what
+    a classifier can tell apart.
+
     Args:
-        runs: Run directories, of any tasks.
+        runs: Run directories, of any tasks; or two tables, the real one first.
         data: A file or folder to score with every run, in place of the held-out data of each.
         speed: Measure how many elements a second each run scores and draws here.
         json: Print one JSON object a run.
@@ -55,6 +59,13 @@ def compare(
     """
     if not runs:
         raise ValueError("RUN: expected at least one run directory, got none")
+    if all(path.is_file() and is_table(path) for path in runs):
+        if len(runs) != 2 or data is not None or speed:
+            raise ValueError("compare: expected two tables, the real and the synthetic one, and no other option")
+        from chainrule._app.tasks.table._comparison import compare_tables
+
+        show(compare_tables(*map(str, runs)), json=json)
+        return
     lines = [_measured(open_run(run), data, device, speed=speed) for run in runs]
     why = why_not_ranked([entry for _, entry in lines if entry is not None])
     if not why:

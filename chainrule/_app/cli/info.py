@@ -1,11 +1,14 @@
 """`chainrule info RUN` and `chainrule check RUN`: describe a run, and test its model."""
 
+from pathlib import Path
 from typing import Any
 
+from chainrule._app.cli.render import show_report
 from chainrule._app.cli.signature import Seed, offered
 from chainrule._app.tasks.abilities import Checks
 from chainrule._app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
-from chainrule._app.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
+from chainrule._app.tasks.page import checked_page
+from chainrule._app.tasks.run_directory import METRICS, TRAINING_PAGE, WEIGHTS, bytes_on_disk
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
 
@@ -103,6 +106,18 @@ def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str
             print(f"{name:<12} {one_line(value)}")
     if rows.get(""):
         print(rows[""])
+
+
+@offered(Task)
+def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) -> None:
+    """Write a page about the training of a run: learning curves, learning rate, gradients, speed, samples, data.
+
+    Args:
+        out: The page, a name that ends in .html; training.html in the run directory if not given.
+        json: Print the figures as one JSON object.
+    """
+    page = checked_page(out, run.path, TRAINING_PAGE)
+    show_report(run.report(), page, json=json)
 
 
 @offered(Checks)

@@ -67,6 +67,10 @@ def _run(arguments: list[str], known: set[str], began: float) -> int:
         config=(remember,),
     )
     name = arguments[0] if arguments else ""
+    if name == "train":  # the parser takes - for an option where several files may follow
+        arguments = [_STDIN if word == "-" else word for word in arguments]
+    if name == "--install-completion":
+        return _install_completion(app)
     task: type[Task[Any]] | None = None
     verb: Verb | None = None
     verbs: dict[str, str] = {}
@@ -129,6 +133,17 @@ def _with_flags(message: str, known: set[str]) -> str:
         with_flag(word) if "_" in word or (place == 0 and word.endswith(":")) else word
         for place, word in enumerate(words)
     )
+
+
+def _install_completion(app: App) -> int:
+    """Register all verbs, with the options of the first task that has each, and install their completion."""
+    for name, _ in described_verbs():
+        app.command(select(name, [])[1], name=name)
+    print(f"completion for the shell is in {app.install_completion()}; open another shell to use it")
+    return 0
+
+
+_STDIN = "/dev/stdin"
 
 
 def _listed() -> None:

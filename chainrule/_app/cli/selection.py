@@ -13,9 +13,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
+from chainrule._app.cli._listing import runs_verb
 from chainrule._app.cli.compare import compare_verb
 from chainrule._app.cli.compress import compress, decompress
-from chainrule._app.cli.info import check, info
+from chainrule._app.cli.info import check, info, report
 from chainrule._app.cli.interchange import export, import_verb
 from chainrule._app.cli.serve import serve_verb
 from chainrule._app.cli.train import train_verb
@@ -34,6 +35,8 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "inspect": inspect,
     "check": check,
     "info": info,
+    "report": report,
+    "runs": runs_verb,
     "compare": compare_verb,
     "serve": serve_verb,
     "embed": embed,
@@ -47,8 +50,8 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
 }
 """All verbs but those of predictions: each has the name of a task."""
 RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it
-_SELECTING = ("--task", "--model", "--out", "--run")
-_AS_TEXT = {"--level", "--reading"}  # given with a table, they say that it is to be read as a text
+_SELECTING = ("--task", "--model", "--out", "--run", "--from")
+_AS_TEXT = {"--level", "--reading", "--text-column"}  # given with a table, they say that it is to be read as a text
 
 
 def is_verb(name: str) -> bool:
@@ -88,11 +91,6 @@ def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb |
     """
     line = scan(arguments)
     if name == "train":
-        if "-" in (*line.words, *line.unsure):
-            raise ValueError(
-                "train -: training reads its data several times, and again on --resume, which standard input does not "
-                "allow: write it to a file and give its name"
-            )
         task = task_class(_task_to_train(line))
         model = line.flags.get("--model") or _model_to_resume(line)
         return task, train_verb(task, model if model in task.MODELS else "")
@@ -199,16 +197,24 @@ def _are_images(line: Line, resumed: str | None, data: str | None) -> bool:
     return line.flags.get("--model") in task_class("classify-images").MODELS
 
 
+def _run_before(line: Line) -> Path | None:
+    """The run that goes on, or the one whose weights a new run starts from."""
+    if {"--resume", "--out"} <= line.flags.keys():
+        return Path(line.flags["--out"])
+    return Path(line.flags["--from"]) if line.flags.get("--from") else None
+
+
 def _task_to_resume(line: Line) -> str | None:
-    """The task of the run that goes on; None where none does, or none can be read."""
-    found = task_of(Path(line.flags["--out"])) if {"--resume", "--out"} <= line.flags.keys() else None
+    """The task of the run before; None where there is none, or none can be read."""
+    before = _run_before(line)
+    found = None if before is None else task_of(before)
     return found if found in TASKS else None
 
 
 def _model_to_resume(line: Line) -> str | None:
-    if not {"--resume", "--out"} <= line.flags.keys():
+    if (before := _run_before(line)) is None:
         return None
     try:
-        return str(read_config(Path(line.flags["--out"]) / CONFIG, lambda content: content["model"]["name"]))
+        return str(read_config(before / CONFIG, lambda content: content["model"]["name"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None  # opening the run says what is wrong

@@ -48,7 +48,7 @@ def serve(
         raise ValueError(f"port: expected 0 to 65535, got {port}")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise ValueError("token: expected printable ASCII characters, without blanks at its ends")
-    from chainrule._app.run import load
+    from chainrule._app.fitting import load
     from chainrule.serve._server import serve_runs
 
     found = {}

@@ -113,6 +113,8 @@ class RunFlags:
     """Go on with the run in --out, with its own options; --budget, --steps or --epochs may extend it."""
     overwrite: Switch = False
     """Replace the run in --out."""
+    init: Annotated[Path | None, Parameter(name="--from")] = None
+    """A run whose weights to start from: the same model, vocabulary or schema, on new data."""
     json: Switch = False
     """Print the closing summary as one JSON object, and nothing else, on standard output."""
 
@@ -179,7 +181,7 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
             on.
     """
     run = arguments.get("run")
-    if isinstance(run, RunFlags):  # of training, which may go on without its data
+    if isinstance(run, RunFlags) or "given" in arguments:  # of training, which may go on without its data
         return
     if isinstance(run, Path):
         arguments["run"] = task.open(run)

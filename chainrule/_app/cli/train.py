@@ -2,11 +2,13 @@
 
 from dataclasses import asdict, fields
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from chainrule._app.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, described
+from chainrule._app.tasks._initial import started_from
 from chainrule._app.tasks.config import Duration, RunConfig, options_class
 from chainrule._app.tasks.display import Verb, counted, dump_json, flag, format_duration, resume_command
 from chainrule._app.tasks.task import Task
@@ -33,9 +35,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
     )
 
     def train(
-        data: str | None = None,
-        /,
-        *,
+        *data: str,
         run: RunFlags,
         sources: Any,
         reading: Any,
@@ -46,14 +46,19 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         began: Annotated[float, Parameter(parse=False)],
     ) -> int:
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
-        for source in positional if data is not None else ():
+        for source in positional if data else ():
             if files[source] is not None:
                 raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: leave one out")
-            files[source] = data
+            files[source] = data[0] if len(data) == 1 else join(data)
+        files = {source: "-" if path == "/dev/stdin" else path for source, path in files.items()}
         length = Duration.of(run.budget, run.steps, run.epochs, task.BUDGET)
         asked = RunConfig(files, reading, model, options, length, training)
         if run.resume and run.overwrite:
             raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
+        if run.init is not None:
+            if run.resume:
+                raise ValueError("--from and --resume: one begins a run, the other continues one: choose one")
+            asked = started_from(task, asked, run.init, given)
         out = run.out or Path("runs") / task.run_name(asked)
         if run.resume and run.out is None and not out.exists():
             raise FileNotFoundError(f"--resume continues the run that --out names: add --out RUN (there is no {out})")

@@ -22,7 +22,7 @@ Options = TypeVar("Options")
 
 
 MOST_SEED = (1 << 63) - 1
-_SECTIONS = ("data", "model", "training", "computation", "facts", "settled")
+_SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")
 
 
 def within(default: Any, low: float, high: float = math.inf) -> Any:
@@ -121,8 +121,10 @@ class OptimisationOptions(CheckedOptions):
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda or mps."""
-    tensorboard: bool = False
-    """Write TensorBoard events too."""
+    track: Literal["tensorboard", "mlflow", "wandb"] | None = None
+    """Send the figures of training to TensorBoard (files in the run), MLflow or Weights & Biases too."""
+    samples: bool = True
+    """Keep samples drawn at validations in samples.jsonl, for `chainrule report`."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,14 @@ class Settled:
 
 
 @dataclass(frozen=True)
+class InitialWeights:
+    """The run whose weights a run starts from, and the SHA-256 of their file."""
+
+    run: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """All of `config.json`.
 
@@ -219,6 +229,7 @@ class RunConfig:
         facts: results of preparing the data, `Task.Facts`: the `Fingerprint` of each source by its name, used to
             identify the data on resume; counts; other facts that the task needs. None before.
         settled: None where nothing was settled for the user.
+        init: the weights that it starts from; None for random ones.
     """
 
     sources: dict[str, str | None]
@@ -230,6 +241,7 @@ class RunConfig:
     computation: ChosenComputation | None = None
     facts: Any = None
     settled: Settled | None = None
+    init: InitialWeights | None = None
 
     def chosen_flags(self) -> str:
         """The flags that name every option that was settled for the user, with its value; empty where none was.
@@ -260,6 +272,7 @@ class RunConfig:
             "training": {**asdict(self.duration), **asdict(self.training)},
             "computation": None if self.computation is None else asdict(self.computation),
             "settled": None if self.settled is None else asdict(self.settled),
+            "init": None if self.init is None else asdict(self.init),
         }
 
     @classmethod
@@ -286,6 +299,7 @@ class RunConfig:
             computation=read_value(ChosenComputation | None, content["computation"], "computation"),
             facts=read_value(task.Facts, content["facts"], "facts"),
             settled=read_value(Settled | None, content["settled"], "settled"),
+            init=read_value(InitialWeights | None, content["init"], "init"),
         )
         _check_settled(config, timed=not task.MODELS[config.model].planned)
         task.check_config(config)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
 
 
-def checked_page(out: Path | None, run: Path) -> Path:
-    """The page to write: `out`, or report.html in the run directory."""
-    page = run / REPORT if out is None else out
+def checked_page(out: Path | None, run: Path, name: str = REPORT) -> Path:
+    """The page to write: `out`, or the file of that name in the run directory."""
+    page = run / name if out is None else out
     if page.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {page}: expected a name that ends in .html, so that no other file is replaced")
     if page.is_dir():

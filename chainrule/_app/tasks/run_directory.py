@@ -3,9 +3,10 @@
     config.json             the options (chainrule._app.tasks.config)
     model.safetensors       the weights of the best validation
     checkpoint.safetensors  the last state of training, to resume from
-    metrics.jsonl           figures of training; timings.jsonl, tensorboard/
+    metrics.jsonl           figures of training; timings.jsonl, tensorboard/, wandb/, tracking.json
+    samples.jsonl           samples drawn at validations
     frame.json              of a run fitted on a frame: its library and dtypes
-    report.html             the page of `chainrule inspect`
+    report.html             the page of `chainrule inspect`; training.html, of `chainrule report`
     data/                   the data as it was prepared
     vocabulary.json         of a text: its symbols
     ngrams.safetensors      of a text: counts of its n-grams
@@ -36,6 +37,7 @@ CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.jsonl"
 FRAME = "frame.json"
 REPORT = "report.html"
+TRAINING_PAGE = "training.html"
 DATA = "data"
 FILES = (
     CONFIG,
@@ -46,11 +48,14 @@ FILES = (
     METRICS,
     FRAME,
     REPORT,
+    TRAINING_PAGE,
     "timings.jsonl",
+    "samples.jsonl",
+    "tracking.json",
     "preview.wav",
     "samples.png",
 )
-FOLDERS = (DATA, "tensorboard")
+FOLDERS = (DATA, "tensorboard", "wandb")
 DRAFT = ".preparing"  # where a new run is made, in the directory that it will fill
 _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for each column of a table
 
@@ -157,16 +162,44 @@ def bytes_on_disk(path: Path) -> dict[str, int]:
 
 def count_weights(path: Path) -> int:
     """How many numbers a file of weights announces in its header, without reading them."""
+    return _read_header(
+        path,
+        lambda file: sum(prod(file.get_slice(name).get_shape()) for name in file.keys()),  # noqa: SIM118  no dict
+    )
+
+
+def count_parameters(path: Path) -> int:
+    """How many parameters a file of trained weights holds, its buffers not counted where the file says so."""
+    count = sealed_record(path).get("parameters")
+    return count if isinstance(count, int) else count_weights(path)
+
+
+def sealed_record(path: Path) -> dict[str, Any]:
+    """The JSON record in the header of a file that `chainrule.training._checkpoint` wrote; its tensors are not read.
+
+    Raises:
+        ValueError: the file is damaged, or there is no record.
+    """
+    text = (_read_header(path, lambda file: file.metadata()) or {}).get("chainrule", "")
+    try:
+        record = json.loads(text.partition(" ")[2])
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise ValueError(f"{path}: expected a record as chainrule wrote it, got another: restore the file from a copy")
+    return record
+
+
+def _read_header(path: Path, read: Callable[[Any], Any]) -> Any:
     from safetensors import SafetensorError, safe_open
 
     from chainrule.data._atomic import check_header
 
     check_header(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            names = file.keys()
-            return sum(prod(file.get_slice(name).get_shape()) for name in names)
-    except SafetensorError as error:
+        with safe_open(path, framework="np") as file:  # imports no torch
+            return read(file)
+    except (SafetensorError, OSError) as error:
         raise ValueError(f"{path}: damaged, or no file of weights ({error}): restore it from a copy") from None
 
 
@@ -206,6 +239,18 @@ def lock_run(path: Path) -> Iterator[None]:
         with suppress(OSError):  # not empty: the run is there
             for folder in made:
                 folder.rmdir()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process is at work in a run directory."""
+    file = path / LOCK
+    if not file.is_file():
+        return False
+    descriptor = os.open(file, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        return not _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _acquire(file: Path, run: Path) -> int:

@@ -3,12 +3,14 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
+from chainrule._app.tasks._source import Source as Source
+from chainrule._app.tasks._source import run_word
 from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, RunConfig
 from chainrule._app.tasks.display import flag
 from chainrule._app.tasks.ladder import Ladder, choose_size, is_open, tell_size
@@ -28,6 +30,7 @@ from chainrule._app.tasks.run_directory import (
 if TYPE_CHECKING:
     import torch
 
+    from chainrule._app.results import Report
     from chainrule._base import TrainableModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
@@ -35,29 +38,6 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file of data that `chainrule train` takes.
-
-    Args:
-        help: of the flag, or of DATA.
-        flag: that names it; "DATA" is the positional argument.
-        alias: a flag that may name it in place of DATA, if there is one.
-        alias_help: of that flag.
-        needed: the data in it, for the error where it is missing; empty where it may be left out.
-    """
-
-    help: str
-    flag: str = "DATA"
-    alias: str = ""
-    alias_help: str = ""
-    needed: str = ""
-
-    def is_given(self, given: frozenset[str]) -> bool:
-        """Whether the user named it; `given` flags are typed."""
-        return self.flag in given or self.alias in given
 
 
 class Task(Recipe, ABC, Generic[M]):
@@ -87,6 +67,7 @@ class Task(Recipe, ABC, Generic[M]):
         USUAL_TRAINING: for a model, options of training in place of the usual ones; its learning rates by optimiser. A
             task whose `plan` does not call this class's decides by itself.
         NEEDS: optional packages that training needs.
+        can_start_others: whether `chainrule train DATA --from RUN` may start from a run's weights.
         PREPARED: the file below the run directory that says that the data are prepared.
     """
 
@@ -100,11 +81,12 @@ class Task(Recipe, ABC, Generic[M]):
     BUDGET: ClassVar[str] = "3m"
     APPLE: ClassVar[bool] = False
     NEEDS_FLOAT64: ClassVar[bool] = False
-    FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
+    FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "track", "samples"})
     LADDERS: ClassVar[dict[str, Ladder]] = {}
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {}
     NEEDS: ClassVar[tuple[str, ...]] = ()
     PREPARED: ClassVar[str] = ""
+    can_start_others: ClassVar[bool] = False
 
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
@@ -131,7 +113,7 @@ class Task(Recipe, ABC, Generic[M]):
     def run_name(cls, asked: RunConfig) -> str:
         """The name of the run directory where the user gives none."""
         source = asked.sources["source"]
-        data = Path(source).resolve().name.partition(".")[0] if source is not None else cls.name
+        data = run_word(source).partition(".")[0] if source is not None else cls.name
         return f"{data}-{asked.model}"
 
     @classmethod
@@ -157,6 +139,19 @@ class Task(Recipe, ABC, Generic[M]):
         Raises:
             ValueError, OSError: the data cannot be read or trained on.
         """
+
+    def prepare_data(self) -> dict[str, Any]:
+        """`prepare`, with the vocabulary or schema of the run whose weights this one starts from, if there is one."""
+        init = self.config.init
+        return self.prepare() if init is None else self.prepare_like(type(self).open(init.run))
+
+    def prepare_like(self, old: Self) -> dict[str, Any]:
+        """`prepare` with the vocabulary or schema of another run; needed where `can_start_others`."""
+        raise NotImplementedError
+
+    def options_in_weights(self) -> dict[str, Any]:
+        """Options of training that decide what the weights are of, such as counts averaged with a network."""
+        return {}
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """The config of a new run, its data prepared, with what the user left open decided; `given` flags are typed."""
@@ -280,6 +275,12 @@ class Task(Recipe, ABC, Generic[M]):
         """Abilities of the task that the model of this run lacks."""
         return ()
 
+    def report(self) -> "Report":
+        """A page about the training of the run: learning curves, samples, data, options."""
+        from chainrule._app.tasks._training_page import report_training
+
+        return report_training(self)
+
     # Its likelihood.
 
     @property
@@ -298,7 +299,7 @@ class Task(Recipe, ABC, Generic[M]):
 
     def held_out(self) -> LedgerEntry | None:
         """The likelihood of held-out data at the best validation; None before the first."""
-        kept = [record for record in self.metrics() if record.get("event") == "validation" and record.get("best")]
+        kept = [record for record in self.metrics("validation") if record.get("best")]
         if not kept:
             return None
         nats, elements = kept[-1]["nats_per_element"], kept[-1].get("elements", 0)
@@ -309,7 +310,7 @@ class Task(Recipe, ABC, Generic[M]):
 
     def seconds_trained(self) -> float | None:
         """Wall-clock seconds of training up to the last validation; None where no clock was written down."""
-        from chainrule.training._metrics import TIMINGS, read_elapsed
+        from chainrule.training._records import TIMINGS, read_elapsed
 
         return read_elapsed(self.path / TIMINGS)
 
@@ -391,9 +392,9 @@ class Task(Recipe, ABC, Generic[M]):
         """The model with no weights in particular, as the file has them all; what is in no file is made with it."""
         return self.new_model(0)
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl; a last line cut short by a crash is left out."""
-        from chainrule.training._metrics import read_metrics
+    def metrics(self, event: str = "") -> list[dict[str, Any]]:
+        """The records of metrics.jsonl, of one event if it is named; a last line cut short by a crash is left out."""
+        from chainrule.training._records import read_metrics
 
         path = self.path / METRICS
-        return list(read_metrics(path)) if path.is_file() else []
+        return list(read_metrics(path, event)) if path.is_file() else []

@@ -51,6 +51,7 @@ def prepare_table(
     min_count: int = 2,
     seed: int = 0,
     check: Callable[[TableSchema], None] | None = None,
+    like: Table | None = None,
 ) -> Table:
     """Read a table twice, once for its schema and once for its numbers, and write both into a directory.
 
@@ -66,6 +67,7 @@ def prepare_table(
         validation_fraction: of the rows.
         min_count: rarer categories become `<other>`; see `ColumnSchema.fit`.
         seed: of the rows held out.
+        like: another table, whose schema is taken; one is made of the rows by default.
         check: called with the schema before anything is written; raises where it cannot be used.
 
     Raises:
@@ -84,26 +86,11 @@ def prepare_table(
     check_fraction("validation_fraction", validation_fraction)
     if min_count < 1:
         raise ValueError(f"min_count: expected at least 1, got {min_count}")
-    file = TableFile(path, header=header)
     every = None if validation is not None else round(1 / validation_fraction)
-    distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
-    facts = [ColumnFacts(name, str(path), distinct) for name in file.names]
-    count = 0
-    with ThreadPoolExecutor() as pool:  # polars leaves Python's lock to others while it works
-        for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
-            lines = block.lines[~held_out]
-            count += len(lines)
-
-            def add(column: ColumnFacts, cells: CellColumn, lines: Lines = lines, out: Flags = held_out) -> None:
-                column.add(cells.part(~out) if out.any() else cells, lines)
-
-            list(pool.map(add, facts, block.columns))
-    if count < 2:
-        raise ValueError(f"{path}: expected at least two rows to train on, got {count}: give more rows")
-    schema = TableSchema.fit(facts, file.header, types or {}, min_count)
-    kept = {column.name for column in schema.kept}
-    if all(column.constant for column in facts if column.name in kept):
-        raise ValueError(f"{path}: every column is constant in the training rows: there is nothing to learn")
+    if like is None:
+        schema, columns = _fitted_schema(path, header, types or {}, min_count, every, seed)
+    else:
+        schema, columns = like.schema, like.manifest["columns"]
     if check is not None:
         check(schema)
     with StoreWriter(directory, _MANIFEST) as writer, ThreadPoolExecutor() as pool:
@@ -111,7 +98,7 @@ def prepare_table(
         train, valid = (writer.growing(f"{part}.rows", "f8", (len(schema.kept),)) for part in ("train", "valid"))
         file, places = schema.open(path)
         for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
-            rows = schema.encode_block(path, block, places, pool, checked=~held_out)
+            rows = schema.encode_block(path, block, places, pool, checked=~held_out if like is None else None)
             train.append(rows[~held_out])
             valid.append(rows[held_out])
         if validation is not None:
@@ -126,14 +113,41 @@ def prepare_table(
             "source": fingerprint(path),
             "validation": None if validation is None else fingerprint(validation),
             "rows": {"train": train.rows, "valid": valid.rows},
-            "columns": [
-                {"name": column.name, "kind": schema.columns[place].kind, "found": column.kind(),
-                 "missing": column.missing, "distinct": column.counted(), "doubt": column.doubt()}
-                for place, column in enumerate(facts)
-            ],
-        }  # fmt: skip
+            "columns": columns,
+        }
         writer.finish(manifest)
     return open_table(directory)
+
+
+def _fitted_schema(
+    path: str | Path, header: bool | None, types: Mapping[str, str], min_count: int, every: int | None, seed: int
+) -> tuple[TableSchema, list[dict[str, Any]]]:
+    """The schema of the training rows of a file, and what was found of each column."""
+    file = TableFile(path, header=header)
+    distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
+    facts = [ColumnFacts(name, str(path), distinct) for name in file.names]
+    count = 0
+    with ThreadPoolExecutor() as pool:  # polars leaves Python's lock to others while it works
+        for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
+            lines = block.lines[~held_out]
+            count += len(lines)
+
+            def add(column: ColumnFacts, cells: CellColumn, lines: Lines = lines, out: Flags = held_out) -> None:
+                column.add(cells.part(~out) if out.any() else cells, lines)
+
+            list(pool.map(add, facts, block.columns))
+    if count < 2:
+        raise ValueError(f"{path}: expected at least two rows to train on, got {count}: give more rows")
+    schema = TableSchema.fit(facts, file.header, types, min_count)
+    kept = {column.name for column in schema.kept}
+    if all(column.constant for column in facts if column.name in kept):
+        raise ValueError(f"{path}: every column is constant in the training rows: there is nothing to learn")
+    columns = [
+        {"name": column.name, "kind": schema.columns[place].kind, "found": column.kind(),
+         "missing": column.missing, "distinct": column.counted(), "doubt": column.doubt()}
+        for place, column in enumerate(facts)
+    ]  # fmt: skip
+    return schema, columns
 
 
 def open_table(directory: str | Path) -> Table:

@@ -105,9 +105,9 @@ def guarded_address(runs: dict[str, Any]) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A browser."""
+    """A browser; it leaves a running event loop behind until it closes, so that other tests cannot begin theirs."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
     if BROWSER is None:
         pytest.skip("no chromium or google-chrome is installed")

@@ -123,6 +123,7 @@ class ImageTask(
     }
     CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
     BUDGET = "10m"
+    can_start_others = True
     LADDERS: ClassVar[dict[str, Ladder]] = {
         "gated-pixelcnn": Ladder("pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000),
         "image-transformer": Ladder(
@@ -182,6 +183,14 @@ class ImageTask(
         classes = None if self.conditions is None else len(self.conditions)
         return self.built(image_shape=shape, levels=self.reduction.levels, num_classes=classes)
 
+    def prepare_like(self, old: "ImageTask") -> dict[str, Any]:
+        found = self.prepare()
+        facts = {"shape": list(old.shape), "found_levels": old.facts.found_levels, "classes": old.facts.classes}
+        for name, was in facts.items():
+            if (now := found[name]) != was:
+                raise ValueError(f"--from: {old.path} was trained on images with {name} {was}, these have {now}")
+        return found
+
     def prepare(self) -> dict[str, Any]:
         data = self.data
         binarise = None if data.binarise == "no" else data.binarise
@@ -200,16 +209,18 @@ class ImageTask(
         from chainrule.data import grid, png
         from chainrule.data._atomic import write_bytes
         from chainrule.data._images import block_image
+        from chainrule.training._validation import Preview
 
-        def preview(trained: Any, step: int, seconds: float) -> str:
+        def preview(trained: Any, step: int, seconds: float) -> Preview:
             if self.has_code:
                 images = preview_images(self, trained, step)
             else:
                 sampler = Sampler(self, trained)
                 images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
-            write_bytes(self.path / SAMPLES, png(grid(images)))
+            drawn = png(grid(images))
+            write_bytes(self.path / SAMPLES, drawn)
             shown = max(1, _LINE // (min(self.shape[2], 32) + 2))
-            return block_image(images[:shown])
+            return Preview(block_image(images[:shown]), drawn)
 
         return preview
 

@@ -1,5 +1,6 @@
 """Rows drawn from a trained model of a table, or filled in where cells are missing."""
 
+import csv
 import sys
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -38,14 +39,20 @@ class TableSampling(CheckedOptions):
     complete: Path | None = None
     """A table whose empty cells, and columns that it does not have, are drawn given the others. Known cells come back
     as they are."""
+    where: str = ""
+    """Values that every row must have, COLUMN=VALUE,...; quote one with a comma: '"name=a, b",size=3'."""
     particles: int = within(256, 1, 1 << 18)
     """How many draws each completion is chosen from, where known columns come after unknown ones."""
 
 
 def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, device: str) -> Result:
     """Draw n rows, or n completions of each row of a file."""
-    if run.has_code and options.complete is not None:
-        raise ValueError("--complete: a vae draws whole rows from a code: train a made to fill in what is missing")
+    if run.has_code and (options.complete is not None or options.where):
+        raise ValueError("--complete, --where: a vae draws whole rows from a code: train a made to fill in others")
+    if options.where:
+        if options.complete is not None:
+            raise ValueError("--where and --complete: both give known cells: leave one out")
+        return _conditioned(run, n, options, seed, device)
     if options.complete is None:
         columns, rows = run.schema.kept, _drawn(run, n, seed, device)
     else:
@@ -53,6 +60,37 @@ def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, 
         rows = _completed(run, partial, n, options.particles, seed, device)
     named = [Column(column.name, parse=column.parsed) for column in columns]
     return Result(named, rows, about={"seed": seed}, form="csv" if run.schema.header else "cells", framed=True)
+
+
+def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, device: str) -> Result:
+    """Rows with given values: exact where these columns come first in the model's order, else chosen from draws."""
+    import torch
+
+    row = _known_row(run, options.where)
+    places = run.model(device).to_sequence(torch.tensor([row.known]))[0]
+    exact = bool((places == places.cummin(0).values).all())
+    way = "exact" if exact else f"sampling-importance, each row one of {options.particles} draws"
+    rows = _completed(run, iter([row]), n, options.particles, seed, device)
+    columns = [Column(column.name, parse=column.parsed) for column in run.schema.kept]
+    about = {"seed": seed, "conditioning": way}
+    return Result(columns, rows, about=about, form="csv" if run.schema.header else "cells", framed=True)
+
+
+def _known_row(run: "TableTask", where: str) -> "PartialRow":
+    """A row with the cells that `--where` gives."""
+    from chainrule.data._tables.schema import PartialRow
+
+    pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
+    given = {name.strip(): value for name, _, value in pairs}
+    names = [column.name for column in run.schema.kept]
+    for name, equals, _ in pairs:
+        if not equals or name.strip() not in names:
+            raise ValueError(f"--where: expected COLUMN=VALUE,... of {', '.join(names):.100}, got {name!r:.60}")
+    try:
+        numbers = [column.encode(given[column.name]) if column.name in given else 0.0 for column in run.schema.kept]
+    except ValueError as error:
+        raise ValueError(f"--where: {error}") from None
+    return PartialRow([given.get(name) for name in names], numbers, [name in given for name in names])
 
 
 def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:

@@ -26,6 +26,8 @@ class TextData(CheckedOptions):
     """Keep this many symbols at most (word, bpe)."""
     min_count: int = within(1, 1, 1 << 40)
     """Rarer symbols become unknown."""
+    text_column: str | None = None
+    """Column of the texts in JSON Lines or Parquet; text by default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

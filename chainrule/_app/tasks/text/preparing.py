@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,8 +52,8 @@ _EVALUATION_ROWS = 16
 HeldOut = Callable[[], Iterable[Batch]]
 
 
-def prepared(run: "TextTask") -> Corpus:
-    """Turn the text of a run into symbols; write its vocabulary where the run has no file of it yet."""
+def prepared(run: "TextTask", vocabulary: "Vocabulary | None" = None) -> Corpus:
+    """Turn the text of a run into symbols, with the vocabulary of another run if there is one."""
     data, sources = run.data, run.config.sources
     assert data.validation_fraction is not None  # settled before
     with progress_bars() as begin:
@@ -73,6 +74,7 @@ def prepared(run: "TextTask") -> Corpus:
             vocabulary_size=data.vocabulary_size,
             min_count=data.min_count,
             tokenizer=sources["tokenizer"],
+            vocabulary=vocabulary,
             progress=progress,
         )
     if not (run.path / VOCABULARY).exists():
@@ -221,9 +223,13 @@ def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "Autoregress
 
 
 def count_ngrams(run: "TextTask") -> None:
-    """Count the n-grams of a new run's text, and write their tables, where its options ask for them."""
+    """Count the n-grams of a new run's text, if it asks for them; a run that starts from another keeps its counts."""
     order, budget = run.training.kneser_ney_order, run.config.duration.budget
     if not order:
+        return
+    if run.config.init is not None:  # they belong to the weights
+        tables, _ = read_sealed(Path(run.config.init.run) / NGRAMS)
+        write_sealed(run.path / NGRAMS, tables, _record(run))
         return
     corpus, most = corpus_of(run), _MOST_SYMBOLS
     if budget is not None:

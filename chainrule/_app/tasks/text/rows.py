@@ -279,7 +279,7 @@ def _trained_on_crlf(run: "TextTask") -> bool | None:
 def expected_nats(run: "TextTask") -> float:
     """Nats per element of the held-out text at the run's best validation; 0 where none is recorded."""
     from chainrule._app.tasks.run_directory import METRICS
-    from chainrule.training._metrics import read_metrics
+    from chainrule.training._records import read_metrics
 
     path = run.path / METRICS
     records = read_metrics(path) if path.is_file() else ()

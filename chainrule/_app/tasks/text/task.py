@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from json import dumps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from chainrule._app.tasks._source import run_word
 from chainrule._app.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig
@@ -72,7 +72,10 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     name = "text"
     help = "Train a model of a text."
     SOURCES: ClassVar[dict[str, Source]] = {
-        "source": Source("A text, UTF-8 of any size; the text built into Python if not given."),
+        "source": Source(
+            "Texts, UTF-8 of any size: files, patterns such as 'logs/*.gz', or - for standard input; .gz, .zst, and "
+            "JSON Lines and Parquet with a column of texts. The text built into Python if not given."
+        ),
         "validation": Source("A file to hold out in place of the tail of DATA.", "--validation"),
         "tokenizer": Source(
             "A tokenizer.json of byte-level BPE, as of GPT-2, in place of fitted symbols.", "--tokenizer"
@@ -87,6 +90,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "ngram_order": 1, "kneser_ney_order": 0}
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
+    can_start_others = True
     Scoring, score = TextScoring, score_text
     Sampling, sample, pieces = TextSampling, sample_text, text_pieces
     Inspection, inspect = TextInspection, inspect_text
@@ -115,7 +119,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     @classmethod
     def run_name(cls, asked: RunConfig) -> str:
         source = asked.sources["source"]
-        data = "python-help" if source is None else Path(source).stem
+        data = "python-help" if source is None else run_word(source)
         return f"{data}-{asked.data.level if asked.sources['tokenizer'] is None else 'bpe'}-{asked.model}"
 
     @classmethod
@@ -180,6 +184,14 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         from chainrule._app.tasks.text.preparing import prepared
 
         return prepared(self).manifest
+
+    def prepare_like(self, old: "TextTask") -> dict[str, Any]:
+        from chainrule._app.tasks.text.preparing import prepared
+
+        return prepared(self, old.vocabulary).manifest
+
+    def options_in_weights(self) -> dict[str, Any]:
+        return {"kneser_ney_order": self.training.kneser_ney_order}
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         from chainrule._app.tasks.text.preparing import count_ngrams
@@ -251,6 +263,9 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             f"{facts.source.name}: {counted(facts.train.elements, 'symbol')} to train on, "
             f"{facts.valid.elements:,} held out, {len(self.vocabulary):,} different ({self.data.level})"
         )
+        if self.config.init is not None:
+            unknown = facts.train.unknown / facts.train.elements
+            yield f"starting from {self.config.init.run}; {unknown:.2%} of the symbols to train on are unknown to it"
 
     def on_validation(self) -> "OnValidation":
         if self.has_code:

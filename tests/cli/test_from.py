@@ -1,0 +1,108 @@
+"""`chainrule train DATA --from RUN`: a run starts from another's weights, vocabulary or schema, on new data."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from small_data import WRITERS
+
+import chainrule
+
+TEXT = ("--hidden-size", 16, "--batch-size", 4, "--chunk-length", 16, "--learning-rate", 0.01)
+STILL = ("--steps", 1, "--learning-rate", "1e-30")  # weights of float32 do not move
+
+
+def figure(command, run):
+    return json.loads(command("info", run, "--json").out)["best"]["nats_per_element"]
+
+
+def ok(command, *arguments):
+    outcome = command(*arguments)
+    assert outcome.status == 0, outcome.err
+    return outcome
+
+
+@pytest.fixture
+def old(command, tmp_path):
+    words = random.Random(0).choices(["one", "two", "three", "four"], k=1500)
+    (tmp_path / "old.txt").write_text(" ".join(words))
+    (tmp_path / "new.txt").write_text("one two zebra! " + " ".join(words[:80]))
+    (tmp_path / "held.txt").write_text(" ".join(words[700:900]))
+    held = ("--validation", tmp_path / "held.txt")
+    ok(command, "train", tmp_path / "old.txt", *held, "--steps", 80, *TEXT, "--out", tmp_path / "old")
+    return tmp_path / "old"
+
+
+def test_without_a_step_the_figures_are_the_old_ones(command, old, tmp_path):
+    new, held = tmp_path / "new.txt", ("--validation", tmp_path / "held.txt")
+    chunks = (
+        "--chunk-length",
+        16,
+    )  # held-out text is read in pieces of four such, whose first the counts are fitted to
+    outcome = ok(command, "train", new, *held, "--from", old, *chunks, *STILL, "--out", tmp_path / "run")
+    assert figure(command, tmp_path / "run") == figure(command, old)
+    assert "symbols to train on are unknown to it" in outcome.err
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["init"]["run"] == str(old)
+    assert config["model"] == json.loads((old / "config.json").read_text())["model"]
+
+
+def test_it_beats_a_run_from_scratch_on_a_small_corpus(command, old, tmp_path):
+    new, held = tmp_path / "new.txt", ("--validation", tmp_path / "held.txt")
+    common = (new, *held, "--steps", 10, "--learning-rate", 0.003, "--kneser-ney-order", 0)
+    ok(command, "train", tmp_path / "old.txt", *held, "--steps", 80, *TEXT, "--kneser-ney-order", 0,
+       "--out", tmp_path / "plain")  # fmt: skip
+    ok(command, "train", *common, "--from", tmp_path / "plain", "--out", tmp_path / "tuned")
+    ok(command, "train", *common, "--hidden-size", 16, "--out", tmp_path / "scratch")
+    assert figure(command, tmp_path / "tuned") < figure(command, tmp_path / "scratch") - 0.3
+
+
+def test_an_interrupted_run_goes_on_without_the_old_one(command, old, tmp_path):
+    ok(command, "train", tmp_path / "new.txt", "--from", old, "--steps", 2, "--out", tmp_path / "run")
+    old.rename(tmp_path / "elsewhere")
+    ok(command, "train", "--resume", "--out", tmp_path / "run", "--steps", 4)
+
+
+def test_in_python_a_run_or_its_path_is_given(old, tmp_path):
+    run = chainrule.fit(str(tmp_path / "new.txt"), init=chainrule.load(old), steps=2)
+    again = chainrule.fit(str(tmp_path / "new.txt"), init=old, steps=2)
+    for name, weight in run.model.state_dict().items():
+        assert weight.equal(again.model.state_dict()[name])
+    assert run.task == "text"
+
+
+def test_a_table_takes_the_schema(command, tmp_path):
+    rows = [f"{number % 3},{'red' if number % 2 else 'blue'}" for number in range(60)]
+    for name, lines in (("old", rows), ("new", [*rows[:30], "1,red"]), ("other", [*rows, "1,green"])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["size,colour", *lines]) + "\n")
+    held = ("--validation", tmp_path / "old.csv")
+    ok(command, "train", tmp_path / "old.csv", *held, "--steps", 20, "--out", tmp_path / "old")
+    ok(command, "train", tmp_path / "new.csv", *held, "--from", tmp_path / "old", *STILL, "--out", tmp_path / "run")
+    assert figure(command, tmp_path / "run") == pytest.approx(figure(command, tmp_path / "old"), abs=1e-6)
+
+
+def test_images_must_be_of_the_same_shape(command, refused, tmp_path):
+    random_images = np.random.default_rng(0).integers(0, 2, (40, 4, 6), dtype=np.uint8)
+    np.save(tmp_path / "old.npy", random_images[:, :, :4])
+    np.save(tmp_path / "wide.npy", random_images)
+    held = ("--validation", tmp_path / "old.npy")
+    flags = ("--model", "pixelcnn", "--channels", 4)
+    ok(command, "train", tmp_path / "old.npy", *held, *flags, "--steps", 3, "--out", tmp_path / "old")
+    started = ("--from", tmp_path / "old", "--out", tmp_path / "run")
+    ok(command, "train", tmp_path / "old.npy", *held, *started, *STILL)
+    assert figure(command, tmp_path / "run") == figure(command, tmp_path / "old")
+    line = refused("train", tmp_path / "wide.npy", "--from", tmp_path / "old", "--out", tmp_path / "other")
+    assert "trained on images with shape [1, 4, 4], these have [1, 4, 6]" in line
+    assert not (tmp_path / "other").exists()
+
+
+def test_what_cannot_start_from_another_says_so(command, refused, old, runs, tmp_path):
+    data = WRITERS["tag"](tmp_path)
+    ok(command, "train", *data, "--steps", 1, "--out", tmp_path / "tags")
+    assert "starts from no other yet" in refused("train", data[0], "--from", tmp_path / "tags", "--out", "x")
+    new = tmp_path / "new.txt"
+    assert "--hidden-size was 16 and is 9" in refused("train", new, "--from", old, "--hidden-size", 9)
+    assert "--level was char and is word" in refused("train", new, "--from", old, "--level", "word")
+    assert "choose one" in refused("train", new, "--from", old, "--resume", "--out", old)
+    assert "no such run" in refused("train", new, "--from", tmp_path / "none")

@@ -1,0 +1,117 @@
+"""Data from standard input, several files, patterns, .gz, .zst, JSON Lines and Parquet train as one plain file does."""
+
+import gzip
+import io
+import json
+import sys
+
+import pytest
+
+import chainrule
+from chainrule.data import _gather
+
+FLAGS = ("--steps", 2, "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--kneser-ney-order", 0)
+LINES = [f"line {number} of a log" for number in range(120)]
+
+
+@pytest.fixture
+def plain(command, tmp_path):
+    """The weights of a run on the plain text."""
+    (tmp_path / "plain.txt").write_text("\n".join(LINES) + "\n")
+    return weights(command, tmp_path, tmp_path / "plain.txt")
+
+
+def weights(command, tmp_path, *data):
+    out = tmp_path / "run"
+    outcome = command("train", *data, "--overwrite", "--out", out, *FLAGS)
+    assert outcome.status == 0, outcome.err
+    return (out / "model.safetensors").read_bytes()
+
+
+def test_standard_input_is_read_once_and_the_run_goes_on(command, plain, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((tmp_path / "plain.txt").read_bytes())))
+    assert weights(command, tmp_path, "-") == plain
+    assert json.loads((tmp_path / "run/config.json").read_text())["data"]["sources"]["source"] == "-"
+    assert command("train", "--resume", "--out", tmp_path / "run", "--steps", 3).status == 0
+
+
+def test_several_files_and_a_pattern_are_one_text(command, plain, tmp_path):
+    (tmp_path / "my logs").mkdir()
+    parts = [tmp_path / "my logs" / f"{number}.log.gz" for number in range(3)]
+    for number, part in enumerate(parts):
+        part.write_bytes(gzip.compress("\n".join(LINES[40 * number : 40 * number + 40]).encode()))  # no last line feed
+    assert weights(command, tmp_path, *parts) == plain
+    assert weights(command, tmp_path, tmp_path / "my logs" / "*.gz") == plain
+    assert command("train", "--resume", "--out", tmp_path / "run", "--steps", 3).status == 0
+
+
+def test_zst_is_unpacked(command, plain, tmp_path):
+    zstandard = pytest.importorskip("zstandard")
+    (tmp_path / "log.txt.zst").write_bytes(zstandard.compress((tmp_path / "plain.txt").read_bytes()))
+    assert weights(command, tmp_path, tmp_path / "log.txt.zst") == plain
+    assert command("train", "--resume", tmp_path / "log.txt.zst", "--out", tmp_path / "run").status == 0
+
+
+def test_texts_of_records_are_lines(command, plain, refused, tmp_path):
+    polars = pytest.importorskip("polars")
+    records = [{"id": number, "text": line} for number, line in enumerate(LINES)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert weights(command, tmp_path, tmp_path / "a.jsonl") == plain
+    polars.DataFrame(records).rename({"text": "body"}).write_parquet(tmp_path / "a.parquet")
+    assert weights(command, tmp_path, tmp_path / "a.parquet", "--text-column", "body") == plain
+    line = refused("train", tmp_path / "a.parquet", "--level", "char", "--out", tmp_path / "other")
+    assert "expected a text in the column 'text', got none: name it with --text-column (there are id, body)" in line
+
+
+def test_records_become_the_rows_of_a_table_and_labelled_texts(command, tmp_path):
+    records = [{"size": number % 3, "name": "ab"[number % 2], "note": None} for number in range(80)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "rows.csv").write_text("size,name,note\n" + "".join(f"{r['size']},{r['name']},\n" for r in records))
+    found = []
+    for name in ("rows.jsonl", "rows.csv"):
+        out = tmp_path / "run"
+        flags = ("--steps", 2, "--types", "note=skip")
+        assert command("train", tmp_path / name, *flags, "--overwrite", "--out", out).status == 0
+        found.append((out / "model.safetensors").read_bytes())
+    assert found[0] == found[1]
+    texts = [{"text": f"a {label} thing", "label": label} for _ in range(20) for label in ("good", "bad")]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in texts))
+    outcome = command("train", tmp_path / "texts.jsonl", "--task", "classify", "--steps", 2, "--out", tmp_path / "c")
+    assert outcome.status == 0, outcome.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt.gz", b"no gzip", "damaged, or not compressed as its name says"),
+        ("a.txt.zst", b"no zstd", "damaged, or no .zst file"),
+        ("a.jsonl", b'{"text": "a"}\n[1]\n', "line 2: expected a JSON object"),
+        ("a.jsonl", b'{"text": 7}\n', "record 1: expected a text in the column 'text', got 7"),
+    ],
+)
+def test_damage_is_one_line_and_leaves_nothing(refused, tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    assert message in refused("train", tmp_path / name, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_bomb_is_refused_before_it_fills_the_disk(refused, tmp_path, monkeypatch):
+    monkeypatch.setattr(_gather, "_ALWAYS", 1 << 20)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(bytes(1 << 24)))
+    assert "unpacks to more than 200 times its size" in refused("train", tmp_path / "a.txt.gz", "--out", "x")
+
+
+def test_a_pattern_without_files_is_named(refused, tmp_path):
+    assert "no file matches this pattern" in refused("train", tmp_path / "*.txt")
+    with pytest.raises(FileNotFoundError, match="no file matches"):
+        chainrule.fit(str(tmp_path / "*.txt"), steps=1)
+
+
+def test_completion_is_installed_for_the_shell(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    outcome = command("--install-completion")
+    assert outcome.status == 0, outcome.err
+    script = (tmp_path / ".local/share/bash-completion/completions/chainrule").read_text()
+    assert "--hidden-size" in script
+    assert "compress" in script

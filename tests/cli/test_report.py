@@ -1,0 +1,84 @@
+"""`chainrule report RUN`: a page about training, and the command on it that trains the same run."""
+
+import json
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+
+import chainrule
+from chainrule._app.cli.main import main
+
+TEXT = ("--steps", 12, "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--kneser-ney-order", 0)
+
+
+@pytest.fixture
+def trained(command, tmp_path):
+    text = tmp_path / "<script>.txt"
+    text.write_text("say <script>alert(1)</script> & go\n" * 30)
+    assert command("train", text, "--out", tmp_path / "run", *TEXT).status == 0
+    return tmp_path / "run"
+
+
+def test_a_page_has_curves_samples_data_and_options_and_nothing_that_runs(command, trained):
+    outcome = command("report", trained)
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.endswith(f"page: {trained / 'training.html'}\n")
+    page = (trained / "training.html").read_text()
+    for part in ("Training and validation", "Learning rate", "The gradient in training", "Throughput"):
+        assert f"<figcaption>{part}" in page
+    for name in ("curves", "samples", "data", "options", "again"):
+        assert f'id="{name}"' in page
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    assert not (trained / "report.html").exists()  # the page of inspect is another
+
+
+def test_figures_are_json_and_a_notebook_shows_the_page(command, trained):
+    told = json.loads(command("report", trained, "--json", "--out", trained.parent / "page.html").out)
+    assert (told["steps"], told["task"], told["validations"]) == (12, "text", 6)
+    report = chainrule.load(trained).report()
+    assert report.findings["best"]["nats_per_element"] == told["best"]["nats_per_element"]
+    assert report._repr_html_().startswith("<iframe")
+    report.save(trained.parent / "saved.html")
+    assert (trained.parent / "saved.html").read_text() == (trained.parent / "page.html").read_text()
+
+
+def again(command, run, out):
+    words = shlex.split(json.loads(command("report", run, "--json").out)["command"])
+    assert main([*words[1:], "--out", str(out)]) == 0
+    assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+
+def test_the_command_on_the_page_trains_the_same_bits(command, trained, tmp_path):
+    again(command, trained, tmp_path / "again")
+
+
+def test_the_command_for_a_table_trains_the_same_bits(command, tmp_path):
+    rows = "".join(f"{number % 3},{'yes' if number % 2 else 'no'},x y\n" for number in range(80))
+    (tmp_path / "my rows.csv").write_text("size,kind,name of it\n" + rows)
+    assert command("train", tmp_path / "my rows.csv", "--out", tmp_path / "run", "--steps", 4).status == 0
+    again(command, tmp_path / "run", tmp_path / "again")
+    assert "yes" in (tmp_path / "run" / "samples.jsonl").read_text()
+
+
+def test_images_drawn_at_validations_are_on_the_page(command, tmp_path):
+    images = np.random.default_rng(0).integers(0, 2, (40, 4, 4), dtype=np.uint8) * 255
+    np.save(tmp_path / "images.npy", images)
+    flags = ("--model", "pixelcnn", "--steps", 4, "--batch-size", 4)
+    assert command("train", tmp_path / "images.npy", "--out", tmp_path / "run", *flags).status == 0
+    assert command("report", tmp_path / "run").status == 0
+    assert 'alt="samples at step 4"' in (tmp_path / "run" / "training.html").read_text()
+    (tmp_path / "run" / "samples.jsonl").write_text('{"step": 1, "text": "", "png": "no picture"}\nno JSON\n')
+    assert command("report", tmp_path / "run").status == 0
+
+
+def test_a_run_without_samples_or_training_is_reported_or_refused(command, refused, trained, runs, tmp_path):
+    (trained / "samples.jsonl").unlink()
+    (trained / "timings.jsonl").write_text("no JSON\n")
+    assert command("report", trained).status == 0
+    assert 'id="samples"' not in (trained / "training.html").read_text()
+    shutil.copytree(runs / "stream", tmp_path / "untrained")
+    assert "train the run first" in refused("report", tmp_path / "untrained")
+    assert "ends in .html" in refused("report", trained, "--out", tmp_path / "page.txt")
