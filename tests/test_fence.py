@@ -23,10 +23,10 @@ APPLICATION = {
     "diagnostics._image_attention", "diagnostics._mixer_views", "diagnostics._panels", "diagnostics._parts",
     "diagnostics._saliency", "diagnostics._text_properties", "diagnostics._verdict",
     "heads._categorical", "layers._backbone", "layers._template_scores",
-    "metrics._classification", "metrics._forecast_scores", "models._model_mean",
+    "metrics._classification", "metrics._forecast_scores", "models._model_mean", "serve._server",
     "training._checkpoint", "training._choice", "training._computation", "training._dynamic_evaluation",
-    "training._evaluate", "training._metrics", "training._optimiser", "training._parallel", "training._speed",
-    "training._validation",
+    "training._evaluate", "training._loop", "training._optimiser", "training._options", "training._parallel",
+    "training._records", "training._speed", "training._trackers", "training._validation",
 }  # fmt: skip
 
 
@@ -41,7 +41,8 @@ def private_imports(path: Path) -> Iterator[str]:
 
 
 def test_the_public_names_fit_in_the_head():
-    assert sum(len(import_module(package).__all__) for package in PACKAGES) <= MOST_NAMES
+    names = {name for package in PACKAGES for name in import_module(package).__all__} - {*ROOMS, "__version__"}
+    assert len(names) <= MOST_NAMES
 
 
 def test_modules_that_are_not_public_say_so():

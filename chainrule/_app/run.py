@@ -1,7 +1,6 @@
 """`Run`: a trained model whose methods take data and return data. The command line calls the same methods.
 
 run = chainrule.load("runs/poems")
-run.sample(3, prompt="It was ")
 run.score(["first line", "second line"])
 """
 
@@ -107,12 +106,12 @@ class Run:
             length, for sounds; for a table a frame of the kind that the run was fitted on, else a `Result`.
         """
         run = self._able("sample")
-        number = run.USUAL_NUMBER if n is None else n
-        if not 1 <= number <= _MOST:
-            raise ValueError(f"n: expected a whole number from 1 to {_MOST}, got {number}")
+        n = run.USUAL_NUMBER if n is None else n
+        if not 1 <= n <= _MOST:
+            raise ValueError(f"n: expected a whole number from 1 to {_MOST}, got {n}")
         seed = randbelow(1 << 31) if seed is None else seed
         with self._inputs() as inputs:
-            drawn = run.sample(number, self._options(run.Sampling, options, inputs), seed=seed, device=device)
+            drawn = run.sample(n, self._options(run.Sampling, options, inputs), seed=seed, device=device)
             return self._native(drawn)
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
@@ -155,8 +154,8 @@ class Run:
         run = self._able("predict")
         with self._inputs() as inputs:
             files = inputs.paths(data)
-            found: Result = run.predict(files, self._options(run.Prediction, options, inputs), device=device)
-            return self._settled(found, inputs)
+            chosen = self._options(run.Prediction, options, inputs)
+            return self._settled(run.predict(files, chosen, device=device), inputs)
 
     def tag(self, data: Any, **options: Any) -> Result:
         """Tag sentences; see `predict`."""

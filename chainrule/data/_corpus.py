@@ -15,7 +15,7 @@ from chainrule.data._store import FORMAT, Store, StoreWriter
 from chainrule.data._subwords import BPEVocabulary
 from chainrule.data._text import Part, Progress, no_progress, open_source, split_by_position
 from chainrule.data._vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
-from chainrule.data.tokenizer_file import read_tokenizer
+from chainrule.data._tokenizer_file import read_tokenizer
 
 MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")
