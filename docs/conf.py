@@ -1,5 +1,6 @@
 """How the documentation is built: `make docs`, where every warning is an error."""
 
+import os
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -11,7 +12,7 @@ author = project_copyright = "the chainrule authors"
 version = release = installed_version("chainrule")
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
@@ -19,7 +20,7 @@ extensions = [
     "program_help",
     "public_names",
 ]
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
 templates_path = ["_templates"]
 autosummary_imported_members = True
 exclude_patterns = ["_build", "_ext", "_templates"]
@@ -28,6 +29,15 @@ default_role = "literal"  # single backticks in docstrings are code
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
+
+# The chapters of the course are notebooks. Every build runs them: an exception or a warning in a cell fails it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the numbers shown do not depend on the number of cores
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600 if os.environ.get("CHAINRULE_COURSE") == "full" else 120  # seconds a cell
+nb_output_stderr = "error"
+nb_merge_streams = True
+nb_code_prompt_show, nb_code_prompt_hide = "Show the code", "Hide the code"
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"

@@ -1,8 +1,4 @@
-"""`Run`: a trained model whose methods take data and return data. The command line calls the same methods.
-
-run = chainrule.load("runs/poems")
-run.score(["first line", "second line"])
-"""
+"""`Run`: a trained model whose methods take data and return data. The command line calls the same methods."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields

@@ -14,8 +14,8 @@ from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocab
 from chainrule.data._store import FORMAT, Store, StoreWriter
 from chainrule.data._subwords import BPEVocabulary
 from chainrule.data._text import Part, Progress, no_progress, open_source, split_by_position
-from chainrule.data._vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
 from chainrule.data._tokenizer_file import read_tokenizer
+from chainrule.data._vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
 
 MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")

@@ -1,0 +1,35 @@
+"""What the chapters share: one look of figures, readable on a phone, and the size of experiments."""
+
+import os
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+FULL = os.environ.get("CHAINRULE_COURSE") == "full"
+"""Whether experiments run in full size; as the manual is built, they are small enough for a few seconds each."""
+
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#2563a8", "#d9730d", "#2f8f4e", "#c0392b", "#7b4fa3", "#7a7a7a"
+COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)
+
+set_matplotlib_formats("svg")
+plt.rcParams.update(
+    {
+        "axes.prop_cycle": plt.cycler(color=COLOURS),
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": 10,
+        "figure.constrained_layout.use": True,
+        "figure.facecolor": "white",
+        "font.size": 10,
+        "legend.frameon": False,
+        "lines.linewidth": 1.8,
+        "savefig.facecolor": "white",
+        "svg.hashsalt": "chainrule",
+    }
+)
+
+
+def figure(rows: int = 1, columns: int = 1, height: float = 2.9, **options: Any) -> tuple[Any, Any]:
+    """A figure 4.6 inches wide, which a phone shows nearly in full size, and its axes: see `plt.subplots`."""
+    return plt.subplots(rows, columns, figsize=(4.6, height), **options)
