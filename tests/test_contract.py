@@ -11,8 +11,7 @@ from chainrule._base import AutoregressiveModel, LikelihoodModel, length_mask
 from chainrule._latent import LatentModel
 from chainrule.coding import decode, encode
 from chainrule.state import map_state
-from chainrule.testing import check_model
-from chainrule.testing._codec import check_codec
+from chainrule.testing import check_codec, check_model
 
 
 def exported(kind):

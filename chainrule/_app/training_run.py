@@ -35,9 +35,8 @@ from chainrule.data._kinds import check_path
 
 if TYPE_CHECKING:
     from chainrule._base import TrainableModel
-    from chainrule.training import Callback, TrainingBatches, TrainingResult
+    from chainrule.training import Callback, TrainingBatches, TrainingOptions, TrainingResult
     from chainrule.training._computation import Computation
-    from chainrule.training._options import TrainingOptions
     from chainrule.training._parallel import Processes
 
 
@@ -116,8 +115,8 @@ def _train(
     began: float | None,
     callbacks: "Sequence[Callback]",
 ) -> "tuple[Task[Any], TrainingResult | None]":
+    from chainrule.training import train
     from chainrule.training._computation import computing
-    from chainrule.training._loop import train
     from chainrule.training._parallel import processes
     from chainrule.training._trackers import make_tracker
 
@@ -171,7 +170,7 @@ def training_options(config: RunConfig) -> "TrainingOptions":
     Raises:
         ValueError: training cannot be done with them.
     """
-    from chainrule.training._options import TrainingOptions
+    from chainrule.training import TrainingOptions
 
     known = {item.name for item in fields(TrainingOptions)}
     settings = asdict(config.duration) | asdict(config.training)
@@ -207,7 +206,7 @@ def create_run(
         FileExistsError: `out` is taken.
         ValueError, OSError: the options cannot be trained with, or the data cannot be read; `out` is as it was.
     """
-    from chainrule.training._optimiser import make_optimiser
+    from chainrule.training import make_optimiser
 
     refuse_taken(out, overwrite=overwrite)
     _check_startable(task, training_options(asked))

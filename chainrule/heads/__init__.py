@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chainrule.heads._diagonal_normal import DiagonalNormal
     from chainrule.heads._discretized_logistic_mixture import DiscretizedLogisticMixture
     from chainrule.heads._gaussian_mixture import GaussianMixture
-    from chainrule.heads._head import Head, NotDiscreteError
+    from chainrule.heads._head import Head
     from chainrule.heads._independent_pixels import IndependentPixels
     from chainrule.heads._integer_logistic_mixture import IntegerLogisticMixture
     from chainrule.heads._linear_chain_crf import LinearChainCRF
@@ -37,7 +37,6 @@ __all__ = [
     "IndependentTags",
     "IntegerLogisticMixture",
     "LinearChainCRF",
-    "NotDiscreteError",
     "PixelLogisticMixture",
     "StudentTMixture",
     "TableColumn",

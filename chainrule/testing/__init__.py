@@ -8,7 +8,10 @@ if TYPE_CHECKING:
     from chainrule.testing._batch_independence import check_batch_independence
     from chainrule.testing._causality import check_causality
     from chainrule.testing._chunk_invariance import check_chunk_invariance
+    from chainrule.testing._codec import check_codec
     from chainrule.testing._contract import check_model
+    from chainrule.testing._full_context import check_full_context
+    from chainrule.testing._latent_bounds import check_exact
     from chainrule.testing._module_check import check
     from chainrule.testing._padding_invariance import check_padding_invariance
     from chainrule.testing._report import Report, Result
@@ -25,6 +28,9 @@ __all__ = [
     "check_batch_independence",
     "check_causality",
     "check_chunk_invariance",
+    "check_codec",
+    "check_exact",
+    "check_full_context",
     "check_model",
     "check_padding_invariance",
     "check_reproducible",

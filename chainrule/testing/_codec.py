@@ -11,7 +11,7 @@ from chainrule._base import AutoregressiveModel, Context
 from chainrule.coding import decode, encode
 from chainrule.coding._lockstep import code_rows
 from chainrule.coding._range_coder import Numbers, RangeCoder, Rows
-from chainrule.heads import NotDiscreteError
+from chainrule.heads._head import NotDiscreteError
 from chainrule.state import map_state
 from chainrule.testing._contract_check import contract_check
 from chainrule.testing._isolation import as_called

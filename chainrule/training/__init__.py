@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         bits,
         evaluate,
     )
-    from chainrule.training._gradient_monitor import GradientProbe, NonFiniteLossError
+    from chainrule.training._gradient_monitor import NonFiniteLossError
     from chainrule.training._loop import train
     from chainrule.training._optimiser import learning_rate, make_optimiser
     from chainrule.training._options import TrainingOptions
@@ -30,7 +30,6 @@ __all__ = [
     "Callback",
     "DynamicEvaluator",
     "Evaluation",
-    "GradientProbe",
     "Interrupted",
     "MetricValue",
     "NonFiniteLossError",

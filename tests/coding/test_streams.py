@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.coding import DamagedError, decode, encode
-from chainrule.heads import Column, NotDiscreteError
+from chainrule.heads import Column
+from chainrule.heads._head import NotDiscreteError
 from chainrule.models import MADE, Forecaster, PixelCNNPP, RecurrentLM, TableMADE
 from chainrule.models._series_scaling import SeriesScaling
 

@@ -4,8 +4,7 @@ import torch
 from chainrule.decoding import beam_search, greedy
 from chainrule.layers import ImageEncoder
 from chainrule.models import Captioner
-from chainrule.testing import check_model
-from chainrule.testing._full_context import check_full_context
+from chainrule.testing import check_full_context, check_model
 
 IMAGES = torch.randint(256, (3, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 X = torch.randint(5, (3, 4), generator=torch.Generator().manual_seed(1))

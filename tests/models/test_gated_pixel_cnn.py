@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from chainrule.models import GatedPixelCNN
-from chainrule.testing import check_causality, check_model, check_step_equals_forward
-from chainrule.testing._full_context import check_full_context
+from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 
 VARIANTS = {
     "binary": {"image_shape": (1, 5, 4), "levels": 2, "channels": 8, "first_kernel_size": 3},

@@ -9,8 +9,7 @@ from chainrule.heads import PixelLogisticMixture
 from chainrule.models import MultiScalePixelCNN
 from chainrule.models import _multi_scale_pixel_cnn as module
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_causality, check_model
-from chainrule.testing._full_context import check_full_context
+from chainrule.testing import check_causality, check_full_context, check_model
 
 VARIANTS = {
     "binary": {"image_shape": (1, 4, 3), "levels": 2},

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from chainrule.models import PixelCNN
-from chainrule.testing import check_causality, check_model
-from chainrule.testing._full_context import check_full_context
+from chainrule.testing import check_causality, check_full_context, check_model
 
 VARIANTS = {
     "binary": {"image_shape": (1, 5, 4), "levels": 2, "channels": 8, "first_kernel_size": 3},

@@ -8,8 +8,7 @@ from chainrule.layers._gated_pyramid import PyramidScan
 from chainrule.models import PixelCNNPP
 from chainrule.models import _pixel_cnn_pp as module
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_causality, check_model, check_step_equals_forward
-from chainrule.testing._full_context import check_full_context
+from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 
 VARIANTS = {
     "binary, labels": {"image_shape": (1, 3, 4), "levels": 2, "num_classes": 3},

@@ -9,8 +9,7 @@ from chainrule.layers._diagonal_lstm import RasterDiagonalLSTM
 from chainrule.layers._raster_layer import RasterMemory
 from chainrule.layers._row_lstm import RasterRowLSTM
 from chainrule.models import PixelRNN
-from chainrule.testing import check_causality, check_model, check_step_equals_forward
-from chainrule.testing._full_context import check_full_context
+from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 
 KINDS = pytest.mark.parametrize("kind", ["row", "diagonal"])
 VARIANTS = {

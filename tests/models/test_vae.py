@@ -3,8 +3,13 @@ import torch
 
 from chainrule.heads import Column
 from chainrule.models import VAE, HierarchicalVAE, PixelVAE, SentenceVAE, TableVAE
-from chainrule.testing import check_causality, check_chunk_invariance, check_model, check_step_equals_forward
-from chainrule.testing._full_context import check_full_context
+from chainrule.testing import (
+    check_causality,
+    check_chunk_invariance,
+    check_full_context,
+    check_model,
+    check_step_equals_forward,
+)
 
 
 @pytest.mark.parametrize(("head", "network"), [("bernoulli", "dense"), ("categorical", "convolutional")])

@@ -10,8 +10,7 @@ from chainrule.layers import CausalConv1d, DilatedStack
 from chainrule.layers._dilated_stack import ROOM, PreparedDilatedStack
 from chainrule.models import WaveNet
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_causality, check_model, check_step_equals_forward
-from chainrule.testing._full_context import check_full_context
+from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 
 VARIANTS = {
     "two blocks": {"blocks": 2, "layers_per_block": 2},

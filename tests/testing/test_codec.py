@@ -6,7 +6,7 @@ import torch
 from chainrule.coding import _range_coder as range_coder
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
-from chainrule.testing._codec import check_codec
+from chainrule.testing import check_codec
 
 
 @pytest.fixture

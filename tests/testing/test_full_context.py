@@ -5,8 +5,7 @@ import torch
 from sound_models import Tiny, Window
 from torch import nn
 
-from chainrule.testing import check_model
-from chainrule.testing._full_context import check_full_context
+from chainrule.testing import check_full_context, check_model
 
 
 class Undeclared(Window):

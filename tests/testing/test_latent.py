@@ -6,8 +6,7 @@ from latent_models import Coins, LinearGaussian, Whole
 
 from chainrule.heads import Bernoulli, DiagonalNormal
 from chainrule.models import VAE
-from chainrule.testing import check_model
-from chainrule.testing._latent_bounds import check_exact
+from chainrule.testing import check_exact, check_model
 
 
 def failures(model, x, **given):
