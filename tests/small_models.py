@@ -2,10 +2,11 @@
 
 import torch
 
-from chainrule import models
+from chainrule import from_logits, models
 from chainrule.heads import Column
 from chainrule.layers import ImageEncoder
 from chainrule.layers._template_scores import TemplateScores
+from chainrule.models._series_scaling import SeriesScaling
 
 
 def pixels(*shape, levels=2):
@@ -52,7 +53,7 @@ SEQUENCES = {
         (pixels(3, 6, levels=4), None, torch.tensor([6, 2, 4])),
     ),
     "Forecaster": lambda: (
-        models.Forecaster([models.SeriesScaling(20.0, 4.0)], hidden_size=8, lags=[1, 2]),
+        models.Forecaster([SeriesScaling(20.0, 4.0)], hidden_size=8, lags=[1, 2]),
         (20 + torch.randn(3, 5).cumsum(1), {"past": 20 + torch.randn(3, 6).cumsum(1)}, torch.tensor([5, 2, 4])),
     ),
     "GatedPixelCNN": lambda: (models.GatedPixelCNN((1, 4, 4), 2, channels=8, layers=2), (pixels(3, 1, 4, 4),)),
@@ -61,13 +62,13 @@ SEQUENCES = {
         (pixels(3, 1, 4, 4),),
     ),
     "LinearForecaster": lambda: (
-        models.LinearForecaster([models.SeriesScaling(20.0, 4.0)], lags=[1, 2, 6]).fit(
+        models.LinearForecaster([SeriesScaling(20.0, 4.0)], lags=[1, 2, 6]).fit(
             20 + torch.randn(40, 1, dtype=torch.float64).cumsum(0), torch.zeros(40, 0)
         ),
         (20 + torch.randn(3, 5).cumsum(1), {"past": 20 + torch.randn(3, 6).cumsum(1)}, torch.tensor([5, 2, 4])),
     ),
     "LogitsModel": lambda: (
-        models.from_logits(Recurrence(), start=0),
+        from_logits(Recurrence(), start=0),
         (pixels(3, 6, levels=4), None, torch.tensor([6, 2, 4])),
     ),
     "MADE": lambda: (models.MADE(6, [12]), (pixels(3, 6).float(),)),

@@ -15,13 +15,14 @@ from chainrule.layers import KneserNey, LogMel, MaskedConv2d
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.layers._template_scores import TemplateScores
 from chainrule.layers._window_attention import WindowAttention
+from chainrule.models._series_scaling import SeriesScaling
 
 # Of models that hold counts, or that are fitted: there is nothing to count on the meta device.
 FITTED = {
     "CalibratedMixture": lambda: models.CalibratedMixture(
         models.RecurrentLM(vocab_size=4, cell="gru", hidden_size=8), models.NgramLM(NGRAMS)
     ),
-    "LinearForecaster": lambda: models.LinearForecaster([models.SeriesScaling(20.0, 4.0)], lags=[1, 2, 6]),
+    "LinearForecaster": lambda: models.LinearForecaster([SeriesScaling(20.0, 4.0)], lags=[1, 2, 6]),
     "NgramLM": lambda: models.NgramLM(NGRAMS),
 }
 NGRAMS = KneserNey.fit(torch.randint(4, (40,), generator=torch.Generator().manual_seed(0)), 4, 3)

@@ -48,6 +48,11 @@ def paths_of(source: str) -> list[str]:
     return words if len(words) > 1 and all(Path(word).exists() for word in words) else [source]
 
 
+def names_files(source: str) -> bool:
+    """Whether a word of the command line may name files: one that is there, a pattern, or standard input."""
+    return source == STDIN or any(sign in source for sign in _MAGIC) or Path(source.partition(":")[0]).exists()
+
+
 def must_gather(source: str, kind: Kind) -> bool:
     """Whether a source must be written to one plain file before it is read."""
     paths = paths_of(source)

@@ -22,7 +22,7 @@ class GatedPixelCNN(MaskedImageModel):
         p(x_{kij} \mid \ldots) = \mathrm{softmax}(W_2\,\mathrm{relu}(W_1\,\mathrm{relu}(h^{(L)}_{ij})))_k
 
     v^(0) is the image shifted down by a row, h^(0) the image itself, which the first layer reads through a mask of
-    type A (see `chainrule.layers.GatedStacks`). What a pixel sees grows by half a kernel with every layer, to both
+    type A (see `GatedStacks`). What a pixel sees grows by half a kernel with every layer, to both
     sides and up; within that distance it sees everything. x is read as numbers from -1 to 1, zero outside the image.
 
     Args:

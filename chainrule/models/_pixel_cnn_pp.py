@@ -27,7 +27,7 @@ class PixelCNNPP(RasterModel):
 
     The vertical stream v knows the rows above a pixel, the horizontal stream h also the pixels to the left; h reads v
     at every block, so that there is no blind spot. Both go down to a half and a quarter of the rows and columns and
-    back (see `chainrule.layers.GatedPyramid`). The colours of a pixel are drawn one after the other from one mixture,
+    back (see `GatedPyramid`). The colours of a pixel are drawn one after the other from one mixture,
     in which each is coupled to those before it (`chainrule.heads.PixelLogisticMixture`): the network is asked once for
     a pixel. x is read as numbers from -1 to 1, with another channel of ones that tells the image from its outside.
 

@@ -30,7 +30,7 @@ class RecurrentLM(AutoregressiveModel):
         h_t = \mathrm{cell}(E[x_{t-1}] + e_{t-1}, h_{t-1}), \qquad
         p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho} h_t + b_o)
 
-    e adds the embeddings of the last 2, ..., N symbols together (`chainrule.layers.NgramEmbedding`) where
+    e adds the embeddings of the last 2, ..., N symbols together (`NgramEmbedding`) where
     `ngram_order` is N >= 2; otherwise it is zero. The first element follows a start symbol, an input only: it has
     number V, an embedding, and no probability.
 

@@ -35,7 +35,7 @@ class SequenceClassifier(LikelihoodModel):
     and k parts of it, :math:`E_s + \frac{1}{\sqrt k} \sum_j E_{p_j}`; -1 is no symbol, with which bags are filled up.
 
     With `ngram_order` N >= 1 the answer is the mean of this p and of a linear classifier of the n-grams of the symbols
-    (of a bag, its first), up to N together, `chainrule.layers.NgramScores`:
+    (of a bag, its first), up to N together, `NgramScores`:
 
     .. math:: p(y \mid x) = \tfrac{1}{2} \mathrm{softmax}(W z + b) + \tfrac{1}{2} \mathrm{softmax}(\mathrm{ngrams}(x))
 

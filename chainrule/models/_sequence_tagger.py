@@ -42,7 +42,7 @@ class SequenceTagger(LikelihoodModel):
         cell: of the layers that read the sentence; "transformer" attends to the whole of it.
         embedding_size: features of a word, the width of E.
         character_encoder: reads the characters of each word: its first and last four, or all of them by an LSTM or a
-            CNN, or in "cnn+affixes" both, see `chainrule.layers.WordForm`; "none" reads words alone. The task takes
+            CNN, or in "cnn+affixes" both, see `WordForm`; "none" reads words alone. The task takes
             "affixes" for few passes where it is not given.
         character_size: features of a word from its characters; an even number for an LSTM.
         affix_dropout: share of words whose affixes are left out in training; of "cnn+affixes" alone.

@@ -32,7 +32,7 @@ class TransformerLM(AutoregressiveModel):
 
     .. math:: p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho}\, \mathrm{norm}(h^{(L)}_t) + b_o)
 
-    e adds the embeddings of the last 2, ..., N symbols together (`chainrule.layers.NgramEmbedding`) where
+    e adds the embeddings of the last 2, ..., N symbols together (`NgramEmbedding`) where
     `ngram_order` is N >= 2. The first element follows a start symbol, an input only: it has number V, an embedding, and
     no probability.
 

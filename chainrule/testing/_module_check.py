@@ -49,7 +49,7 @@ def check(
 ) -> Report:
     """Test any module that maps symbols (B, T) to logits (B, T, V): a GPT, an LSTM, a Hugging Face causal LM.
 
-    The module is adapted by `chainrule.models.from_logits`, and `check_model` tests the result. The report names, among
+    The module is adapted by `from_logits`, and `check_model` tests the result. The report names, among
     others,
 
     - a leak: logits that depend on the symbols that they predict, or on later ones (`causality`);
@@ -65,12 +65,12 @@ def check(
     left as they are.
 
     Args:
-        module: see `chainrule.models.from_logits`, also for how a cache is found.
+        module: see `from_logits`, also for how a cache is found.
         example: (B, T) integers that the module is meant for; 4 rows of 32 symbols are plenty.
         start: a symbol that begins every sequence; says that logits[:, t] predict x[:, t + 1].
         shifted: whether logits[:, t] predict x[:, t + 1], or x[:, t]. Found by replacing symbols where it is not given.
         cache: False ignores the module's cache.
-        step: reads one symbol more from a cache, see `chainrule.models.from_logits`.
+        step: reads one symbol more from a cache, see `from_logits`.
         seed: of every random choice of the checks.
 
     Returns:

@@ -34,7 +34,7 @@ def test_texts_fold_at_blanks_alone(command, monkeypatch, form, columns):
 def test_the_help_of_training_names_tasks_and_data(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     shown = " ".join(command("train", "--help").out.replace("│", " ").split())
-    assert "Usage: chainrule train [OPTIONS] [DATA]" in shown
+    assert "Usage: chainrule train [OPTIONS] DATA..." in shown
     assert f"[choices: {', '.join(TASKS)}]" in shown
     assert get_args(TaskName) == tuple(TASKS)
 

@@ -128,7 +128,7 @@ def test_a_state_that_is_not_reordered_with_the_beams_is_noticed(monkeypatch):
     def misordered(state, parents):  # as many prefixes, not the right ones
         return map_state(lambda leaf: leaf[torch.arange(len(parents)) % len(leaf)], state)
 
-    monkeypatch.setattr(sys.modules["chainrule.decoding.beam_search"], "select", misordered)
+    monkeypatch.setattr(sys.modules["chainrule.decoding._beam_search"], "select", misordered)
     assert found() != answers
 
 

@@ -8,6 +8,9 @@ from torch import nn
 
 from chainrule import layers
 from chainrule.layers import TransformerBlock, TransformerStack
+from chainrule.layers._ngram_embedding import NgramEmbedding
+from chainrule.layers._pooling import AttentionPooling
+from chainrule.layers._transformer_encoder import BidirectionalAttention, EncoderBlock, TransformerEncoder
 
 B, T, N = 2, 4, 8
 FACTORIES = {
@@ -22,7 +25,7 @@ FACTORIES = {
     "Map": lambda: layers.Map(nn.Linear(N, 5)),
     "MinGRU": lambda: layers.MinGRU(N, 5),
     "MinLSTM": lambda: layers.MinLSTM(N, 5),
-    "NgramEmbedding": lambda: layers.NgramEmbedding(N, 5, 2),
+    "NgramEmbedding": lambda: NgramEmbedding(N, 5, 2),
     "Parallel": lambda: layers.Parallel(layers.GRU(N, 5), layers.Map(nn.Linear(N, 5))),
     "RNN": lambda: layers.RNN(N, 5),
     "Residual": lambda: layers.Residual(layers.Map(nn.Linear(N, N))),
@@ -33,10 +36,10 @@ FACTORIES = {
 }
 WHOLE_ROWS = {
     "Bidirectional": lambda: layers.Bidirectional("gru", N, 5),
-    "BidirectionalAttention": lambda: layers.BidirectionalAttention(N, 2),
-    "EncoderBlock": lambda: layers.EncoderBlock(N, 2),
-    "TransformerEncoder": lambda: layers.TransformerEncoder(N, N, 1, 2),
-    "TransformerEncoder after norm": lambda: layers.TransformerEncoder(N, N, 1, 2, norm_first=False),
+    "BidirectionalAttention": lambda: BidirectionalAttention(N, 2),
+    "EncoderBlock": lambda: EncoderBlock(N, 2),
+    "TransformerEncoder": lambda: TransformerEncoder(N, N, 1, 2),
+    "TransformerEncoder after norm": lambda: TransformerEncoder(N, N, 1, 2, norm_first=False),
 }
 
 
@@ -81,7 +84,7 @@ def test_lengths_that_do_not_fit_are_refused(name, lengths):
         layers.MultiplicativeAttention(N, 4).remember,
         layers.mean_pooling,
         layers.max_pooling,
-        layers.AttentionPooling(N),
+        AttentionPooling(N),
     ],
 )
 def test_lengths_that_do_not_fit_are_refused_by_attention_and_pooling(read, lengths):

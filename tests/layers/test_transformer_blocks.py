@@ -147,7 +147,7 @@ def test_the_gated_network_has_as_many_weights_as_the_plain_one():
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match="activation: expected one of gelu, relu, swiglu, got 'tanh'"):
+    with pytest.raises(ValueError, match="activation: expected one of gelu, gelu-tanh, relu, swiglu, got 'tanh'"):
         FeedForward(8, activation="tanh")
     with pytest.raises(ValueError, match="norm: expected one of layer, rms, got 'batch'"):
         EncoderBlock(8, 2, norm="batch")

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from chainrule.metrics import _bleu as bleu
-from chainrule.metrics import chrf
+from chainrule.metrics import bleu, chrf
 
 REFERENCES = ["the cat sat on the mat .", "two dogs run ."]
 

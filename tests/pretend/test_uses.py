@@ -6,6 +6,7 @@ from every_use import MODELS, uses
 from pretend_device import APPLE, DEVICE, Card, Functions, Mismatch, PretendTensor, on_card
 
 from chainrule import layers
+from chainrule.layers._ngram_scores import NgramScores
 
 
 @pytest.fixture(autouse=True)
@@ -91,5 +92,5 @@ def test_a_layer_takes_lengths_on_the_processor(name):
 def test_spectra_and_ngrams_take_lengths_on_the_processor():
     frames, counts = on_card(layers.LogMel(16_000))(on_card(torch.randn(2, 4000)), torch.tensor([4000, 1000]))
     assert frames.device == counts.device == DEVICE
-    scores = on_card(layers.NgramScores(5, 3, 2))(on_card(torch.randint(5, (2, 4))), torch.tensor([4, 1]))
+    scores = on_card(NgramScores(5, 3, 2))(on_card(torch.randint(5, (2, 4))), torch.tensor([4, 1]))
     assert scores.device == DEVICE

@@ -12,8 +12,8 @@ from foreign_modules import GPT, LSTM, VOCABULARY, CachedGPT, CausalLM
 from torch import nn
 from torch.nn import functional as F
 
+from chainrule import from_logits
 from chainrule.models import RecurrentLM
-from chainrule.models._logits_model import from_logits
 from chainrule.testing import check
 
 X = torch.randint(VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(0))

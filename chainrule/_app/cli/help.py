@@ -16,7 +16,7 @@ VERB_SYNONYMS = {
     "loss": ("score",), "likelihood": ("score",), "eval": ("evaluate",), "test": ("evaluate",),
     "validate": ("evaluate",), "fit": ("train",), "learn": ("train",), "finetune": ("train",), "resume": ("train",),
     "encode": ("embed", "compress"), "decode": ("decompress",), "extract": ("decompress",), "show": ("info",),
-    "describe": ("info",), "stats": ("info",), "report": ("inspect",), "explain": ("inspect",), "plot": ("inspect",),
+    "describe": ("info",), "stats": ("info",), "explain": ("inspect",), "plot": ("inspect",),
     "verify": ("check",), "label": ("classify",), "annotate": ("tag",),
     "predict": ("tag", "classify", "translate", "caption", "forecast"), "diff": ("compare",),
     "infer": ("tag", "classify", "translate", "caption", "forecast"), "help": ("--help",), "version": ("--version",),
@@ -43,7 +43,7 @@ OPTION_SYNONYMS = {
     "jobs": ("threads",), "num-threads": ("threads",), "val": ("validation",), "valid": ("validation",),
     "valid-file": ("validation",), "dev": ("validation",), "eval-every": ("validate-every",),
     "eval-interval": ("validate-every",), "early-stopping": ("patience",), "src": ("source",), "tgt": ("target",),
-    "tokenizer": ("level",), "usage": ("help",),
+    "usage": ("help",),
 }  # fmt: skip
 
 

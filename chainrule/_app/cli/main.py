@@ -174,8 +174,7 @@ def _one_line(error: Exception, known: set[str]) -> str:
         return f"out of memory: choose a smaller {' or '.join(costly) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         extra = error.unused_tokens[0]
-        named = f"--out {extra} names the run" if "--resume" in known else ""
-        return f"unexpected argument {extra!r}: {named or '`chainrule VERB --help` shows what a verb takes'}"
+        return f"unexpected argument {extra!r}: `chainrule VERB --help` shows what a verb takes"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from chainrule._app.cli.signature import joined_help
+from chainrule._app.tasks import open_run
 from chainrule._app.tasks.display import Verb
 from chainrule._app.tasks.task import Task
 
@@ -48,6 +49,8 @@ def serve(
         raise ValueError(f"port: expected 0 to 65535, got {port}")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise ValueError("token: expected printable ASCII characters, without blanks at its ends")
+    for path in runs:
+        open_run(path)  # what is no run is told before torch is imported
     from chainrule._app.fitting import load
     from chainrule.serve._server import serve_runs
 

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, fields
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -14,6 +14,7 @@ from chainrule._app.tasks.display import Verb, counted, dump_json, flag, format_
 from chainrule._app.tasks.task import Task
 from chainrule._app.training_run import train_run
 from chainrule._printing import printable
+from chainrule.data._gather import names_files
 
 if TYPE_CHECKING:
     from chainrule.training import TrainingResult
@@ -49,6 +50,10 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         for source in positional if data else ():
             if files[source] is not None:
                 raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: leave one out")
+            if len(data) > 1 and (missing := [path for path in data if not names_files(path)]):
+                raise FileNotFoundError(
+                    f"{missing[0]}: no such file or folder; if it is to be the run: --out {quote(missing[0])}"
+                )
             files[source] = data[0] if len(data) == 1 else join(data)
         files = {source: "-" if path == "/dev/stdin" else path for source, path in files.items()}
         length = Duration.of(run.budget, run.steps, run.epochs, task.BUDGET)

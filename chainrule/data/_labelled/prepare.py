@@ -193,7 +193,7 @@ def load_ngrams(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.float
 def ngram_weights(
     part: LabelledPart, symbols: int, prior: Sequence[float], order: int, limit: int
 ) -> npt.NDArray[np.float32]:
-    """Fit naive Bayes of n-grams: the rows of a `chainrule.layers.NgramScores`, (rows, C)."""
+    """Fit naive Bayes of n-grams: the rows of a `NgramScores`, (rows, C)."""
     texts = part.texts.without_parts()
 
     def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -310,7 +310,7 @@ def test_inspection_tells_what_is_known_from_the_past_and_in_advance(command, re
     assert set(found["known"]) == {"wind", "day of week"}
     assert found["known"]["day of week"] > 0.01  # heat goes with the week
     printed = command("inspect", out, series, "--origins", 3).out.splitlines()
-    assert printed[0].startswith("3 forecasts of 6 rows")
+    assert printed[0].startswith("LSTM 16: 3 forecasts of 6 rows")
     assert any(line.startswith("without wind") for line in printed)
     assert "--out" in refused("inspect", out, "--out", tmp_path / "page.html")  # there is no page
     assert "--origins" in refused("inspect", out, "--origins", 0)

@@ -100,11 +100,6 @@ def test_figures_are_written_to_no_file_outside_the_run(command, trained, here, 
     assert (here / "precious").read_bytes() == before
 
 
-def test_standard_input_is_refused_as_training_data(refused, here):
-    assert "standard input" in refused("train", "-", "--out", "run")
-    assert not Path("run").exists()
-
-
 def test_train_and_info_give_figures_that_compare_between_levels(command, here):
     words = ["--level", "word", "--vocabulary-size", 5]
     outcome = command("train", "log.txt", *TINY, "--steps", 1, "--out", "run", "--json", *words)

@@ -10,7 +10,7 @@ def test_info_tells_what_a_run_is(command, runs, text_file):
     parameters = sum(weight.numel() for weight in open_run(runs / "stream").model().parameters())
     for part in (
         f"{parameters:,}",
-        "gru",
+        "GRU 8 + 12-gram counts",
         "hidden_size 8",
         "log.txt",
         "last 20%",

@@ -96,7 +96,7 @@ def test_what_is_no_code_of_such_a_text_is_refused(code, length):
 def test_numba_is_named_where_it_is_missing(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("chainrule.coding.adaptive.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr(adaptive, "bitstream", raising=False)
+    monkeypatch.delattr(adaptive, "_bitstream", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(ValueError, match=r"pip install numba"):
         adaptive.compress(TEXT)
