@@ -20,7 +20,7 @@ extensions = [
     "program_help",
     "public_names",
 ]
-source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}  # the first is that of generated pages
 templates_path = ["_templates"]
 autosummary_imported_members = True
 exclude_patterns = ["_build", "_ext", "_templates"]
