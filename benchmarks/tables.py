@@ -1,4 +1,4 @@
-"""Put the figures of benchmarks/results/*.json into docs/results.md, some of them into README.md and other pages.
+"""Put the figures of benchmarks/results/*.json into docs/results.md and other pages.
 
     python benchmarks/tables.py
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-# README.md has the first figure of each of these, reached or missed.
+# docs/results.md begins with the first figure of each of these, reached or missed.
 HEADLINES = (
     "peers_text_0.5m_avx2",
     "peers_text_3m",
@@ -38,7 +38,7 @@ def main() -> None:
     results = [json.loads(path.read_text()) for path in sorted((ROOT / "benchmarks" / "results").glob("*.json"))]
     claims = {result["benchmark"]: [claim_row(result, claim) for claim in result["claims"]] for result in results}
     columns = ["what", "measured", "target", "", "command", "processor (instructions)", "date"]
-    replace(ROOT / "README.md", table(columns, [claims[name][0] for name in HEADLINES if claims.get(name)]))
+    headlines = table(columns, [claims[name][0] for name in HEADLINES if claims.get(name)])
     for page, beginning in PAGES.items():
         shown = [row for name, rows in claims.items() if name.startswith(beginning) for row in rows]
         replace(ROOT / "docs" / page, table(columns, shown))
@@ -51,7 +51,10 @@ def main() -> None:
             f"## {result['benchmark'].replace('_', ' ')}\n\n{table(columns, rows)}\n\n"
             f"`{result['command']}`, {result['date']}, {machine(result)}."
         )
-    replace(ROOT / "docs" / "results.md", "\n\n".join([summary, *details]))
+    replace(
+        ROOT / "docs" / "results.md",
+        "\n\n".join(["## Ten that matter", headlines, "## All targets", summary, *details]),
+    )
     if few := next((result for result in results if result["benchmark"] == "quality_picture_classifiers_few"), None):
         replace(ROOT / "docs" / "classification.md", few_pictures(few))
 

@@ -16,6 +16,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
+    "sphinx_copybutton",
     "mathml",
     "program_help",
     "public_names",
@@ -23,6 +24,8 @@ extensions = [
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}  # the first is that of generated pages
 templates_path = ["_templates"]
 autosummary_imported_members = True
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 exclude_patterns = ["_build", "_ext", "_templates"]
 default_role = "literal"  # single backticks in docstrings are code
 

@@ -22,7 +22,10 @@ def main(budget: str = "100s") -> None:
     print("\nA sample of the model (chainrule sample runs/demo):\n")
     for piece in run.stream(length=400, temperature=0.8):
         print(piece, end="", flush=True)
-    print()
+    page = RUN / "training.html"
+    run.report().save(page)
+    print(f"\n\nTo look at: {page} has the learning curve and the samples of training.")
+    print(f"To play with it in a browser: .venv/bin/chainrule serve {RUN} --open")
 
 
 def compare() -> None:

@@ -257,7 +257,7 @@ def about(name: str, run: Run, has_engine: bool) -> dict[str, Any]:
         "name": name,
         "task": run.task,
         "model": run._task.config.model,
-        "best": "" if best is None else f"{best.nats_per_element:.4f} {best.basis.per} held out",
+        "best": "" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}, held out",
         "view": view,
         "facts": _facts(view, run),
     }
