@@ -43,9 +43,9 @@ demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones
 test: setup ## all tests and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
-test-avx2: setup ## tests of layers, training and the command line as on a processor that has AVX2 and nothing newer
+test-avx2: setup ## tests of layers and training as on a processor that has AVX2 and nothing newer
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
-	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" tests/layers tests/training tests/cli; \
+	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" tests/layers tests/training; \
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
 
 check: setup ## format, lint, types
@@ -61,7 +61,9 @@ docs: setup ## build docs/_build/html strictly
 bench: setup ## speed measurements (minutes); tables on the screen, JSON in benchmarks/results
 	@for script in benchmarks/speed_*.py benchmarks/sampling.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-nightly: test bench ## tests, speed, thousands of damaged files, and the training runs behind the results tables (hours)
+nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
+	$(PIP) --no-build-isolation -e '.[nightly]'
+	$(MAKE) test bench
 	$(BIN)/python tests/fuzz/fuzz.py --cases 5000 --seed $$(date +%j)
 	@for script in benchmarks/quality_*.py benchmarks/memory.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
