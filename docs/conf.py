@@ -20,6 +20,7 @@ extensions = [
     "mathml",
     "program_help",
     "public_names",
+    "rooms",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}  # the first is that of generated pages
 templates_path = ["_templates"]
