@@ -83,8 +83,8 @@ def picture() -> str:
         '<path d="M0 0L8 4L0 8z" fill="currentColor"/></marker>'
     )
     return (
-        f'<svg viewBox="0 0 {width} {len(rows) * DOWN}" width="{width}" role="img" aria-label="Packages and their imports" '
-        f'style="max-width:100%"><defs>{arrow}</defs>{"".join(lines)}{"".join(boxes)}</svg>'
+        f'<svg viewBox="0 0 {width} {len(rows) * DOWN}" width="{width}" style="max-width:100%" role="img" '
+        f'aria-label="Packages and their imports"><defs>{arrow}</defs>{"".join(lines)}{"".join(boxes)}</svg>'
     )
 
 
