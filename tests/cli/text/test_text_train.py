@@ -312,7 +312,7 @@ def test_starting_up_counts_as_part_of_the_budget(command, here, monkeypatch):
         begins.append(began)
         return train(network, batches, held_out, replace(options, budget=None, steps=1), directory, **keywords)
 
-    monkeypatch.setattr("chainrule.training._loop.train", spy)
+    monkeypatch.setattr("chainrule.training.train", spy)
     before = monotonic()
     assert command("train", "log.txt", *TINY, "--budget", "1h", "--out", "run").status == 0
     assert before <= begins[0] < before + 1  # the command's own beginning, not that of training
