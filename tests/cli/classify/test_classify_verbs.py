@@ -197,8 +197,11 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib: pip install matplotlib")
 def test_an_image_is_drawn(command: Callable, run: Path, files: Path, tmp_path: Path) -> None:
+    from matplotlib import rc_context
+
     image = tmp_path / "image.png"
-    assert command("classify", run, files / "test.tsv", "--plot", image).status == 0
+    with rc_context({"figure.constrained_layout.use": True}):  # as a user's settings may have it
+        assert command("classify", run, files / "test.tsv", "--plot", image).status == 0
     assert image.read_bytes().startswith(b"\x89PNG")
 
 
