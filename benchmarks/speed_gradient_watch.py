@@ -23,7 +23,8 @@ from chainrule.data import Batch
 from chainrule.diagnostics import gradient_profile
 from chainrule.models import RecurrentLM
 from chainrule.state import State
-from chainrule.training import GradientProbe, TrainingOptions, train
+from chainrule.training import TrainingOptions, train
+from chainrule.training._gradient_monitor import GradientProbe
 
 VOCABULARY, BATCH, TIME = 96, 32, 64
 

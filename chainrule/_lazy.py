@@ -36,7 +36,7 @@ def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
     """The `__getattr__` and `__dir__` of a package that imports its names when they are first used.
 
     >>> import chainrule.decoding
-    >>> "greedy" in dir(chainrule.decoding), chainrule.decoding._greedy.__name__
+    >>> "greedy" in dir(chainrule.decoding), chainrule.decoding.greedy.__name__
     (True, 'greedy')
     """
     module = sys.modules[package]

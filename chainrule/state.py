@@ -102,8 +102,8 @@ def concatenate(states: Sequence[State]) -> State:
         ValueError: the states differ in their structure.
 
     >>> concatenate([{"h": torch.ones(1, 2), "c": None}, {"h": torch.ones(1, 3), "c": None}])
-    {'h': tensor([[0., 1., 1.],
-            [1., 1., 1.]]), 'c': None}
+    {'c': None, 'h': tensor([[0., 1., 1.],
+            [1., 1., 1.]])}
     """
     apart = [flatten(expand(state, count_rows(state))) for state in states]
     tensors, skeleton = apart[0]

@@ -25,7 +25,7 @@ APPLICATION = {
     "heads._categorical", "layers._backbone", "layers._template_scores",
     "metrics._classification", "metrics._forecast_scores", "models._model_mean", "serve._server",
     "training._checkpoint", "training._choice", "training._computation", "training._dynamic_evaluation",
-    "training._evaluate", "training._loop", "training._optimiser", "training._options", "training._parallel",
+    "training._evaluate", "training._optimiser", "training._parallel",
     "training._records", "training._speed", "training._trackers", "training._validation",
 }  # fmt: skip
 

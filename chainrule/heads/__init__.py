@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
+    from chainrule.heads._adapter import head_of
     from chainrule.heads._adaptive_categorical import AdaptiveCategorical
     from chainrule.heads._bernoulli import Bernoulli
     from chainrule.heads._categorical import Categorical
@@ -45,6 +46,7 @@ __all__ = [
     "TagSequences",
     "bio_constraints",
     "bioes_constraints",
+    "head_of",
 ]
 
 __getattr__, __dir__ = attach(__name__)

@@ -15,7 +15,7 @@ def from_encoder_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     `CausalAttention` for a layer that is called with a causal mask, an `EncoderBlock` for one without.
 
     >>> from torch import nn
-    >>> from chainrule.layers import EncoderBlock
+    >>> from chainrule.layers._transformer_encoder import EncoderBlock
     >>> layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True)
     >>> block = EncoderBlock(8, num_heads=2, feed_forward_size=16, position=None, norm_first=False)
     >>> block.load_state_dict(from_encoder_layer(layer.state_dict()))

@@ -94,6 +94,7 @@ def test_the_defaults_are_those_of_the_training_loop():
     ours = asdict(TextTraining())
     assert ours.pop("watch_gradients") is False  # what the command line does with it: train(watch=...)
     assert (ours.pop("threads"), ours.pop("backend")) == (None, "auto")  # likewise: computing(model, ...)
+    assert (ours.pop("samples"), ours.pop("track")) == (True, None)  # likewise: train(samples=..., callbacks=...)
     assert ours.pop("kneser_ney_order") is None  # of what is counted, not trained
     theirs = asdict(TrainingOptions())
     for name in ("batch_size", "optimiser", "learning_rate", "weight_decay"):  # settled when the run is made

@@ -65,7 +65,8 @@ def test_a_file_changed_in_any_byte_is_refused(tmp_path: Path) -> None:
     for place in range(len(good)):
         path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
         with pytest.raises(
-            ValueError, match=r"x: expected (the file as chainrule wrote it|a file that chainrule wrote), got"
+            ValueError,
+            match=r"x: expected (the file as chainrule wrote it|a file that chainrule wrote|a header of at most .*), ",
         ):
             read_sealed(path)
 

@@ -35,7 +35,7 @@ _COLUMNS = (
 def compare_tables(real: Any, synthetic: Any, *, seed: int = 0) -> Result:
     r"""Compare a synthetic table with the real one that it imitates.
 
-    .. math:: d(p, q) = \tfrac12 \sum_k |p_k - q_k|
+    .. math:: d(p, q) = \tfrac{1}{2} \sum_k |p_k - q_k|
 
     Args:
         real: a path or frame; its rows decide the kinds of the columns. A tenth of them is held out for `distances`.
