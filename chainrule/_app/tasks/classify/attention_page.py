@@ -67,7 +67,8 @@ def attention_figure(answers: Sequence[LabelledAnswer], names: Sequence[str]) ->
             rows.append((column, line, token, strength))
             column += len(token) + 1
         line += 1.6
-    figure = Figure(figsize=(10, max(0.26 * line + 0.2, 1)), layout="none")  # whatever the user's settings are
+    figure = Figure(figsize=(10, max(0.26 * line + 0.2, 1)))
+    figure.set_layout_engine("none")  # whatever the settings of the user are
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.01, 0, 0.98, 1))
     axes.set(xlim=(0, _COLUMNS + 2), ylim=(line, -0.6))
