@@ -240,7 +240,7 @@ def write_graphs(model: nn.Module, folder: Path, form: Literal["onnx", "torch-ex
             arrays = {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
             return [torch.from_numpy(array) for array in session.run(None, arrays)]
 
-        check_graph(graph, call, found.state, model)  # type: ignore[arg-type]
+        check_graph(graph, call, found.state, model)  # type: ignore[arg-type]  # `call` has defaults besides
     return found
 
 

@@ -50,11 +50,11 @@ def _onednn_where_it_runs(x: Tensor) -> Iterator[None]:
     )
     try:
         if refused:
-            onednn.enabled = False  # type: ignore[assignment]
+            onednn.enabled = False  # type: ignore[assignment]  # a property of the module, which mypy misreads
         yield
     finally:
         if refused:
-            onednn.enabled = True  # type: ignore[assignment]
+            onednn.enabled = True  # type: ignore[assignment]  # likewise
 
 
 class Recurrent(nn.RNNBase, SequenceLayer):

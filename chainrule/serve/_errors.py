@@ -16,7 +16,7 @@ _KINDS = {401: "authentication_error", 429: "rate_limit_error"}
 _MOST = 500  # characters of a message, which may quote data of any size
 
 
-class ClientGone(Exception):  # noqa: N818  nor is this
+class ClientGone(Exception):  # noqa: N818  an event, not a mistake
     """The client has closed its connection: nobody reads an answer."""
 
 

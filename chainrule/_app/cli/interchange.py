@@ -71,7 +71,8 @@ def import_(
 
     run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite)
     weights = sum(weight.numel() for weight in run.model.parameters())
-    name, size = run.config["model"]["name"], len(run.model.bias_ho)  # type: ignore[arg-type]
+    name = run.config["model"]["name"]
+    size = len(run.model.bias_ho)  # type: ignore[arg-type]  # a module's attributes are tensors or modules to mypy
     if json:
         print(dump_json({"run": str(out), "model": name, "parameters": weights, "vocabulary_size": size}))
         return

@@ -147,7 +147,7 @@ class Task(Recipe, ABC, Generic[M]):
 
     def prepare_like(self, old: Self) -> dict[str, Any]:
         """`prepare` with the vocabulary or schema of another run; needed where `can_start_others`."""
-        raise NotImplementedError
+        raise NotImplementedError  # --from is refused before where `can_start_others` is False
 
     def options_in_weights(self) -> dict[str, Any]:
         """Options of training that decide what the weights are of, such as counts averaged with a network."""

@@ -79,7 +79,8 @@ def _binned(schema: "TableSchema", train: Array, drawn: Array) -> Iterator[tuple
         if column.kind != "categorical":
             known = pair[0][~np.isnan(pair[0])]
             edges = np.unique(np.quantile(known, np.linspace(0, 1, _BINS + 1)[1:-1])) if len(known) else np.zeros(0)
-            pair = tuple(np.where(np.isnan(part), len(edges) + 1, np.searchsorted(edges, part)) for part in pair)  # type: ignore[assignment]
+            real, made = (np.where(np.isnan(part), len(edges) + 1, np.searchsorted(edges, part)) for part in pair)
+            pair = real, made
         yield pair
 
 
