@@ -14,7 +14,7 @@ SUM := / Downloading .*\([0-9.]+ [kMG]?B(ytes)?\)/ { gsub(/[()]/, ""); size = $$
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-images test test-avx2 check docs bench nightly clean
+.PHONY: help setup demo demo-images test test-avx2 test-plain check docs bench nightly clean
 
 help: ## list what make can do
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,9 @@ test-avx2: setup ## tests of layers and training as on a processor that has AVX2
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
 	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" tests/layers tests/training; \
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
+
+test-plain: setup ## tests of layers and models with all kernels off: every plain form
+	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" tests/layers tests/models
 
 check: setup ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -17,7 +17,7 @@ MOST_NAMES = 250
 APPLICATION = {
     "_base", "_blocks", "_latent", "_lazy", "_modes", "_printing", "_ranges", "_typed_json",
     "coding._batches", "coding._container", "coding._fingerprint", "coding._lockstep", "coding._range_coder",
-    "coding._unpacking", "decoding._draw_for",
+    "coding._unpacking", "decoding._sample_paths",
     "diagnostics._attention_distance", "diagnostics._attention_focus", "diagnostics._attention_map",
     "diagnostics._clipping", "diagnostics._distance", "diagnostics._head_kinds", "diagnostics._hidden_units",
     "diagnostics._image_attention", "diagnostics._mixer_views", "diagnostics._panels", "diagnostics._parts",

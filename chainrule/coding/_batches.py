@@ -94,7 +94,7 @@ def read_batches(
 
 def _code(model: AutoregressiveModel, coder: RangeCoder, laid: Laid, progress: Progress) -> list[Tensor]:
     with evaluating(model), torch.no_grad():
-        step = model.stepper()  # prepared once
+        step = model.prepare().step  # prepared once
     settings: dict[str, Any] = {"eos": laid.eos, "progress": progress, "step": step}
     return [
         model.from_sequence(

@@ -48,12 +48,12 @@ def code_rows(
         lengths: (B,) elements of each row; T if `None`.
         eos: a symbol that ends its row.
         progress: called with the number of elements done in each step.
-        step: the model's `stepper()`, where it is at hand.
+        step: the model's `prepare().step`, where it is at hand.
 
     Returns:
         (B, T, ...) the elements; with `eos`, as many as the longest row has. What follows a row's end is symbol 0.
     """
-    step, state = step or model.stepper(), model.initial_state(rows, context)
+    step, state = step or model.prepare().step, model.initial_state(rows, context)
     going = np.ones(rows, dtype=np.bool_)
     elements: list[Tensor] = []
     for t in range(length):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, ones_like
 from torch.linalg import matrix_norm
 
-from chainrule.layers._rnn import ACTIVATIONS
+from chainrule.layers._cells import FUNCTIONS
 
 SLOPES = {  # f′(a) from y = f(a)
     "tanh": lambda y: 1 - y * y,
@@ -115,7 +115,7 @@ def rnn(projected: Tensor, weight_hh: Tensor, h_before: Tensor, nonlinearity: st
 
     projected, h_before: (T, B, M).
     """
-    h = ACTIVATIONS[nonlinearity](projected + h_before @ weight_hh.t())
+    h = FUNCTIONS[nonlinearity](projected + h_before @ weight_hh.t())
     return Passage(h, h_before, None, {}, RNNDerivative(weight_hh, SLOPES[nonlinearity](h)))
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, distributions
 from torch.nn.functional import linear
 
-from chainrule._modes import values_are_known
 from chainrule.heads._categorical import Categorical, check_symbols, log_prob_at
+from chainrule.kernels._transforms import values_are_known
 
 Tail = tuple[Tensor, Tensor, Tensor]
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule._modes import values_are_known
 from chainrule.heads._head import largest_exponent
 from chainrule.heads._location_scale_mixture import LocationScaleMixture
+from chainrule.kernels._transforms import values_are_known
 
 HALVINGS = 2200  # of a quantile's bracket at most: from the largest number of float64 to the smallest
 

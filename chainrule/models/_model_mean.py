@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, Step
+from chainrule._base import AutoregressiveModel, Context, Executor
 from chainrule.heads import Head
 from chainrule.heads._categorical_mean import mean_of
 from chainrule.state import State
@@ -32,12 +32,7 @@ class ModelMean(AutoregressiveModel):
         return None
 
     def check_parts(self, names: Sequence[str]) -> None:
-        """Take the length of the models' sequences.
-
-        Raises:
-            ValueError: one has an order of its elements that is not their layout, or the lengths differ; the message
-                begins with the name of an argument.
-        """
+        """Take the length of the models' sequences."""
         for name, part in zip(names, self.parts, strict=True):
             if type(part).to_sequence is not AutoregressiveModel.to_sequence:
                 raise ValueError(f"{name}: expected models of sequences (B, T), got {type(part).__name__}")
@@ -61,21 +56,27 @@ class ModelMean(AutoregressiveModel):
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Head, State]:
         return self._together(part.unroll(x, own, x_prev) for part, own in self._each(state))
 
-    def stepper(self) -> Step:
-        steps = [part.stepper() for part in self.parts]
-        return lambda x_prev, state: self._together(step(x_prev, own) for step, own in zip(steps, state, strict=True))
-
-    def shared(self, state: State) -> State:
-        return tuple(part.shared(own) for part, own in self._each(state))
+    def prepare(self) -> Executor:
+        steps = [part.prepare().step for part in self.parts]
+        return Executor(
+            self,
+            lambda x_prev, state: self._together(step(x_prev, own) for step, own in zip(steps, state, strict=True)),
+        )
 
     def visible_past(self, length: int) -> Tensor:
         """Elements that any of them sees."""
         return torch.stack([part.visible_past(length) for part in self.parts]).any(0)
 
-    def useful_prefix(self, drawn: int) -> int | None:
+    @property
+    def reach(self) -> int | None:
         """As many as matter to any of them."""
-        useful = [part.useful_prefix(drawn) for part in self.parts]
-        return None if None in useful else max(number for number in useful if number is not None)
+        reaches = [part.reach for part in self.parts]
+        return None if None in reaches else max(reach for reach in reaches if reach is not None)
+
+    @property
+    def positions_end(self) -> int | None:
+        """Where the first of them ends."""
+        return min((part.positions_end for part in self.parts if part.positions_end is not None), default=None)
 
     def _each(self, state: State) -> Iterator[tuple[AutoregressiveModel, State]]:
         """Each model with its own state."""

@@ -60,10 +60,7 @@ class NgramLM(AutoregressiveModel):
         last = before[:, -1] if x.shape[1] else after  # the state is ready to read the last symbol
         return LookedUpCategorical(before, self.ngrams), last
 
-    def visible_past(self, length: int) -> Tensor:
-        """The last n − 1 symbols."""
-        return super().visible_past(length).triu(1 - self.ngrams.order)
-
-    def useful_prefix(self, drawn: int) -> int:
+    @property
+    def reach(self) -> int:
         """n − 1 symbols."""
         return self.ngrams.order - 1

@@ -6,20 +6,21 @@ from typing import Annotated, Literal, final
 import torch
 from torch import Tensor, distributions, nn
 
-from chainrule._base import AutoregressiveModel, Step, refuse_context
+from chainrule._base import AutoregressiveModel, Executor, refuse_context
 from chainrule._ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads import Categorical
+from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers import AdaptiveSoftmax, default_cutoffs
 from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
-from chainrule.layers._dropout import dropout
 from chainrule.layers._linear import linear
 from chainrule.layers._ngram_embedding import NgramEmbedding
 from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._pointwise import dropout
 from chainrule.layers._recurrent_stack import recurrent_stack
-from chainrule.layers._sequence_layer import is_plain, stepping
+from chainrule.layers._sequence_layer import stepping
 from chainrule.state import State, count_rows
 
-LOOK_UP_LIMIT = 2**25  # elements of a table W_ih E + b that a stepper may hold: 128 MiB in float32
+LOOK_UP_LIMIT = 2**25  # elements of a table W_ih E + b that a prepared step may hold: 128 MiB in float32
 
 
 @final
@@ -171,15 +172,15 @@ class RecurrentLM(AutoregressiveModel):
         h, recurrent = stepping(self.recurrent)(features.squeeze(1), recurrent)
         return self.conditional(h), self._state(recurrent, recent)
 
-    def stepper(self) -> Step:
-        if self.training or not is_plain(self):
-            return self.step
+    def prepare(self) -> Executor:
+        if self.training or not may_prepare(self):
+            return Executor(self)
         with torch.no_grad():
             features = None
             start = self._start(1)
             if self.reads_single_vectors:  # one of V + 1 vectors: its projection W_ih E + b is looked up
                 if (self.vocab_size + 1) * self.recurrent.weight_ih_l0.shape[0] > LOOK_UP_LIMIT:
-                    return self.step
+                    return Executor(self)
                 features = self._vectors(torch.arange(self.vocab_size + 1, device=start.device))
             advance, predict = self.recurrent.prepare(features), self._predictor()
 
@@ -192,7 +193,7 @@ class RecurrentLM(AutoregressiveModel):
             h, recurrent = advance(x_prev, recurrent)
             return predict(h), self._state(recurrent, recent)
 
-        return step
+        return Executor(self, step)
 
     def inputs(self, x: Tensor, x_prev: Tensor | None = None, recent: Tensor | None = None) -> Tensor:
         """Inputs of the recurrent layers before each element: the start symbol or `x_prev`, then x without its last.

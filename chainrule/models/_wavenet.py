@@ -6,15 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Step
+from chainrule._base import AutoregressiveModel, Executor
 from chainrule._ranges import Range, check_sizes
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads._logistic_bins import bin_centres
+from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._cells import symbol_before, symbols_before
 from chainrule.layers._dilated_stack import DilatedStack
 from chainrule.layers._linear import Linear
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._sequence_layer import is_plain, stepping
+from chainrule.layers._sequence_layer import stepping
 from chainrule.models._labels import checked_labels
 from chainrule.state import State
 
@@ -118,8 +119,7 @@ class WaveNet(AutoregressiveModel):
         """How many earlier elements a conditional sees."""
         return 1 + sum(self.stack.pasts)
 
-    def visible_past(self, length: int) -> Tensor:
-        return super().visible_past(length).triu(-self.receptive_field)
+    reach = receptive_field
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Distribution:
         return self.unroll(zero_past_ends(x, lengths), self.initial_state(len(x), context))[0]
@@ -150,9 +150,9 @@ class WaveNet(AutoregressiveModel):
         gated, state = stepping(self.stack)(self.embedded(symbols), state)
         return self._conditional(gated, symbols), state
 
-    def stepper(self) -> Step:
-        if not is_plain(self):
-            return self.step
+    def prepare(self) -> Executor:
+        if not may_prepare(self):
+            return Executor(self)
         with torch.no_grad():
             start = self._start(1)
             table = self.embedded(torch.arange(self.levels + 1, device=start.device))
@@ -163,7 +163,7 @@ class WaveNet(AutoregressiveModel):
             scores, state = advance(symbols, state)
             return self._head(scores, symbols), state
 
-        return step
+        return Executor(self, step)
 
     def embedded(self, symbols: Tensor) -> Tensor:
         """Inputs of the first layer for elements or the start symbol, integers (..) to (.., N)."""

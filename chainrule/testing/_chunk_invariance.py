@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel
-from chainrule.state import flatten, map_state, select
+from chainrule.state import flatten, map_state, select, share_memories
 from chainrule.testing._agreement import TOLERANCE, require_equal, rounding
 from chainrule.testing._contract_check import contract_check
 from chainrule.testing._leaves import changed
@@ -20,8 +20,8 @@ def check_chunk_invariance(subject: SequenceSubject) -> str:
 
     Also: one whole chunk gives `forward`; after a chunk `step` goes on where it ended; rows selected from the state
     after a chunk go on as they would have; and `unroll` leaves the state it was given as it was. What searches and
-    long prompts rely on is held to the same: after `shared` a state goes on as it would have, and no element before
-    `useful_prefix` has an influence.
+    long prompts rely on is held to the same: after `share_memories` a state goes on as it would have, and no element
+    before `useful_prefix` has an influence.
     """
     x, model = subject.x, subject.model
     if subject.time == 1:
@@ -94,18 +94,19 @@ def _continue_by_step(subject: SequenceSubject, whole: Tensor, tolerance: Tensor
 def _check_shared(subject: SequenceSubject, whole: Tensor, tolerance: Tensor) -> None:
     """Step on from a state that is shared at the beginning, and after a fork and a selection of its rows."""
     model, x = subject.model, subject.x
-    if type(model).shared is AutoregressiveModel.shared:
-        return
     rows, x_prev, numbers = subject.rows, None, []
     forked = torch.cat([rows, rows.flip(0)])
-    state = model.shared(model.initial_state(len(x), subject.context))
+    initial = model.initial_state(len(x), subject.context)
+    state = share_memories(initial)
+    if flatten(state)[1] == flatten(initial)[1]:  # there is nothing to share
+        return
     for t in range(subject.time):
         if t == subject.time // 2:  # a fork, of which a part is kept
-            state = model.shared(select(select(state, forked), rows.flip(0) + len(rows)))
+            state = share_memories(select(select(state, forked), rows.flip(0) + len(rows)))
         conditional, state = model.step(x_prev, state)
         numbers.append(subject.values(conditional, 1))
         x_prev = x[:, t]
-    message = "shared: p(x_{t} | x_<{t}) from a shared state is {gap} nats off unroll (row {row})"
+    message = "share_memories: p(x_{t} | x_<{t}) from a shared state is {gap} nats off unroll (row {row})"
     require_equal(torch.stack(numbers, 1), whole, tolerance, message)
 
 

@@ -21,7 +21,7 @@ def check_step_equals_forward(subject: SequenceSubject) -> str:
     """The conditionals of `step`, from `initial_state` on, are those of `forward`, for several rows and for one.
 
     Also: `step` leaves the state it was given as it was, so that a state can be kept and used again; a state is a tree
-    of tensors, batch first, so that rows can be selected; and `stepper()` is the same function as `step`. A stepper may
+    of tensors, batch first, so that rows can be selected; and `prepare().step` is the same function as `step`. It may
     write into parts of a tensor that the state does not mean, but every state it returned must go on as before. Where a
     model takes longer sequences than x, it is stepped on to `LONG` elements.
     """
@@ -31,12 +31,12 @@ def check_step_equals_forward(subject: SequenceSubject) -> str:
     require_equal(_watched(subject), whole, tolerance, differs.format("step"))
     single = subject.step_numbers(batch.rows(subject.rows[:1]))
     require_equal(single, whole[:1], tolerance[:1], differs.format("step on a batch of one row"))
-    if type(model).stepper is not AutoregressiveModel.stepper:
-        require_equal(_rewound(subject, model.stepper()), whole, tolerance, differs.format("stepper()"))
+    if type(model).prepare is not AutoregressiveModel.prepare:
+        require_equal(_rewound(subject, model.prepare().step), whole, tolerance, differs.format("prepare().step"))
     longer = _lengthened(subject)
     if longer is not None:
         whole, tolerance = subject.numbers(longer), rounding(subject, longer)
-        for name, step in (("step", model.step), ("stepper()", model.stepper())):
+        for name, step in (("step", model.step), ("prepare().step", model.prepare().step)):
             require_equal(subject.step_numbers(longer, step=step), whole, tolerance, differs.format(name))
     steps_taken = subject.time if longer is None else LONG
     return f"{len(batch.x)} rows of {steps_taken} steps, and one row alone"
@@ -70,11 +70,11 @@ def _watched(subject: SequenceSubject) -> Tensor:
 
 
 def _rewound(subject: SequenceSubject, step: Step) -> Tensor:
-    """The conditionals of a stepper; stepping from every state again, when all steps are done, must give the same."""
+    """The conditionals of a prepared step, which gives the same from every state again when all steps are done."""
     steps = list(subject.stepped(subject.batch(), step=step))
     for t, taken in enumerate(steps):
         again = subject.values(step(taken.x_prev, taken.state)[0], 1)
-        message = f"stepper() changed the state of step {t}: stepping from it again differs by {{gap}} nats"
+        message = f"prepare().step changed the state of step {t}: stepping from it again differs by {{gap}} nats"
         require_equal(again.unsqueeze(1), taken.numbers.unsqueeze(1), 1e3 * TOLERANCE, message)
     return torch.stack([taken.numbers for taken in steps], 1)
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from chainrule.kernels import _attention as causal_attention_steps
 from chainrule.layers import CausalAttention, scaled_dot_product
 from chainrule.layers import _causal_attention as causal_attention
-from chainrule.layers import _causal_attention_steps as causal_attention_steps
 from chainrule.layers._positions import distance_slopes, rotate, rotations
 from chainrule.state import flatten, select
 

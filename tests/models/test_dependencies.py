@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from chainrule.models import GatedPixelCNN, PixelCNN, PixelCNNPP, PixelRNN
-from chainrule.models._dependencies import dependencies, raster_dependencies
+from chainrule.models._raster_model import dependencies, raster_dependencies
 
 MODELS = {
     "PixelCNN": lambda: PixelCNN((2, 5, 4), 3, channels=8, layers=1, first_kernel_size=3),

@@ -181,7 +181,7 @@ def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
     from chainrule._base import AutoregressiveModel
     from chainrule._latent import LatentModel
     from chainrule._modes import device_of
-    from chainrule.decoding._draw_for import draw_for
+    from chainrule.decoding._sample_paths import draw_for
     from chainrule.state import count_rows, map_state
 
     rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))

@@ -142,7 +142,7 @@ class Sampler:
         import torch
 
         from chainrule._modes import device_of
-        from chainrule.decoding._draw_for import draw_for
+        from chainrule.decoding._sample_paths import draw_for
 
         generator = torch.Generator(device_of(self.model)).manual_seed(seed)
         stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)

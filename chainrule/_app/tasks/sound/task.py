@@ -246,7 +246,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
             from chainrule._modes import device_of
             from chainrule.data import write_wav
-            from chainrule.decoding._draw_for import draw_for
+            from chainrule.decoding._sample_paths import draw_for
 
             device = device_of(trained)
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)

@@ -23,7 +23,7 @@ def _double():
 
 @pytest.fixture(params=["by pairs", "in order"])
 def _both_forms(request, monkeypatch):
-    monkeypatch.setattr("chainrule.layers._scan.WIDE_STEP", B * M if request.param == "in order" else B * M + 1)
+    monkeypatch.setattr("chainrule.kernels._scan.WIDE_STEP", B * M if request.param == "in order" else B * M + 1)
 
 
 def drawn(time, seed=0):
@@ -59,7 +59,7 @@ def assert_equal(left, right):
 def test_values_and_gradients_are_those_of_the_loop(time, seed, wide_step):
     inputs = drawn(time, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("chainrule.layers._scan.WIDE_STEP", wide_step)
+        patch.setattr("chainrule.kernels._scan.WIDE_STEP", wide_step)
         assert_equal(with_gradients(linear_scan, inputs), with_gradients(loop, inputs))
 
 

@@ -2,9 +2,8 @@
 
 import torch
 
+from chainrule.kernels._raster_convolutions import RasterConvolutions, RasterMemory
 from chainrule.layers import MaskedConv2d
-from chainrule.layers._raster_convolutions import RasterConvolutions
-from chainrule.layers._raster_layer import RasterMemory
 
 
 def test_it_keeps_entry_for_entry_what_convolutions_of_its_reach_keep():

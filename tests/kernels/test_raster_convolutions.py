@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from chainrule.kernels._raster_convolutions import RasterConvolutions
 from chainrule.layers import MaskedConv2d
-from chainrule.layers._raster_convolutions import RasterConvolutions
 
 KINDS = {
     "3×3, one group": ((4, 4, 3, "B", 1), {}),

@@ -6,39 +6,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule._modes import custom_gradients_work, records_or_transforms
+from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms
 
 # Numbers in one step from which a CPU is faster step by step, in place, than by pairs with its further passes over
 # memory. Measured on one thread; the pairs win below it and on other devices, where a step costs its launch.
 WIDE_STEP = 768
 
 
-def linear_scan(a: Tensor, b: Tensor, initial: Tensor) -> Tensor:
-    r"""Run a linear recurrence without a nonlinearity between steps.
-
-    .. math:: h_t = a_t \odot h_{t-1} + b_t
+def associative_scan(a: Tensor, b: Tensor, initial: Tensor) -> Tensor:
+    r"""The recurrence of `chainrule.layers.linear_scan` in O(log T) dependent operations.
 
     Two steps are one: :math:`(a_2, b_2) \circ (a_1, b_1) = (a_2 a_1,\; a_2 b_1 + b_2)`. This product is associative, so
-    T steps take O(log T) dependent operations, O(T) arithmetic and O(T) memory (Blelloch 1990): pairs of neighbours are
-    joined, the half as long recurrence is solved, and the steps between are filled in. Nothing is divided by and no
-    logarithm is taken, so b and h may have any sign and a may be 0; products of :math:`|a_t| \le 1` cannot overflow.
+    T steps take O(T) arithmetic and O(T) memory (Blelloch 1990): pairs of neighbours are joined, the half as long
+    recurrence is solved, and the steps between are filled in. Nothing is divided by and no logarithm is taken, so b and
+    h may have any sign and a may be 0; products of :math:`|a_t| \le 1` cannot overflow.
 
     The gradient is the same recurrence from the last step to the first,
     :math:`\delta_t = g_t + a_{t+1} \odot \delta_{t+1}`, with
-    :math:`\partial a_t = \delta_t \odot h_{t-1}` and :math:`\partial b_t = \delta_t`. Derivatives of any order and
-    `torch.func` work.
-
-    Args:
-        a: (B, T, ...), broadcast against b in every axis but T.
-        b: (B, T, ...).
-        initial: h_0, (B, ...).
-
-    Returns:
-        h of every step, (B, T, ...).
-
-    >>> a, b = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[1.0, -3.0, 0.0]])
-    >>> linear_scan(a, b, initial=torch.tensor([4.0]))
-    tensor([[ 3.0000, -1.5000, -0.7500]])
+    :math:`\partial a_t = \delta_t \odot h_{t-1}` and :math:`\partial b_t = \delta_t`.
     """
     if not custom_gradients_work():
         return _from(a, b, initial)

@@ -11,9 +11,10 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from chainrule.kernels import _products as module
+from chainrule.kernels._products import amd_family, onednn_is_faster, packs, product
 from chainrule.layers import Recurrent
-from chainrule.layers import _linear as module
-from chainrule.layers._linear import Linear, amd_family, linear, onednn_is_faster, packs, product
+from chainrule.layers._linear import Linear, linear
 from chainrule.models import (
     MADE,
     ImageTransformer,
@@ -150,7 +151,7 @@ def test_transforms_modes_other_types_and_autocast_take_the_product_of_torch(by_
     for asked in (torch.compiler, "is_compiling"), (torch._C, "_is_tracing"):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(*asked, lambda: True)
-            assert not module._by_onednn(x, weight)
+            assert not module.onednn_multiplies(x, weight)
     assert not by_onednn
     linear(x, weight)
     assert by_onednn

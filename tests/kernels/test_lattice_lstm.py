@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from chainrule.layers._lattice_lstm import lattice_cell, lattice_lstm
+from chainrule.kernels._lattice_lstm import lattice_cell
+from chainrule.layers._lattice_lstm import lattice_lstm
 
 CASES = {
     "three neighbours, a cell before": ((-1, 0, 1), [(0, 4)] * 3, True),

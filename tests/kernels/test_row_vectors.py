@@ -5,10 +5,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from chainrule.kernels._row_vectors import by_torch, prepared_norm, row_map, vector_step
 from chainrule.layers import TransformerStack
 from chainrule.layers import _transformer_stack as transformer_stack
-from chainrule.layers._norms import prepared_norm
-from chainrule.layers._row_vectors import by_torch, row_map, vector_step
 from chainrule.state import select
 
 SIZE, HEADS, TIME = 8, 2, 12

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.layers._linear import onednn_is_faster, onednn_linear, packs, product
+from chainrule.kernels._products import onednn_is_faster, onednn_linear, packs, product
 
 
 def previous(first: Tensor, flat: Tensor, sizes: list[int]) -> list[Tensor]:
@@ -148,12 +148,6 @@ _SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # d * f'(a) from the
     "relu": lambda d, y: d * (y > 0),
     "identity": lambda d, y: d,
 }
-_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "relu": torch.relu,
-    "identity": lambda a: a,
-}
 
 
 def placeholder(x: Tensor) -> Tensor:
@@ -162,11 +156,9 @@ def placeholder(x: Tensor) -> Tensor:
     return zeros
 
 
-def activation(function: str, a: Tensor, known: Tensor | None) -> Tensor:
-    """f(a), or where its value is known, that value with the derivatives of f at a."""
-    if known is None:
-        return _FUNCTIONS[function](a)
-    y: Tensor = _Known.apply(a, known, function)
+def known_activation(function: str, a: Tensor, value: Tensor) -> Tensor:
+    """The known value of f(a), with the derivatives of f at a."""
+    y: Tensor = _Known.apply(a, value, function)
     return y
 
 
