@@ -26,12 +26,7 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 
 def copy_run(run: Path, target: Path, *, overwrite: bool) -> None:
-    """Copy a run directory. What is at the target is replaced only once the whole copy is there.
-
-    Raises:
-        FileExistsError: something is there already.
-        ValueError: the target is the run itself, or in it.
-    """
+    """Copy a run directory. What is at the target is replaced only once the whole copy is there."""
     if target.resolve().is_relative_to(run.resolve()):
         raise ValueError(f"{target}: the run is there already: name another directory")
     refuse_existing(target, overwrite=overwrite)

@@ -51,11 +51,7 @@ def as_frame(data: Any) -> Any:
 
 
 def write_csv(frame: Any, path: Path) -> None:
-    """Write a narwhals DataFrame as CSV with a header; missing values become empty cells.
-
-    Raises:
-        ValueError: two columns have the same name, or a column holds lists, structs or other objects.
-    """
+    """Write a narwhals DataFrame as CSV with a header; missing values become empty cells."""
     columns = [_cells(frame[name].to_list(), name) for name in frame.columns]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -128,15 +124,7 @@ def _spells_number(text: Any) -> bool:
 
 
 def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str | None]]) -> Any:
-    """A native frame of the described library: cells of text become values of the dtypes described.
-
-    Args:
-        description: see `describe`.
-        columns: the cells of each column; None or an empty text is a missing value.
-
-    Raises:
-        ImportError: the library is not installed.
-    """
+    """A native frame of the described library: cells of text become values of the dtypes described."""
     if description["library"] == "numpy":
         import numpy as np
 

@@ -21,17 +21,7 @@ _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
 class Inputs:
-    """Writes in-memory data into a temporary directory.
-
-    Args:
-        task: the name of the task that will read the files; recognised from the first data if empty.
-        rate: samples a second of sounds that come without one.
-
-    Attributes:
-        task: that name.
-        description: of the first frame or array, see `chainrule._app.frames.describe`; None for other data.
-        options: options of the task that follow from the data.
-    """
+    """Writes in-memory data into a temporary directory."""
 
     def __init__(self, task: str = "", *, rate: int | None = None):
         self.task, self._rate = task, rate
@@ -55,18 +45,7 @@ class Inputs:
         return any(Path(self._folder.name).iterdir())
 
     def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
-        """The path of data: as given, or of the file that they are written to.
-
-        Args:
-            data: a path; a frame or series; an array or tensor; strings, pairs or sentences of (word, tag) pairs.
-            name: of the argument; errors and the file are called after it.
-            labels: of images, one each.
-            rate: samples a second of sounds.
-
-        Raises:
-            FileNotFoundError: there is no file of that path.
-            ValueError: the task cannot read such data.
-        """
+        """The path of data: as given, or of the file that they are written to."""
         if isinstance(data, str | os.PathLike):
             return _existing(os.fspath(data))
         file = Path(self._folder.name) / name
@@ -252,11 +231,7 @@ def _existing(path: str) -> str:
 
 
 def texts_of(data: Any) -> list[str]:
-    """Strings in memory as a list.
-
-    Raises:
-        ValueError: the data are none.
-    """
+    """Strings in memory as a list."""
     if not isinstance(data, Iterable) or hasattr(data, "columns"):
         remedy = ": pass one of its columns" if hasattr(data, "columns") else ""
         raise ValueError(f"data: expected a path or strings, got {type(data).__name__}{remedy}")

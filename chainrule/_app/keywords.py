@@ -25,11 +25,7 @@ def config_of(
     steps: int | None,
     epochs: float | None,
 ) -> RunConfig:
-    """The config that keyword arguments describe; each goes to the dataclass that has a field of its name.
-
-    Raises:
-        ValueError: an option or the model is unknown, or a value is out of range.
-    """
+    """The config that keyword arguments describe; each goes to the dataclass that has a field of its name."""
     name = next(iter(task.MODELS)) if model is None else model
     if name not in task.MODELS:
         raise ValueError(f"model: expected one of {', '.join(task.MODELS)}, got {name!r}")
@@ -49,13 +45,7 @@ def flags_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:
 
 
 def check_known(options: Iterable[str], known: Iterable[str], others: Iterable[str] = ()) -> None:
-    """Raise ValueError for the first option that is not known, with the nearest one that is.
-
-    Args:
-        options: that the caller wrote.
-        known: those that there are.
-        others: arguments of the function beside them, which the caller may have meant.
-    """
+    """Raise ValueError for the first option that is not known, with the nearest one that is."""
     names = sorted(set(known))
     for option in options:
         if option not in names:
@@ -65,11 +55,7 @@ def check_known(options: Iterable[str], known: Iterable[str], others: Iterable[s
 
 
 def train_with(
-    task: "type[Task[Any]]",
-    asked: RunConfig,
-    out: Path,
-    given: frozenset[str],
-    **settings: Any,
+    task: "type[Task[Any]]", asked: RunConfig, out: Path, given: frozenset[str], **settings: Any
 ) -> "Task[Any]":
     """A run, trained by `train_run` with its arguments; one that is interrupted is saved and returned as it is."""
     from chainrule._app.training_run import train_run

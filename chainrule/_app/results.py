@@ -304,12 +304,6 @@ def table_lines(
 ) -> Iterator[str]:
     """A heading and rows as lines, aligned by the first rows and streamed.
 
-    Args:
-        columns: of the rows; those that are not shown are left out.
-        rows: may be computed while they are read.
-        width: characters of a cell at most; None does not cut it.
-        line_width: characters of a line at most; None does not cut it.
-
     >>> print(*table_lines([Column("text"), Column("nats", 2)], [("a", 1.5), ("bcdef", 12.5)], None), sep="\\n")
     text    nats
     a       1.50

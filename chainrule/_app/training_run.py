@@ -52,24 +52,7 @@ def train_run(
     began: float | None = None,
     callbacks: "Sequence[Callback]" = (),
 ) -> "tuple[Task[Any], TrainingResult | None]":
-    """Train a new run, or continue one; returns it, and its result in the first of several processes.
-
-    Args:
-        task: its class.
-        asked: the config that the user describes.
-        out: the run directory.
-        given: the flags that the user wrote, as `--hidden-size`: on resume only these must agree.
-        plain: whether to leave out the parts that the default recipe adds, see `Task.PLAIN`.
-        resume: whether to continue the run that is there.
-        overwrite: whether to replace it.
-        began: the time of `time.monotonic` from which a budget counts; now, if not given.
-        callbacks: receive the figures of training.
-
-    Raises:
-        FileExistsError: `out` is taken.
-        ValueError, OSError: the options cannot be, the data cannot be read, or both changed since the run began.
-        Interrupted: Ctrl-C; the run is saved.
-    """
+    """Train a new run, or continue one; returns it, and its result in the first of several processes."""
     if plain:
         asked, given = task.plain(asked, given)
     if asked.training.device == "mps":  # what stays on the processor is measured there too
@@ -121,10 +104,7 @@ def _train(
     from chainrule.training._trackers import make_tracker
 
     device = task.device((asked if before is None or "--device" in given else before).training.device)
-    with (
-        processes(str(device)) as process_group,
-        lock_run(out) if process_group.first else nullcontext(),
-    ):
+    with processes(str(device)) as process_group, lock_run(out) if process_group.first else nullcontext():
         if process_group.first and before is None:
             create_run(task, asked, out, overwrite=overwrite, given=given)
         process_group.agree([0.0])  # the others wait for the first
@@ -165,11 +145,7 @@ def _train(
 
 
 def training_options(config: RunConfig) -> "TrainingOptions":
-    """The options of training that a config asks for.
-
-    Raises:
-        ValueError: training cannot be done with them.
-    """
+    """The options of training that a config asks for."""
     from chainrule.training import TrainingOptions
 
     known = {item.name for item in fields(TrainingOptions)}
@@ -190,22 +166,7 @@ def _check_startable(task: type[Task[Any]], options: "TrainingOptions") -> None:
 def create_run(
     task: type[Task[Any]], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
 ) -> None:
-    """Make a new run and prepare its data. An old run goes only when nothing of the new one can fail any more.
-
-    The run is made in a folder of its directory and moved up when it is whole: a process killed at any moment leaves
-    the old run, the new one, or a directory that is free to use.
-
-    Args:
-        task: its class.
-        asked: the config that the command line describes.
-        out: the run directory.
-        overwrite: whether a run that is there goes.
-        given: the options that the user wrote, see `train_run`.
-
-    Raises:
-        FileExistsError: `out` is taken.
-        ValueError, OSError: the options cannot be trained with, or the data cannot be read; `out` is as it was.
-    """
+    """Make a new run and prepare its data. An old run goes only when nothing of the new one can fail any more."""
     from chainrule.training import make_optimiser
 
     refuse_taken(out, overwrite=overwrite)
@@ -241,14 +202,7 @@ def create_run(
 def settle_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
-    """The computation that the config names; else the one that the rule and the user's options give, written there.
-
-    Args:
-        run: its config is written where it named no computation.
-        network: its model before training.
-        batches: of this process.
-        process_group: the processes that train it.
-    """
+    """The computation that the config names; else the one that the rule and the user's options give, written there."""
     from chainrule.training._choice import choose_computation
     from chainrule.training._computation import Computation, most_threads
 
@@ -272,17 +226,7 @@ def settle_computation(
 
 
 def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, check_data: bool) -> RunConfig:
-    """The config of a run that goes on, with what the user changed; nothing is written yet.
-
-    Args:
-        run: as it is on the disk.
-        asked: the config that the command line describes.
-        given: the names of options that the user wrote: only these must agree.
-        check_data: whether to compare the data with those that the run began with.
-
-    Raises:
-        ValueError: an option that may not change did, or the data did.
-    """
+    """The config of a run that goes on, with what the user changed; nothing is written yet."""
     changed = list(_changes(run, run.config, asked, given))
     if changed:
         raise ValueError(

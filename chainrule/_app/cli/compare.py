@@ -26,20 +26,13 @@ Line = tuple[dict[str, Any], LedgerEntry | None]
 
 
 def compare_verb(task: type[Task[Any]]) -> Verb:
-    """Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed.
-
-    The verb is the same for every task: runs of several may be compared.
-    """
+    """Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed."""
     compare.__doc__ = joined_help(compare.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
     return compare
 
 
 def compare(
-    *runs: Path,
-    data: Path | None = None,
-    speed: Switch = False,
-    json: Switch = False,
-    device: str = "auto",
+    *runs: Path, data: Path | None = None, speed: Switch = False, json: Switch = False, device: str = "auto"
 ) -> None:
     """Compare runs: size, time trained, likelihood in the same units, and how it was measured.
 

@@ -24,11 +24,7 @@ USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell re
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit status.
-
-    0: done. 1: a check failed. 2: invalid arguments or input, described in one line on standard error.
-    130: stopped by Ctrl-C. The environment variable CHAINRULE_DEBUG=1 shows where an error comes from.
-    """
+    """Run one command line and return its exit status."""
     began = monotonic()
     if "torch" not in sys.modules:  # it reads them once
         bound_spinning(os.environ)
@@ -191,16 +187,7 @@ ASKED = ("OMP_WAIT_POLICY", *BOUNDED)
 
 
 def bound_spinning(environment: MutableMapping[str, str]) -> None:
-    """Let a waiting thread sleep soon, unless the user has said how it waits.
-
-    A training step makes its threads wait for one another some thousand times. By default each waits for milliseconds
-    in a loop, as long as the scheduler lets it. With another process on the machine, two threads may have to share a
-    core, and each wait then lasts until the waiting one is interrupted: a step takes seconds. A short loop keeps the
-    speed of an idle machine, where the others arrive within microseconds, and leaves the core to them on a busy one.
-
-    Args:
-        environment: the variables of this process, changed in place.
-    """
+    """Let a waiting thread sleep soon, unless the user has said how it waits."""
     if not any(name in environment for name in ASKED):
         environment.update(BOUNDED)
 

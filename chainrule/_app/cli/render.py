@@ -34,16 +34,7 @@ def show(
     top: int | None = None,
     out: Path | None = None,
 ) -> None:
-    """Print a result, or write it to a file, whole or not at all.
-
-    Args:
-        result: rows may raise while they are computed: then nothing is written to `out`.
-        json: print JSON, an object a line.
-        csv: print CSV, all columns of it.
-        ranked: the rows of the greatest rank first.
-        top: only so many rows, those of the greatest rank.
-        out: the file to write.
-    """
+    """Print a result, or write it to a file, whole or not at all."""
     if ranked or top is not None:
         result = _ranked(result, top)
     elif result.form == "figures" and not csv and out is None:

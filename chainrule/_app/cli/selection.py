@@ -84,11 +84,7 @@ def described_verbs() -> Iterator[tuple[str, str]]:
 
 
 def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb | None]:
-    """The task that the arguments of a verb are about, and its verb; None where that task has no such verb.
-
-    `train` names the task, or the run that goes on, or data that tell the task. The other verbs name a run; without
-    one, the first task that has the verb shows its options.
-    """
+    """The task that the arguments of a verb are about, and its verb; None where that task has no such verb."""
     line = scan(arguments)
     if name == "train":
         task = task_class(_task_to_train(line))
@@ -112,17 +108,11 @@ def owners(task: type[Task[Any]], flag: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Line:
-    """The arguments of a verb, as they look without knowledge of its options.
-
-    Args:
-        words: those that follow no flag.
-        unsure: those that follow a flag: its value, or no part of it where it is a switch.
-        flags: the word after each flag; empty where another flag or nothing follows.
-    """
+    """The arguments of a verb, as they look without knowledge of its options."""
 
     words: list[str]
-    unsure: list[str]
-    flags: dict[str, str]
+    unsure: list[str]  # those that follow a flag: its value, or no part of it where it is a switch
+    flags: dict[str, str]  # the word after each flag; empty where another flag or nothing follows
 
 
 def scan(arguments: Sequence[str]) -> Line:

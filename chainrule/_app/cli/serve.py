@@ -15,10 +15,7 @@ _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
 def serve_verb(task: type[Task[Any]]) -> Verb:
-    """Serve runs: a page to play with in a browser, OpenAI-compatible completions, and every capability as JSON.
-
-    The verb is the same for every task: runs of several may be served.
-    """
+    """Serve runs: a page to play with in a browser, OpenAI-compatible completions, and every capability as JSON."""
     serve.__doc__ = joined_help(serve.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
     return serve
 

@@ -58,10 +58,7 @@ def joined_help(own: str, common: str) -> str:
 
 @cache
 def described(options: type) -> type:
-    """A dataclass whose fields have `help` in their metadata, as the parser reads it; any other as it is.
-
-    It is the same each time: where pydantic has been imported, the parser checks that defaults are instances of it.
-    """
+    """A dataclass whose fields have `help` in their metadata, as the parser reads it; any other as it is."""
     if not any("help" in item.metadata for item in fields(options)):
         return options
     hints = get_type_hints(options, include_extras=True)
@@ -125,26 +122,15 @@ _RUN = Annotated[Path, Parameter(help="The run directory.")]
 
 @dataclass(frozen=True)
 class Offered:
-    """A verb, whatever the task.
+    """A verb, whatever the task."""
 
-    Args:
-        body: the function that does it. Its argument `run` is the opened run, where the verb takes a path; its argument
-            `options`, if it has one, is an instance of the task's class, where the verb has a flag for each field.
-        ability: that a task needs for the verb.
-        options: the attribute of the task that is the class of its options; empty if there are none.
-        out: the attribute of the task that says whether --out is a flag; empty where it always is.
-    """
-
-    body: Callable[..., int | None]
-    ability: type
-    options: str
-    out: str
+    body: Callable[..., int | None]  # the function that does it
+    ability: type  # that a task needs for the verb
+    options: str  # the attribute of the task that is the class of its options; empty if there are none
+    out: str  # the attribute of the task that says whether --out is a flag; empty where it always is
 
     def __call__(self, task: type[Task[Any]]) -> Verb | None:
-        """The verb for a task; None where the task lacks the ability.
-
-        Its `run` is a path, which `open_run` opens.
-        """
+        """The verb for a task; None where the task lacks the ability."""
         if not issubclass(task, self.ability):
             return None
         optional = "run" in (self.body.__kwdefaults__ or {})
@@ -174,12 +160,7 @@ _INPUTS = ("data", "file", "files", "first", "last")
 
 
 def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
-    """Open the run that the argument `run` of a verb names, in place.
-
-    Raises:
-        ValueError, OSError: there is no such run or input, or the output would replace a file that the run was trained
-            on.
-    """
+    """Open the run that the argument `run` of a verb names, in place."""
     run = arguments.get("run")
     if isinstance(run, RunFlags) or "given" in arguments:  # of training, which may go on without its data
         return

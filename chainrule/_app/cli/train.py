@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
-    """Train a model on data of any kind.
-
-    The verb for a task has the options of one of its models, the usual one if none is named.
-    """
+    """Train a model on data of any kind."""
     name = model or next(iter(task.MODELS))
     positional = [source for source, what in task.SOURCES.items() if what.flag == "DATA"]
     flagged = options_class(

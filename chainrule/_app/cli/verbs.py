@@ -99,13 +99,7 @@ def score(
 
 @offered(Evaluates, "Evaluation")
 def evaluate(
-    run: Evaluates,
-    data: Input | None = None,
-    /,
-    *,
-    options: Any,
-    json: Switch = False,
-    device: Device = "auto",
+    run: Evaluates, data: Input | None = None, /, *, options: Any, json: Switch = False, device: Device = "auto"
 ) -> None:
     """Compare a run's answers with the right ones, by its task's own metrics.
 
@@ -118,14 +112,7 @@ def evaluate(
 
 @offered(Embeds, "Embedding")
 def embed(
-    run: Embeds,
-    data: Input,
-    /,
-    *,
-    options: Any,
-    out: Path | None = None,
-    json: Switch = False,
-    device: Device = "auto",
+    run: Embeds, data: Input, /, *, options: Any, out: Path | None = None, json: Switch = False, device: Device = "auto"
 ) -> None:
     """Embed inputs as vectors: codes of images and table rows, the state of a model after reading a text.
 

@@ -15,27 +15,16 @@ from chainrule.diagnostics._image_attention import brightened
 
 @dataclass(frozen=True)
 class AttentionExample:
-    """One row of the data, the symbols generated for it, and their attention.
-
-    Args:
-        title: of its section.
-        lines: texts by name.
-        facts: for JSON.
-        written: T symbols.
-        nats: surprise of each of them.
-        weights: (T, S) attention; None where the model has none.
-        read: the S symbols that were attended to, of a sentence.
-        image: (3, H, W) of 8 bits, whose S places were attended to, a square grid; None for a sentence.
-    """
+    """One row of the data, the symbols generated for it, and their attention."""
 
     title: str
     lines: dict[str, str]
     facts: Mapping[str, Any]
     written: Sequence[str]
     nats: Sequence[float]
-    weights: Tensor | None
-    read: Sequence[str] = ()
-    image: Pixels | None = None
+    weights: Tensor | None  # (T, S) attention; None where the model has none
+    read: Sequence[str] = ()  # the S symbols that were attended to, of a sentence
+    image: Pixels | None = None  # (3, H, W) of 8 bits, whose S places were attended to, a square grid
 
     @property
     def bits(self) -> list[float]:

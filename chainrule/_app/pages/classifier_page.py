@@ -18,20 +18,11 @@ OPACITY = 0.75  # where the map is greatest
 
 @dataclass(frozen=True)
 class LabelledImage:
-    """One image, its answer, and where the classifier looked.
-
-    Args:
-        name: of the image.
-        image: (C, H, W) of 8 bits.
-        looked: (rows, columns) shares, or all 0.
-        given: the label given.
-        probability: of that label.
-        right: the image's own label.
-    """
+    """One image, its answer, and where the classifier looked."""
 
     name: str
-    image: Pixels
-    looked: Tensor
+    image: Pixels  # (C, H, W) of 8 bits
+    looked: Tensor  # (rows, columns) shares, or all 0
     given: str
     probability: float
     right: str
@@ -66,15 +57,7 @@ def classifier_sections(
     wrong: Sequence[LabelledImage],
     right: Sequence[LabelledImage],
 ) -> list[Content]:
-    """Sections of a page.
-
-    Args:
-        found: sentences about the images that were read, the first about all answers.
-        method: how the maps were made.
-        distances: of attention, pixels, of each block and head; empty without attention.
-        wrong: images with wrong answers, the surest first.
-        right: images with right answers.
-    """
+    """Sections of a page."""
     maps = marked(
         "<p>The map with each image is by {}. It is clear where it is least and "
         '<span style="color:rgb(200 80 0)">orange</span> where it is greatest, in each image by itself.</p>',

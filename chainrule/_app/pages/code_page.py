@@ -37,8 +37,6 @@ Exhibit = Pixels | Table
 def principal_plane(points: Tensor) -> tuple[Tensor, tuple[float, float]]:
     """Points (N, L) on their first two principal components, (N, 2), and the share of the variance of each.
 
-    The sign of a component is arbitrary: its largest weight is made positive, so that the same points look the same.
-
     >>> plane, shares = principal_plane(torch.tensor([[0.0, 3.0], [0.0, -3.0], [1.0, 0.0], [-1.0, 0.0]]))
     >>> plane[:, 0], [round(share, 2) for share in shares]
     (tensor([ 3., -3.,  0.,  0.]), [0.9, 0.1])
@@ -66,17 +64,7 @@ def code_sections(
     traversals: tuple[str, Mapping[int, Exhibit]],
     labels: Labels | None,
 ) -> list[Content]:
-    """Sections of a page; exhibits come with sentences about them.
-
-    Args:
-        use: that the model makes of its code.
-        noun: name of one input: image, row, sentence.
-        pairs: inputs and their reconstructions.
-        error: of the reconstructions: of each pixel, drawn, or by column or position.
-        traversals: of each active dimension, from one end of its range to the other: images side by side, or a row of
-            text for each step.
-        labels: of the inputs; `None` where none are known.
-    """
+    """Sections of a page; exhibits come with sentences about them."""
     rebuilt = [
         pairs[0],
         _exhibit(pairs[1], "images beside their reconstructions"),

@@ -31,15 +31,7 @@ _TERMS = {
 def heads_sections(
     views: Sequence[MixerView], cache: CacheSize, bits: Tensor, read: ReadText, lengths: Tensor
 ) -> list[Content]:
-    """Sections of a page.
-
-    Args:
-        views: of the blocks, the first first.
-        cache: of the state of a row.
-        bits: (B, T) surprise of the elements.
-        read: the text, row for row.
-        lengths: (B,) elements of its rows.
-    """
+    """Sections of a page."""
     drawn = [START, *("".join(pair) for pair in read.rows[0].pieces())][: min(int(lengths[0]), MOST_DRAWN)]
     parts: list[Content] = [
         *([Text(read.note)] if read.note else []),

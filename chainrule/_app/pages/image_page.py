@@ -36,20 +36,12 @@ _MASKS = (
 
 @dataclass(frozen=True)
 class MaskImage:
-    """A mask, and the layers that have it.
-
-    Attributes:
-        layers: their names in the model.
-        mask_type: "A", which leaves the present pixel out, or "B".
-        taps: (height, width) the share of pairs of channels that each tap connects: 1 everywhere above and to the left,
-            0 below and to the right, in between at the present pixel.
-        groups: (G, G) booleans: true where a colour's features read another's at the present pixel.
-    """
+    """A mask, and the layers that have it."""
 
     layers: tuple[str, ...]
-    mask_type: str
-    taps: Tensor
-    groups: Tensor
+    mask_type: str  # "A", which leaves the present pixel out, or "B"
+    taps: Tensor  # (height, width) the share of pairs of channels that each tap connects
+    groups: Tensor  # (G, G) booleans: true where a colour's features read another's at the present pixel
 
     @property
     def title(self) -> str:
@@ -112,13 +104,7 @@ def _squares(shares: Tensor) -> Pixels:
 
 
 def field_image(field: ReceptiveField) -> Pixels:
-    """Draw the pixels that a pixel depends on, (H', W', 3); each pixel of the image a square.
-
-    Blue by the size of the influence, the strongest of all colours; orange the blind spot; white the pixels beyond the
-    reach; grey those that come later; black the pixel itself.
-
-    field: of a model of images, laid out as (C, H, W).
-    """
+    """Draw the pixels that a pixel depends on, (H', W', 3); each pixel of the image a square."""
     influence = field.influence.amax(0)  # (H, W)
     strength = (1 + (influence / influence.max().clamp_min(1e-300)).clamp_min(1e-300).log10() / DECADES).clamp(0, 1)
     weak, strong = (
@@ -164,16 +150,7 @@ def image_sections(
     masks: Sequence[MaskImage],
     unmasked: str,
 ) -> list[Content]:
-    """Sections of a page.
-
-    Args:
-        findings: sentences about the receptive field.
-        field: the receptive field, drawn.
-        surprise: the mean nats of each pixel, drawn.
-        surprise_words: a sentence about them.
-        masks: of the model.
-        unmasked: a sentence about layers without a mask; empty where all have one.
-    """
+    """Sections of a page."""
     colours = keys((f"rgb({' '.join(map(str, colour))})", meaning) for colour, meaning in COLOURS.items())
     drawn = Picture(field, "what the pixel depends on, square by square")
     told: list[Content] = [*([_MASKS] if masks else []), *([unmasked] if unmasked else [])]

@@ -12,17 +12,11 @@ from chainrule.diagnostics._panels import superscript
 
 @dataclass(frozen=True)
 class LayerFigure:
-    """A row of the table.
-
-    Args:
-        name: its label.
-        meaning: its definition.
-        value: as text; empty where the layer has no such figure.
-    """
+    """A row of the table."""
 
     name: str
     meaning: str
-    value: Callable[[LayerInspection], str]
+    value: Callable[[LayerInspection], str]  # as text; empty where the layer has no such figure
 
 
 def _of_gate(gate: str) -> LayerFigure:

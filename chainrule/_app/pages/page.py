@@ -33,27 +33,16 @@ class Text(Part):
 
 @dataclass(frozen=True)
 class Table(Part):
-    """Rows of cells under headings.
-
-    Args:
-        headings: of the columns.
-        rows: their cells.
-        label: of a table that scrolls sideways, for those who do not see it.
-        named: whether the first cell of a row is its heading.
-        shares: of each row, the length of a bar, from 0 to 1; `None` draws none.
-        bar: the cell before which the bar is drawn, as a place in a list.
-        idle: rows whose bars are pale.
-        kind: "barred" for narrow cells on a phone, "read" where `Shade`s are cells.
-    """
+    """Rows of cells under headings."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[Content]]
-    label: str = ""
-    named: bool = False
-    shares: Sequence[float] | None = None
-    bar: int = -1
-    idle: Sequence[int] = ()
-    kind: str = ""
+    label: str = ""  # of a table that scrolls sideways, for those who do not see it
+    named: bool = False  # whether the first cell of a row is its heading
+    shares: Sequence[float] | None = None  # of each row, the length of a bar, from 0 to 1; None draws none
+    bar: int = -1  # the cell before which the bar is drawn, as a place in a list
+    idle: Sequence[int] = ()  # rows whose bars are pale
+    kind: str = ""  # "barred" for narrow cells on a phone, "read" where Shades are cells
     macro = "table"
 
 
@@ -67,37 +56,23 @@ class Shade(Part):
 
 @dataclass(frozen=True)
 class Figure(Part):
-    """Images under a caption, and text below them.
+    """Images under a caption, and text below them."""
 
-    Args:
-        images: `Picture`s, or `Markup` of an SVG.
-        caption: above.
-        below: notes.
-        kind: "single" for one that is not in a `Group`, "pair" for two side by side.
-    """
-
-    images: Sequence[Content]
+    images: Sequence[Content]  # Pictures, or Markup of an SVG
     caption: str = ""
     below: Sequence[Content] = ()
-    kind: str = ""
+    kind: str = ""  # "single" for one that is not in a Group, "pair" for two side by side
     macro = "figure"
 
 
 @dataclass(frozen=True)
 class Picture(Part):
-    """Pixels (H, W), (H, W, 3) or places in a palette, each as large as a pixel of the screen at most.
+    """Pixels (H, W), (H, W, 3) or places in a palette, each as large as a pixel of the screen at most."""
 
-    Args:
-        pixels: of 8 bits.
-        description: for those who do not see it.
-        palette: 256 colours.
-        filling: whether it is as wide as its figure.
-    """
-
-    pixels: Pixels
-    description: str
-    palette: Pixels | None = None
-    filling: bool = False
+    pixels: Pixels  # of 8 bits
+    description: str  # for those who do not see it
+    palette: Pixels | None = None  # 256 colours
+    filling: bool = False  # whether it is as wide as its figure
     macro = "picture"
 
 
@@ -131,19 +106,12 @@ class Section(Part):
 
 @dataclass(frozen=True)
 class Page(Part):
-    """A whole page, which needs nothing else, neither a network nor scripts.
-
-    Args:
-        title: its heading.
-        lead: a line under it.
-        parts: mostly sections.
-        command: makes the page again; empty where that is not said.
-    """
+    """A whole page, which needs nothing else, neither a network nor scripts."""
 
     title: str
     lead: str
     parts: Iterable[Content]
-    command: str = ""
+    command: str = ""  # makes the page again; empty where that is not said
     macro = "page"
 
     def __str__(self) -> str:

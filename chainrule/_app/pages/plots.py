@@ -93,13 +93,7 @@ COLOURS = {INK: "ink", MUTED: "muted", GRID: "grid", BLUE: "blue", ORANGE: "oran
 
 
 def inline_svg(figure: "Drawing", name: str, description: str) -> str:
-    """The SVG of a figure; the same figure gives the same text.
-
-    Args:
-        figure: drawn in the colours of `chainrule.diagnostics._panels`, which become the page's `--ink`, `--blue`...
-        name: different for each figure of a page.
-        description: of the image in words, for those who do not see it.
-    """
+    """The SVG of a figure; the same figure gives the same text."""
     import matplotlib as mpl
 
     buffer = StringIO()

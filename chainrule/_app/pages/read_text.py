@@ -11,15 +11,10 @@ CONTINUED = "·"  # a byte of a character that an earlier byte has shown
 
 @dataclass(frozen=True)
 class ReadRow:
-    """One row.
-
-    Args:
-        text: its text.
-        spans: the place of each element in it.
-    """
+    """One row."""
 
     text: str
-    spans: list[tuple[int, int]]
+    spans: list[tuple[int, int]]  # the place of each element in it
 
     def pieces(self) -> Iterator[tuple[str, str]]:
         """The text between an element and the one before it, and the element's own text."""
@@ -31,24 +26,14 @@ class ReadRow:
 
 @dataclass(frozen=True)
 class ReadText:
-    """All rows, and the property that is sought in them.
+    """All rows, and the property that is sought in them."""
 
-    Args:
-        name: where the text comes from, in words.
-        level: char, byte, word or bpe: the kind of an element.
-        rows: in the order of the tensors.
-        unknown: elements that training never saw.
-        chosen: the property that units are sought for; `None` for no property.
-        share: of the elements that have it.
-        note: a remark on the choice.
-    """
-
-    name: str
-    level: str
-    rows: list[ReadRow]
-    unknown: int = 0
-    chosen: TextProperty | None = None
-    share: float = 0.0
+    name: str  # where the text comes from, in words
+    level: str  # char, byte, word or bpe: the kind of an element
+    rows: list[ReadRow]  # in the order of the tensors
+    unknown: int = 0  # elements that training never saw
+    chosen: TextProperty | None = None  # the property that units are sought for; None for no property
+    share: float = 0.0  # of the elements that have it
     note: str = ""
     element: str = field(init=False)
 

@@ -102,16 +102,7 @@ RULES = {
 
 
 def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clipping | None = None) -> list[Content]:
-    """Sections of a page.
-
-    Args:
-        inspection: of a model's recurrence on the rows of `read`.
-        read: the text, row for row.
-        clipping: of the training; `None` where it is unknown.
-
-    Raises:
-        ImportError: matplotlib is missing.
-    """
+    """Sections of a page."""
     layers, several = inspection.layers, len(inspection.layers) > 1
     given = dict.fromkeys(layer.verdict.rule for layer in layers)
     table = layer_table(inspection)
@@ -168,13 +159,7 @@ def _verdict(layer: LayerInspection) -> Markup:
 
 
 def reading_line(read: ReadText, lengths: Tensor, bits: float) -> str:
-    """The text that was read, and how surprising it was.
-
-    Args:
-        read: the text.
-        lengths: (B,) elements of its rows.
-        bits: per element; NaN where they are unknown.
-    """
+    """The text that was read, and how surprising it was."""
     rows, count, longest = len(lengths), int(lengths.sum()), int(lengths.max())
     each = f"{longest}" if rows * longest == count else f"up to {longest}"
     elements = "pieces of words" if read.level == "bpe" else f"{read.element}s"

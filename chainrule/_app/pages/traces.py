@@ -44,25 +44,14 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Traces(Part):
-    """Heat maps of one layer over one row of the text.
-
-    Args:
-        layer: its number, from 1.
-        read: the text.
-        row: which.
-        text: the elements above the columns, and whether each has the chosen property.
-        cut: whether the row goes on.
-        separating: whether the units are those that separate the property best; else they vary most.
-        strips: the heat maps.
-        scales: of their colours.
-    """
+    """Heat maps of one layer over one row of the text."""
 
     layer: int
     read: ReadText
     row: int
-    text: list[tuple[str, bool]]
+    text: list[tuple[str, bool]]  # the elements above the columns, and whether each has the chosen property
     cut: bool
-    separating: bool
+    separating: bool  # whether the units are those that separate the property best; else they vary most
     strips: list[Strip]
     scales: list[Scale]
     macro = "traces"

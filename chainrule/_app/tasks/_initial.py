@@ -18,18 +18,7 @@ _OF_THE_DATA = frozenset({"validation_fraction"})  # options of reading that the
 
 
 def started_from(task: "type[Task[Any]]", asked: RunConfig, path: Path, given: frozenset[str]) -> RunConfig:
-    """The config of a run that starts from another run's weights: its way to read data, its model, its size.
-
-    Args:
-        task: the class of both.
-        asked: the config that the command line describes.
-        path: of the other run.
-        given: the flags that the user wrote; those of the model may not differ from the other run.
-
-    Raises:
-        ValueError: the other run is of another task, has no weights, or has other options.
-        FileNotFoundError: there is no such run.
-    """
+    """The config of a run that starts from another run's weights: its way to read data, its model, its size."""
     if (name := task_of(path)) not in (None, task.name):
         raise ValueError(f"--from: {path} is a run of the task {name}, and the data are of {task.name}: add --task")
     old = task.open(path)
@@ -65,11 +54,7 @@ def flags_of_model(config: RunConfig) -> frozenset[str]:
 
 
 def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
-    """Copy the weights that a run starts from into its model, unless it has taken steps already.
-
-    Raises:
-        ValueError, OSError: they are gone, or were changed since the run was made.
-    """
+    """Copy the weights that a run starts from into its model, unless it has taken steps already."""
     from chainrule.training import load_weights
 
     init = run.config.init

@@ -20,11 +20,7 @@ _KINDS: dict[str, Kind] = {"text": "text", "table": "rows", "classify": "rows", 
 
 @contextmanager
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
-    """The config with sources that are plain files, for the length of the block.
-
-    Raises:
-        ValueError, OSError: see `chainrule.data._gather.gather`.
-    """
+    """The config with sources that are plain files, for the length of the block."""
     kind = _KINDS.get(task.name)
     sources = {name: path for name, path in config.sources.items() if path is not None}
     gathered = [name for name, path in sources.items() if kind is not None and must_gather(path, kind)]

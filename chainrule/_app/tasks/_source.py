@@ -7,21 +7,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Source:
-    """A file of data that `chainrule train` takes.
-
-    Args:
-        help: of the flag, or of DATA.
-        flag: that names it; "DATA" is the positional argument.
-        alias: a flag that may name it in place of DATA, if there is one.
-        alias_help: of that flag.
-        needed: the data in it, for the error where it is missing; empty where it may be left out.
-    """
+    """A file of data that `chainrule train` takes."""
 
     help: str
-    flag: str = "DATA"
-    alias: str = ""
+    flag: str = "DATA"  # that names it; "DATA" is the positional argument
+    alias: str = ""  # a flag that may name it in place of DATA, if there is one
     alias_help: str = ""
-    needed: str = ""
+    needed: str = ""  # the data in it, for the error where it is missing; empty where it may be left out
 
     def is_given(self, given: frozenset[str]) -> bool:
         """Whether the user named it; `given` flags are typed."""

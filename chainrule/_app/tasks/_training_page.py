@@ -32,11 +32,7 @@ _NO_CURVES = ("event", "step", "best", "warning", "elements", "rows", "nats_per_
 
 
 def report_training(run: "Task[Any]") -> Report:
-    """The page about the training of a run, and its main figures.
-
-    Raises:
-        FileNotFoundError: the run has no records of training yet.
-    """
+    """The page about the training of a run, and its main figures."""
     records = run.metrics()
     steps = [record for record in records if record["event"] == "step"]
     validations = [record for record in records if record["event"] == "validation"]
@@ -75,10 +71,7 @@ def report_training(run: "Task[Any]") -> Report:
 
 
 def train_command(run: "Task[Any]") -> str:
-    """The command that trains such a run: data, model and every option that differs from its default.
-
-    A run of steps or epochs is repeated bit for bit on the same machine.
-    """
+    """The command that trains such a run: data, model and every option that differs from its default."""
     config, words = run.config, ["chainrule train"]
     for name, source in run.SOURCES.items():
         if (path := config.sources[name]) is not None:

@@ -52,17 +52,11 @@ class Scores(Measured):
 
 
 class Samples(ABC):
-    """Draws new data: `chainrule sample RUN`.
-
-    Attributes:
-        Sampling: the options.
-        USUAL_NUMBER: how many are drawn by default.
-        FILES: the endings of the names of files that samples can be written to; empty if any will do.
-    """
+    """Draws new data: `chainrule sample RUN`."""
 
     Sampling: ClassVar[type]
     USUAL_NUMBER: ClassVar[int] = 1
-    FILES: ClassVar[tuple[str, ...]] = ()
+    FILES: ClassVar[tuple[str, ...]] = ()  # the endings of the names of files that samples can be written to
 
     @abstractmethod
     def sample(self, n: int, options: Any, /, *, seed: int, device: str) -> Result:
@@ -74,19 +68,12 @@ class Samples(ABC):
 
 
 class Predicts(ABC):
-    """Answers for data: the verb is the name of the task, such as `chainrule tag RUN FILE`.
-
-    Attributes:
-        Prediction: the options.
-        verb: the name of the verb, where it is not that of the task.
-        several: whether it takes more than one file.
-        PLOTS: the endings of the names of files for a picture of its answers; empty if there are none.
-    """
+    """Answers for data: the verb is the name of the task, such as `chainrule tag RUN FILE`."""
 
     Prediction: ClassVar[type]
-    verb: ClassVar[str] = ""
-    several: ClassVar[bool] = False
-    PLOTS: ClassVar[tuple[str, ...]] = ()
+    verb: ClassVar[str] = ""  # the name of the verb, where it is not that of the task
+    several: ClassVar[bool] = False  # whether it takes more than one file
+    PLOTS: ClassVar[tuple[str, ...]] = ()  # the endings of the names of files for a picture of its answers
 
     @abstractmethod
     def predict(self, data: list[str], options: Any, /, *, device: str) -> Result:
@@ -115,25 +102,15 @@ class Evaluates(Measured):
 
 @dataclass(frozen=True)
 class Expressed:
-    """Files encoded as elements of a model, and the rest that these cannot express.
+    """Files encoded as elements of a model, and the rest that these cannot express."""
 
-    Args:
-        layout: the sizes that reading needs, for JSON.
-        side: the bytes of everything that the elements cannot express.
-        laid: the elements.
-        elements: how many they are.
-        unit: the name of one, such as "character".
-        instead: result of `FileCodec.restore`, where it is not the bytes of the files.
-        note: a line about that, or about bits that the model knows nothing of.
-    """
-
-    layout: dict[str, Any]
-    side: bytes
+    layout: dict[str, Any]  # the sizes that reading needs, for JSON
+    side: bytes  # the bytes of everything that the elements cannot express
     laid: "Laid"
     elements: int
-    unit: str
-    instead: bytes | None = None
-    note: str = ""
+    unit: str  # the name of one, such as "character"
+    instead: bytes | None = None  # result of FileCodec.restore, where it is not the bytes of the files
+    note: str = ""  # a line about that, or about bits that the model knows nothing of
 
 
 class FileCodec(ABC):
@@ -155,15 +132,7 @@ class FileCodec(ABC):
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: "Sequence[Tensor]", lost: set[int], most: int
     ) -> bytes:
-        """The files, one after the other, byte for byte; what can be saved of them where rows are lost.
-
-        Args:
-            layout: of `express`.
-            side: of `express`; `None` where it is lost.
-            elements: of each batch, laid out as the model reads them.
-            lost: numbers of the rows of each batch that are lost.
-            most: bytes that `side` may unpack to.
-        """
+        """The files, one after the other, byte for byte; what can be saved of them where rows are lost."""
 
     def finish(self, layout: dict[str, Any], bundle: "Bundle") -> "Bundle":
         """The files to write, of what `restore` gave: the same, unless a codec restores something else than bytes."""
@@ -180,21 +149,13 @@ class Compresses(ABC):
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """Rows on which `chainrule check` looks at a model.
+    """Rows on which `chainrule check` looks at a model."""
 
-    Args:
-        model: the trained one, or a smaller one with its weights.
-        x: the modelled values, batch first.
-        context: its condition.
-        lengths: (B,) real elements of each row.
-        note: a line that says what is looked at.
-    """
-
-    model: "TrainableModel"
-    x: "Tensor"
+    model: "TrainableModel"  # the trained one, or a smaller one with its weights
+    x: "Tensor"  # the modelled values, batch first
     context: "Context" = None
-    lengths: "Tensor | None" = None
-    note: str = ""
+    lengths: "Tensor | None" = None  # (B,) real elements of each row
+    note: str = ""  # a line that says what is looked at
 
 
 class Checks(ABC):
@@ -205,11 +166,7 @@ class Checks(ABC):
         """A few rows of the run's own data."""
 
     def check(self, *, seed: int) -> "Contract":
-        """Check the model, all parts of a recipe together, on those rows.
-
-        Raises:
-            ValueError: it has no likelihood, and no bound of one.
-        """
+        """Check the model, all parts of a recipe together, on those rows."""
         import torch
 
         from chainrule._base import LikelihoodModel
@@ -227,15 +184,10 @@ class Checks(ABC):
 
 
 class Inspects(ABC):
-    """Can be looked into: `chainrule inspect RUN`.
-
-    Attributes:
-        Inspection: the options.
-        writes_page: whether there is a page, which --out names.
-    """
+    """Can be looked into: `chainrule inspect RUN`."""
 
     Inspection: ClassVar[type]
-    writes_page: ClassVar[bool] = True
+    writes_page: ClassVar[bool] = True  # whether there is a page, which --out names
 
     @abstractmethod
     def inspect(self, data: str | None, options: Any, /, *, seed: int) -> Report:

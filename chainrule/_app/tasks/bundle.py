@@ -13,16 +13,10 @@ from chainrule.data._text import refuse_stdin
 
 @dataclass(frozen=True)
 class Bundle:
-    """The files of a path, one after the other.
-
-    Args:
-        data: their bytes.
-        described: their names and sizes, for the header of a `.chain` file; of a folder its name, and the names of
-            empty folders in it.
-    """
+    """The files of a path, one after the other."""
 
     data: bytes
-    described: dict[str, Any]
+    described: dict[str, Any]  # their names and sizes, for the header of a .chain file
 
 
 def read_bundle(path: Path) -> Bundle:

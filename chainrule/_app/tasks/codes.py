@@ -32,13 +32,9 @@ def refuse_samples(samples: int | None, model: str) -> None:
 
 
 class CodedTask(Task[M]):
-    """A run of a task of which some models have a code.
+    """A run of a task of which some models have a code."""
 
-    Attributes:
-        CODED: their names; they are `chainrule._latent.CodeModel`s.
-    """
-
-    CODED: ClassVar[tuple[str, ...]]
+    CODED: ClassVar[tuple[str, ...]]  # their names; they are chainrule._latent.CodeModels
 
     @property
     def has_code(self) -> bool:
@@ -66,19 +62,7 @@ class CodedTask(Task[M]):
 
 
 class BoundMeter(Tally):
-    """Bounds of the negative log-likelihood of rows, and their sums: each lies above it in expectation.
-
-    `nats` are minus the importance-weighted bounds, each the mean of two estimates of K draws; their standard error is
-    that over the draws of codes, as rows are drawn independently.
-
-    Args:
-        model: in evaluation mode.
-        samples: K of the importance-weighted bound; a usual number if None.
-
-    Attributes:
-        elbo: minus the evidence lower bounds, each by one draw.
-        kl: of the posteriors to the prior.
-    """
+    """Bounds of the negative log-likelihood of rows, and their sums: each lies above it in expectation."""
 
     COLUMNS = (
         Column("nats_at_most", 3, heading="nats ≤"),
@@ -98,12 +82,7 @@ class BoundMeter(Tally):
         self.elbo, self.kl, self._squares = 0.0, 0.0, 0.0
 
     def measure(self, x: "Tensor", lengths: "Tensor | None" = None) -> Iterator[tuple[float, float, float]]:
-        """Nats, ELBO and KL divergence of each row, computed from 2 K + 1 draws, and added to the sums.
-
-        Args:
-            x: (B, ...).
-            lengths: (B,) real elements of each row, where rows may be shorter.
-        """
+        """Nats, ELBO and KL divergence of each row, computed from 2 K + 1 draws, and added to the sums."""
         import torch
 
         model, samples, generator = self._model, self.samples, self._generator
@@ -132,13 +111,7 @@ class BoundMeter(Tally):
 
 
 def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":
-    """Active units, and the KL divergence in nats a row, of held-out rows (N, ...); nothing of fewer than two.
-
-    Args:
-        model: to look at.
-        x: the rows.
-        lengths: (N,) real elements of each row.
-    """
+    """Active units, and the KL divergence in nats a row, of held-out rows (N, ...); nothing of fewer than two."""
     from chainrule.diagnostics import active_units
     from chainrule.training._validation import Findings
 
@@ -165,17 +138,7 @@ def code_report(
     about: str,
     command: str,
 ) -> Report:
-    """A report with the figures and lines that every model with a code has.
-
-    Args:
-        run: the run.
-        use: that the model makes of its code.
-        sections: of the page.
-        facts: further figures, which come first.
-        lines: further lines.
-        about: a line about the model.
-        command: makes the page again.
-    """
+    """A report with the figures and lines that every model with a code has."""
     from chainrule._app.pages import Page
 
     figures: dict[str, Any] = {

@@ -56,21 +56,13 @@ ProgressOf = Callable[[int, str], Callable[[int], None]]
 
 @dataclass(frozen=True)
 class Compressed:
-    """A file written.
-
-    Args:
-        data: the bytes of the `.chain` file.
-        method: run, adaptive, lzma or stored.
-        elements: of the model; bytes without a model.
-        unit: the name of one.
-        note: why a method other than the one asked for was taken, or what comes back in place of the bytes.
-    """
+    """A file written."""
 
     data: bytes
-    method: str
-    elements: int
+    method: str  # run, adaptive, lzma or stored
+    elements: int  # of the model; bytes without a model
     unit: str
-    note: str = ""
+    note: str = ""  # why a method other than the one asked for was taken, or what comes back in place of the bytes
 
 
 def no_progress(_: int, __: str) -> Callable[[int], None]:
@@ -87,16 +79,7 @@ def compress_data(
     verify: bool = True,
     portable: bool = False,
 ) -> Compressed:
-    """Write data in the fewest bytes of the methods that can.
-
-    Args:
-        data: of a file, or of several.
-        described: their names, for the header.
-        run: whose model writes them; `None` for a model that learns as it reads.
-        progress: makes, of a number of elements and a word, a function that is told of elements done.
-        verify: read everything back, and compare.
-        portable: let the run's model compute what any processor computes; slower. Without a run it always does.
-    """
+    """Write data in the fewest bytes of the methods that can."""
     header = described | {"sha256": hashlib.sha256(data).hexdigest()}
     small = _by_lzma(data)
     plain = Compressed(write_container(header | {"method": "stored"}, [data]), "stored", len(data), "byte")
@@ -121,15 +104,7 @@ def compress_data(
 def decompress_data(
     container: Container, name: str, run: Task[Any] | None, *, progress: ProgressOf = no_progress, salvage: bool = False
 ) -> Bundle:
-    """Read what `compress_data` wrote.
-
-    Args:
-        container: the file.
-        name: of the file, for errors.
-        run: that wrote it, where one did.
-        progress: as in `compress_data`.
-        salvage: give what can be saved of a damaged file; what it is worth is not checked.
-    """
+    """Read what `compress_data` wrote."""
     header, parts = container.header, container.parts
     check_header(container, name)
     if container.damaged and not salvage:
@@ -155,12 +130,7 @@ def decompress_data(
 
 
 def check_header(container: Container, name: str) -> None:
-    """Reject a header that `compress_data` does not write.
-
-    Args:
-        container: the file.
-        name: of the file, for errors.
-    """
+    """Reject a header that `compress_data` does not write."""
     header = container.header
     expected = _HEADER | (_RUN_HEADER if header.get("method") == "run" else {})
     wrong = [key for key, kind in expected.items() if type(header.get(key)) is not kind]

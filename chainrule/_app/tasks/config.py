@@ -90,10 +90,7 @@ class Duration(CheckedOptions):
 
 @dataclass(frozen=True)
 class OptimisationOptions(CheckedOptions):
-    """The options of `chainrule.training.TrainingOptions` that every task has, except how long it lasts.
-
-    A task with other defaults has `with_defaults` of them, one with more options a subclass.
-    """
+    """The options of `chainrule.training.TrainingOptions` that every task has, except how long it lasts."""
 
     batch_size: int = within(32, 1, 1 << 24)
     """Rows of a batch."""
@@ -216,39 +213,21 @@ class InitialWeights:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All of `config.json`.
+    """All of `config.json`."""
 
-    Args:
-        sources: the files of the data as the user named them, by the names in `Task.SOURCES`; None where absent.
-        data: how they are read.
-        model: its name, one of `Task.MODELS`.
-        options: the options of the model.
-        duration: how long training lasts.
-        training: how it goes.
-        computation: how its steps are computed; None before the run begins.
-        facts: results of preparing the data, `Task.Facts`: the `Fingerprint` of each source by its name, used to
-            identify the data on resume; counts; other facts that the task needs. None before.
-        settled: None where nothing was settled for the user.
-        init: the weights that it starts from; None for random ones.
-    """
-
-    sources: dict[str, str | None]
+    sources: dict[str, str | None]  # the files of the data as the user named them, by the names in Task.SOURCES
     data: Any
     model: str
     options: Any
     duration: Duration
     training: Any
-    computation: ChosenComputation | None = None
-    facts: Any = None
-    settled: Settled | None = None
-    init: InitialWeights | None = None
+    computation: ChosenComputation | None = None  # how its steps are computed; None before the run begins
+    facts: Any = None  # results of preparing the data, Task.Facts
+    settled: Settled | None = None  # None where nothing was settled for the user
+    init: InitialWeights | None = None  # the weights that it starts from; None for random ones
 
     def chosen_flags(self) -> str:
-        """The flags that name every option that was settled for the user, with its value; empty where none was.
-
-        With the flags that the user wrote, they repeat a run of steps or epochs bit for bit on the same machine. Epochs
-        are left out of a run that was given another duration since.
-        """
+        """The flags that name every option that was settled for the user, with its value; empty where none was."""
         values = asdict(self.options) | asdict(self.training) | asdict(self.duration)
         settled = {name: values[name] for name in (() if self.settled is None else self.settled.options)}
         settled = {name: value for name, value in settled.items() if value is not None or name != "epochs"}

@@ -19,23 +19,15 @@ _LIGHT = ("typing", "collections.abc", "chainrule._ranges")  # imported where an
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a constructor.
+    """An argument of a constructor."""
 
-    Args:
-        hint: its annotation; None if the annotation needs more than numbers, texts, choices and ranges.
-        default: `REQUIRED` if there is none.
-        help: of the docstring of its class, or of the nearest base class that has any.
-    """
-
-    hint: Any
-    default: Any
-    help: str
+    hint: Any  # its annotation; None if the annotation needs more than numbers, texts, choices and ranges
+    default: Any  # REQUIRED if there is none
+    help: str  # of the docstring of its class, or of the nearest base class that has any
 
 
 def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
     """The arguments of the constructor of a class by name, in order.
-
-    The keys of `**arguments: Unpack[Keys]` are among them; the default of a key is the attribute of its name.
 
     >>> constructor_arguments("chainrule.models", "SentenceVAE")["kl_warmup"].default
     0.3

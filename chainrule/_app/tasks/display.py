@@ -146,10 +146,7 @@ BeginBar = Callable[[int | None, str], Callable[[int], None]]
 
 @contextmanager
 def progress_bars() -> Iterator[BeginBar]:
-    """Give a function that begins a bar, of a total where it is known and a word, and returns one that advances it.
-
-    Where standard error is no terminal, nothing is shown.
-    """
+    """Give a function that begins a bar, of a total where it is known and a word, and returns one that advances it."""
     if not sys.stderr.isatty():
         yield lambda total, word: lambda count: None
         return
@@ -207,8 +204,6 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
 def loudness_line(amplitudes: "npt.ArrayLike", width: int = 60) -> str:
     """Loudness of a sound from its beginning to its end: a bar for the largest amplitude of each of `width` parts.
 
-    Each step up is 6 decibels, twice the amplitude; the highest is 0.5 and more.
-
     >>> loudness_line([0.0, 0.01, 0.3, -0.9], width=4)
     '▁▂▇█'
     """
@@ -222,11 +217,7 @@ _UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f\ud800-\udfff\u2028\u2029{OVERRIDES}]")
 
 
 class Harmless:
-    """Standard output while a verb runs: data reach a terminal as text alone, and anything else as they are.
-
-    Args:
-        stream: where the text goes.
-    """
+    """Standard output while a verb runs: data reach a terminal as text alone, and anything else as they are."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream

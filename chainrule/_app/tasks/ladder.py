@@ -32,14 +32,7 @@ def seconds_to_measure(budget: float) -> float:
 
 
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
-    """Training steps a second of a model here, computed as its training computes them.
-
-    Args:
-        model: left as it is.
-        batch: whose rows begin with it.
-        training: the options; where they leave threads, precision or kernel open, the rule decides.
-        seconds: not to be exceeded by more than a step.
-    """
+    """Training steps a second of a model here, computed as its training computes them."""
     from chainrule.training._choice import choose_computation
     from chainrule.training._parallel import choose_device
     from chainrule.training._speed import steps_per_second
@@ -57,23 +50,13 @@ _SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need
 
 @dataclass(frozen=True)
 class Ladder:
-    """Model sizes to choose from, and the training that a size needs to pay off.
+    """Model sizes to choose from, and the training that a size needs to pay off."""
 
-    It is the smaller of `passes` and `steps`, and at least `fewest_steps`.
-
-    Args:
-        elements: of the data, in the plural.
-        smaller: than the usual size, which is the options' defaults: the same options in each, the larger first.
-        passes: over the data.
-        steps: of training.
-        fewest_steps: of training on few data, of which even many passes are few steps.
-    """
-
-    elements: str
-    smaller: tuple[dict[str, int], ...]
+    elements: str  # of the data, in the plural
+    smaller: tuple[dict[str, int], ...]  # than the usual size, which is the options' defaults
     passes: float = math.inf
     steps: float = math.inf
-    fewest_steps: float = 0.0
+    fewest_steps: float = 0.0  # of training on few data, of which even many passes are few steps
 
     @property
     def names(self) -> list[str]:
@@ -87,12 +70,6 @@ class Ladder:
 
 def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budget: float) -> tuple[int, float]:
     """The first size that takes so many steps in a budget, the last if none does, and its steps a second.
-
-    Args:
-        rate: steps a second of a size, by its place; called for no more sizes than needed.
-        sizes: how many there are.
-        steps: needed.
-        budget: seconds, of which training has its share.
 
     >>> first_that_fits([4.0, 9.0, 20.0].__getitem__, 3, 480, 60)
     (1, 9.0)
@@ -110,13 +87,7 @@ def is_open(ladder: Ladder, config: RunConfig, given: frozenset[str]) -> bool:
 
 
 def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") -> RunConfig:
-    """The config of a new run with the size that suits its budget, and a record of how it was settled.
-
-    Args:
-        run: its data prepared, its options those of the usual size.
-        ladder: of its model.
-        batches: that it trains on.
-    """
+    """The config of a new run with the size that suits its budget, and a record of how it was settled."""
     from chainrule.training._evaluate import count_elements
     from chainrule.training._speed import average_batch
 
@@ -146,10 +117,7 @@ def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
 
 
 def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig, float]:
-    """The config of a new run, and the passes over the data that it is about to make.
-
-    What a budget has time for is timed here, if it was not before, and recorded.
-    """
+    """The config of a new run, and the passes over the data that it is about to make."""
     from chainrule.training._evaluate import count_elements
     from chainrule.training._speed import average_batch
 
@@ -182,21 +150,7 @@ def limit_passes(
     options: Sequence[str] = (),
     most_members: int = 1,
 ) -> RunConfig:
-    """The config of a new run with a budget, which does not read its data so often that it learns them by heart.
-
-    Where there is time for twice as many passes, they take the place of the budget, which still ends the run:
-    validations fit into it then, and a machine that is busy later. The time that is left is for more models, whose mean
-    is better than one.
-
-    Args:
-        config: of the run, with its data prepared.
-        model: as it will be trained.
-        batches: that it trains on.
-        most: passes that are of use.
-        elements: of a batch, in which the speed is counted.
-        options: settled before, which the line that names the choice names too.
-        most_members: models to average at most; above 1 only where `num_members` is open.
-    """
+    """The config of a new run with a budget, which does not read its data so often that it learns them by heart."""
     from chainrule.training._speed import average_batch
 
     budget, training = config.duration.budget, config.training
@@ -242,13 +196,7 @@ def tell_passes(config: RunConfig, elements: str, data: str) -> str:
 
 
 def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
-    """The line that says how often data are read, and which size was chosen for that.
-
-    Args:
-        config: in which `choose_size` settled it, or the user.
-        ladder: of its model.
-        usual: the options of the usual size.
-    """
+    """The line that says how often data are read, and which size was chosen for that."""
     settled, options, usually = config.settled, asdict(config.options), asdict(usual)
     assert config.duration.budget is not None
     assert settled is not None

@@ -12,25 +12,15 @@ _DIGEST = 12  # characters of a digest that people see
 
 @dataclass(frozen=True)
 class Basis:
-    """The unit of a likelihood, and how it is measured.
+    """The unit of a likelihood, and how it is measured."""
 
-    Args:
-        unit: one element: symbol, dimension, column, sample, label.
-        base_measure: which values are told apart: levels of a pixel and how they were binarised, kinds of columns.
-        tokens: the symbols of a text: level, number and digest of the vocabulary; empty for other data.
-        given: the condition, where the likelihood is conditional; empty otherwise.
-        kind: exact; a bound, below which the negative log-likelihood lies; or an estimate.
-        samples: K, of an importance-weighted bound or of an estimate.
-        quantity: nats, or the error of a model without a likelihood.
-    """
-
-    unit: str
-    base_measure: str = ""
-    tokens: str = ""
-    given: str = ""
+    unit: str  # one element: symbol, dimension, column, sample, label
+    base_measure: str = ""  # which values are told apart
+    tokens: str = ""  # the symbols of a text: level, number and digest of the vocabulary; empty for other data
+    given: str = ""  # the condition, where the likelihood is conditional; empty otherwise
     kind: Literal["exact", "bound", "estimate"] = "exact"
-    samples: int | None = None
-    quantity: str = "nats"
+    samples: int | None = None  # K, of an importance-weighted bound or of an estimate
+    quantity: str = "nats"  # nats, or the error of a model without a likelihood
 
     def __str__(self) -> str:
         """
@@ -58,23 +48,14 @@ class Basis:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A measured likelihood.
-
-    Args:
-        basis: unit and measurement.
-        nats: negative log-likelihood of all data together.
-        elements: how many there are.
-        data: digest of the data.
-        standard_error: of `nats`, where it was estimated by drawing.
-        bytes: of the original text; None for other data.
-    """
+    """A measured likelihood."""
 
     basis: Basis
-    nats: float
+    nats: float  # negative log-likelihood of all data together
     elements: int
     data: str
-    standard_error: float | None = None
-    bytes: int | None = None
+    standard_error: float | None = None  # of nats, where it was estimated by drawing
+    bytes: int | None = None  # of the original text; None for other data
 
     @property
     def nats_per_element(self) -> float:
@@ -117,19 +98,12 @@ class LedgerEntry:
 
 @dataclass
 class Tally:
-    """Likelihoods of rows, added up while they are scored.
-
-    Args:
-        rows: how many there were.
-        nats: of all of them.
-        elements: of all of them.
-        standard_error: of `nats`, where they are drawn.
-    """
+    """Likelihoods of rows, added up while they are scored."""
 
     rows: int = 0
     nats: float = 0.0
     elements: int = 0
-    standard_error: float | None = None
+    standard_error: float | None = None  # of nats, where they are drawn
 
     def add(self, nats: float, elements: int) -> None:
         """Count a row."""
@@ -146,17 +120,7 @@ class Tally:
         rank: str = "nats",
         notes: Callable[[], Iterable[str]] = tuple,
     ) -> Result:
-        """The result of scoring.
-
-        Args:
-            columns: of the rows.
-            rows: add themselves here while they are made.
-            basis: of the likelihoods.
-            unit: the word for a row.
-            empty: the error where there were none.
-            rank: the column by which rows are ranked.
-            notes: see `Result`.
-        """
+        """The result of scoring."""
 
         def some() -> Iterator[Sequence[Any]]:
             yield from rows
@@ -173,12 +137,7 @@ class Tally:
         )  # fmt: skip
 
     def figures(self, unit: str, basis: Basis) -> dict[str, Any]:
-        """Figures of all rows.
-
-        Args:
-            unit: the word for a row.
-            basis: of their elements.
-        """
+        """Figures of all rows."""
         from chainrule.training import bits
 
         if basis.quantity != "nats":

@@ -10,11 +10,7 @@ _IMAGES, _SOUNDS = "samples.png", "sample.wav"
 
 
 def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
-    """Write the images of a result as a grid, or a single one as it is.
-
-    Returns:
-        The file and a few words about it, for each image.
-    """
+    """Write the images of a result as a grid, or a single one as it is."""
     import numpy as np
 
     from chainrule.data import grid, png
@@ -41,11 +37,7 @@ def channels_last(image: Any) -> Any:
 
 
 def write_sounds(result: Result, out: Path | None) -> list[tuple[Path, str]]:
-    """Write each sound of a result into a wav file, several of them numbered.
-
-    Returns:
-        The file and a few words about it, for each sound.
-    """
+    """Write each sound of a result into a wav file, several of them numbered."""
     from chainrule.data import write_wav
 
     file, rate = Path(result.hints.get("file", _SOUNDS)) if out is None else out, result.about["rate"]

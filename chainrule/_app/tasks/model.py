@@ -24,20 +24,7 @@ _MEMBERS_HELP = "Models to average, each trained for itself; time and memory gro
 
 
 class Model:
-    """A model class and its options: flags, types, help, ranges and defaults come from the constructor.
-
-    An argument is an option if its annotation is a number, a switch, a text, a `Literal`, or one of them or None. Its
-    range is a `chainrule._ranges.Range` in the annotation, its help the text after its name in the docstring's Args.
-
-    Args:
-        home: the name of a class in `chainrule.models`, which is imported when it is needed; or a class.
-        fixed: arguments that the task sets, no options.
-        planned: options that the task settles from data and budget where the user gives none: None until then.
-        hidden: arguments that are no options.
-        members: whether several such models may be averaged, as many as the option `num_members` says, which may be
-            planned too.
-        defaults: of options, where the task has others than the constructor.
-    """
+    """A model class and its options: flags, types, help, ranges and defaults come from the constructor."""
 
     def __init__(
         self,
@@ -85,10 +72,7 @@ class Model:
         return options_class(f"{self.name}Options", made, CheckedOptions)
 
     def build(self, options: Any, **given: Any) -> Any:
-        """The model with options, and the arguments that data decide; those that it does not have are left out.
-
-        A planned option that is still None takes the constructor's default.
-        """
+        """The model with options, and the arguments that data decide; those that it does not have are left out."""
         known = signature(self.model_class).parameters
         chosen = {
             name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
@@ -127,17 +111,7 @@ def _is_simple(hint: Any) -> bool:
 def check_size(
     build: "Callable[[], nn.Module]", config: Path, weights: Path | None, *, least: int = 0, confirm: str = ""
 ) -> int:
-    """Refuse options of a larger model than there are weights of, before it takes memory; else count its weights.
-
-    Args:
-        build: makes the model.
-        config: the file of the options.
-        weights: the file of its weights, or of its checkpoint; None where nothing is trained yet: then the model must
-            fit into memory.
-        least: weights that the model has at least.
-        confirm: what the user types to confirm a large model of which nothing is trained yet; empty where it is
-            confirmed. A changed file would take gigabytes, and minutes before its first step ends.
-    """
+    """Refuse options of a larger model than there are weights of, before it takes memory; else count its weights."""
     if weights is None:
         needed = least if least > memory() // _TRAINED else count_built(build, most=memory())
         check_memory(needed, f"{config}: its options", "restore it from a copy")
@@ -198,13 +172,7 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def check_memory(weights: int, what: str, remedy: str) -> None:
-    """Refuse a model that takes more memory to train than there is.
-
-    Args:
-        weights: of the model.
-        what: the cause of its size, for the error.
-        remedy: how to make it smaller.
-    """
+    """Refuse a model that takes more memory to train than there is."""
     needed, there = weights * _TRAINED, memory()
     if needed > there:
         raise ValueError(

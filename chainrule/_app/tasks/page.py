@@ -49,15 +49,7 @@ def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> 
 def page_report(
     run: "Task[Any]", content: "Page", figures: dict[str, Any], lines: Iterable[str], *, about: str = ""
 ) -> Report:
-    """A report of a page, its figures and its lines.
-
-    Args:
-        run: the run that it is about.
-        content: the page.
-        figures: for JSON, after the run and its model.
-        lines: after one about the model.
-        about: the model in words; the lead of the page by default.
-    """
+    """A report of a page, its figures and its lines."""
     facts = {"run": str(run.path), "model": run.config.model, "recipe": run.recipe}
     return Report(facts | figures, (f"{run.path}: {about or content.lead}", *lines), str(content))
 
@@ -72,22 +64,9 @@ def save_figure(figure: "Figure", path: Path, dpi: float = 120) -> None:
 
 
 def attention_report(
-    run: "Task[Any]",
-    model: "nn.Module",
-    examples: "Sequence[AttentionExample]",
-    *,
-    looks_at: str,
-    command: str,
+    run: "Task[Any]", model: "nn.Module", examples: "Sequence[AttentionExample]", *, looks_at: str, command: str
 ) -> Report:
-    """The page of a model with attention, and what is on it.
-
-    Args:
-        run: the run.
-        model: its model.
-        examples: rows of the data, a section of the page each.
-        looks_at: the memory of the model in words, such as "symbols of the source".
-        command: that makes the page again.
-    """
+    """The page of a model with attention, and what is on it."""
     from chainrule._app.pages.page import Page, Section, parts_section
     from chainrule.diagnostics._attention_focus import attention_focus
     from chainrule.diagnostics._parts import parts_of, parts_table

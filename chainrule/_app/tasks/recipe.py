@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 class Recipe:
-    """The parts of a run's model, in words; the part of a task that `--plain` is about.
-
-    Attributes:
-        PLAIN: values of options with which the model is the architecture that its name says: one network that reads one
-            element at a time and begins with random weights. `--plain` sets them.
-    """
+    """The parts of a run's model, in words; the part of a task that `--plain` is about."""
 
     PLAIN: ClassVar[dict[str, Any]] = {}
     MODELS: ClassVar[dict[str, Model]]

@@ -73,13 +73,7 @@ def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
 
 
 def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
-    """Refuse a config with other facts than the prepared data have: fewer labels, or a row of 16 million symbols.
-
-    Args:
-        path: of the run.
-        facts: of its config.
-        prepared: the file that lists those of the data; where it is absent or damaged, using the data says so.
-    """
+    """Refuse a config with other facts than the prepared data have: fewer labels, or a row of 16 million symbols."""
     from chainrule.data._atomic import read_json
 
     try:
@@ -175,11 +169,7 @@ def count_parameters(path: Path) -> int:
 
 
 def sealed_record(path: Path) -> dict[str, Any]:
-    """The JSON record in the header of a file that `chainrule.training._checkpoint` wrote; its tensors are not read.
-
-    Raises:
-        ValueError: the file is damaged, or there is no record.
-    """
+    """The JSON record in the header of a file that `chainrule.training._checkpoint` wrote; its tensors are not read."""
     text = (_read_header(path, lambda file: file.metadata()) or {}).get("chainrule", "")
     try:
         record = json.loads(text.partition(" ")[2])
@@ -222,11 +212,7 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 @contextmanager
 def lock_run(path: Path) -> Iterator[None]:
-    """Hold the lock of a run directory for the length of the block; the directory is made if it is missing.
-
-    The lock belongs to the open file, so the system frees it however the process ends. A file left by a killed process
-    is taken over. Directories made here that the block leaves empty are removed again.
-    """
+    """Hold the lock of a run directory for the length of the block; the directory is made if it is missing."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:

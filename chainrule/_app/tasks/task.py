@@ -17,15 +17,7 @@ from chainrule._app.tasks.ladder import Ladder, choose_size, is_open, tell_size
 from chainrule._app.tasks.ledger import Basis, LedgerEntry
 from chainrule._app.tasks.model import Model, check_size
 from chainrule._app.tasks.recipe import Recipe
-from chainrule._app.tasks.run_directory import (
-    CONFIG,
-    METRICS,
-    WEIGHTS,
-    check_facts,
-    read_config,
-    refuse_taken,
-    remove,
-)
+from chainrule._app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_facts, read_config, refuse_taken, remove
 
 if TYPE_CHECKING:
     import torch
@@ -41,52 +33,24 @@ Shard = tuple[int, int]
 
 
 class Task(Recipe, ABC, Generic[M]):
-    """A run of a task: its directory and config, and everything that can be done with them.
-
-    A subclass is a task: it declares which options there are and implements what the verbs need. `train` needs the
-    methods below; the other verbs need an ability (`chainrule._app.tasks.abilities`), and a verb is offered where the
-    task has it. The name of a subclass is in `chainrule._app.tasks.TASKS`.
-
-    Args:
-        path: the run directory.
-        config: the content of its config.json.
-
-    Attributes:
-        name: a key of `TASKS`.
-        help: the first lines of `chainrule train --task NAME --help`.
-        SOURCES: the files of data, by their names in the config; "source" is DATA.
-        Data: a dataclass with the options of reading them.
-        Facts: a dataclass with those results of preparing them that the config keeps.
-        Training: a dataclass with the options of training.
-        MODELS: the models by name, the usual one first.
-        BUDGET: training time where nothing is said.
-        APPLE: whether `auto` takes a GPU of Apple: for convolutions and attention, not for many small steps.
-        NEEDS_FLOAT64: whether the model computes in float64, which a GPU of Apple does not have.
-        FREE: options of training that may change on resume.
-        LADDERS: sizes of the models that have several.
-        USUAL_TRAINING: for a model, options of training in place of the usual ones; its learning rates by optimiser. A
-            task whose `plan` does not call this class's decides by itself.
-        NEEDS: optional packages that training needs.
-        can_start_others: whether `chainrule train DATA --from RUN` may start from a run's weights.
-        PREPARED: the file below the run directory that says that the data are prepared.
-    """
+    """A run of a task: its directory and config, and everything that can be done with them."""
 
     name: ClassVar[str]
-    help: ClassVar[str]
-    SOURCES: ClassVar[dict[str, Source]]
-    Data: ClassVar[type]
-    Facts: ClassVar[type] = Facts
-    Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions
-    MODELS: ClassVar[dict[str, Model]]
-    BUDGET: ClassVar[str] = "3m"
-    APPLE: ClassVar[bool] = False
-    NEEDS_FLOAT64: ClassVar[bool] = False
+    help: ClassVar[str]  # the first lines of chainrule train --task NAME --help
+    SOURCES: ClassVar[dict[str, Source]]  # the files of data, by their names in the config; "source" is DATA
+    Data: ClassVar[type]  # a dataclass with the options of reading them
+    Facts: ClassVar[type] = Facts  # a dataclass with those results of preparing them that the config keeps
+    Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions  # a dataclass with the options of training
+    MODELS: ClassVar[dict[str, Model]]  # the models by name, the usual one first
+    BUDGET: ClassVar[str] = "3m"  # training time where nothing is said
+    APPLE: ClassVar[bool] = False  # whether auto takes a GPU of Apple
+    NEEDS_FLOAT64: ClassVar[bool] = False  # whether the model computes in float64, which a GPU of Apple does not have
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "track", "samples"})
-    LADDERS: ClassVar[dict[str, Ladder]] = {}
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {}
-    NEEDS: ClassVar[tuple[str, ...]] = ()
-    PREPARED: ClassVar[str] = ""
-    can_start_others: ClassVar[bool] = False
+    LADDERS: ClassVar[dict[str, Ladder]] = {}  # sizes of the models that have several
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {}  # for a model
+    NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages that training needs
+    PREPARED: ClassVar[str] = ""  # the file below the run directory that says that the data are prepared
+    can_start_others: ClassVar[bool] = False  # whether chainrule train DATA --from RUN may start from a run's weights
 
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
@@ -134,11 +98,7 @@ class Task(Recipe, ABC, Generic[M]):
 
     @abstractmethod
     def prepare(self) -> dict[str, Any]:
-        """Read the data, write what training needs into the directory, return the `Facts` by name, and others.
-
-        Raises:
-            ValueError, OSError: the data cannot be read or trained on.
-        """
+        """Read the data, write what training needs into the directory, return the `Facts` by name, and others."""
 
     def prepare_data(self) -> dict[str, Any]:
         """`prepare`, with the vocabulary or schema of the run whose weights this one starts from, if there is one."""
@@ -230,13 +190,7 @@ class Task(Recipe, ABC, Generic[M]):
 
     @abstractmethod
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        """Task-specific metrics of the best validation, and a line about them.
-
-        Args:
-            found: the likelihood.
-            value: of the metric; None where the likelihood decides which weights are kept.
-            rows: held-out rows that the metric is of.
-        """
+        """Task-specific metrics of the best validation, and a line about them."""
 
     @abstractmethod
     def next_steps(self) -> Sequence[str]:
@@ -265,11 +219,7 @@ class Task(Recipe, ABC, Generic[M]):
 
     @abstractmethod
     def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        """The rows of `chainrule info` about the data; a row without a name is lines below the others.
-
-        Args:
-            about: what is told of every run: model, data, facts, training; may be extended for JSON.
-        """
+        """The rows of `chainrule info` about the data; a row without a name is lines below the others."""
 
     def lacking(self) -> tuple[type, ...]:
         """Abilities of the task that the model of this run lacks."""
@@ -331,12 +281,7 @@ class Task(Recipe, ABC, Generic[M]):
 
     @classmethod
     def create(cls, path: str | Path, config: RunConfig, *, overwrite: bool = False) -> Self:
-        """Make a directory for a new run and write its config.
-
-        Raises:
-            FileExistsError: something is there already; with `overwrite`, something that is no run.
-            ValueError: the options do not go together.
-        """
+        """Make a directory for a new run and write its config."""
         cls.check_config(config)
         path = Path(path)
         refuse_taken(path, overwrite=overwrite)
@@ -365,15 +310,7 @@ class Task(Recipe, ABC, Generic[M]):
             return self.build()
 
     def model(self, device: "str | torch.device" = "cpu") -> M:
-        """The trained model, best validation, in eval mode.
-
-        Args:
-            device: auto, cpu, cuda, cuda:N or mps.
-
-        Raises:
-            FileNotFoundError: there are no weights yet.
-            ValueError: the weights are truncated, changed, or those of another model.
-        """
+        """The trained model, best validation, in eval mode."""
 
         from chainrule.training import load_weights
 

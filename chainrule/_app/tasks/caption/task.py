@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from chainrule._app.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.caption.inspection import CaptionerInspection, inspect_captioner
 from chainrule._app.tasks.caption.prediction import CaptionEvaluation, CaptionOptions, caption, evaluate_captioner
-from chainrule._app.tasks.config import (
-    Counts,
-    Facts,
-    Fingerprint,
-    OptimisationOptions,
-    RunConfig,
-    SplitOptions,
-    within,
-)
+from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted, size_of
 from chainrule._app.tasks.ladder import Ladder
 from chainrule._app.tasks.ledger import Basis

@@ -24,13 +24,7 @@ _LEGEND = (
 
 
 def attention_page(answers: Sequence[LabelledAnswer], names: Sequence[str], lead: str) -> Page:
-    """A page that needs nothing else: the darker a word, the larger its share of the attention.
-
-    Args:
-        answers: to show.
-        names: of the labels.
-        lead: the run and the texts, in words.
-    """
+    """A page that needs nothing else: the darker a word, the larger its share of the attention."""
     texts = [Text(_shaded(answer, names[answer.best]), "attended") for answer in answers]
     return Page("What the classifier looked at", lead, [Text(_LEGEND, "legend"), *texts])
 

@@ -102,21 +102,13 @@ def _attended(run: "ClassifyTask", read: "list[LabelledAnswer]") -> "list[Labell
 
 @dataclass(frozen=True)
 class LabelledAnswer:
-    """The answer of a classifier to one text.
-
-    Attributes:
-        row: the text, with its line.
-        log_probs: of each label, nats.
-        tokens: the elements that were read.
-        attention: how much each of them counted, where the model has attention.
-        cut: elements at the end that were not read.
-    """
+    """The answer of a classifier to one text."""
 
     row: "LabelledText"
-    log_probs: tuple[float, ...]
+    log_probs: tuple[float, ...]  # of each label, nats
     tokens: list[str]
-    attention: list[float] | None
-    cut: int
+    attention: list[float] | None  # how much each of them counted, where the model has attention
+    cut: int  # elements at the end that were not read
 
     @property
     def best(self) -> int:

@@ -24,15 +24,7 @@ from chainrule._app.tasks.abilities import CheckedRows, Checks, Embeds, Evaluate
 from chainrule._app.tasks.classify.evaluation import LabelEvaluation, evaluate_labels
 from chainrule._app.tasks.classify.inspection import ClassifierInspection, inspect_classifier
 from chainrule._app.tasks.classify.labelling import LabelledEmbedding, Labelling, TextColumn, embed_texts, label_texts
-from chainrule._app.tasks.config import (
-    Counts,
-    Facts,
-    Fingerprint,
-    OptimisationOptions,
-    RunConfig,
-    SplitOptions,
-    within,
-)
+from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.ladder import limit_passes, tell_passes
 from chainrule._app.tasks.ledger import Basis
@@ -126,8 +118,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     help = "Train a classifier on texts with labels; the accuracy on held-out texts decides which weights are kept."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "Texts and labels: a line each with a tab between them, or .csv.",
-            needed="a file of texts and labels",
+            "Texts and labels: a line each with a tab between them, or .csv.", needed="a file of texts and labels"
         ),
         "validation": Source("Texts to hold out, in place of some of DATA.", "--validation"),
     }
@@ -137,11 +128,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     MODELS: ClassVar[dict[str, Model]] = {
         "classifier": Model(_MODEL, planned=_PLANNED, hidden=(*_FROM_DATA, "num_heads")),
         "transformer": Model(
-            _MODEL,
-            fixed={"cell": "transformer"},
-            planned=_PLANNED,
-            hidden=(*_FROM_DATA, "bidirectional"),
-            num_layers=2,
+            _MODEL, fixed={"cell": "transformer"}, planned=_PLANNED, hidden=(*_FROM_DATA, "bidirectional"), num_layers=2
         ),
     }
     BUDGET = "1m"

@@ -37,16 +37,7 @@ def label_metric(
     *,
     prefer_later: bool = False,
 ) -> ValidationMetric:
-    """The accuracy on held-out rows, and the wrong answers that were given with most confidence.
-
-    Args:
-        names: of the labels.
-        true: (N,) the label of each row.
-        batches: those of some rows, in order.
-        told: position and content of a row, in words.
-        prefer_later: whether later weights are kept unless their accuracy p is worse than the highest by more than its
-            standard error, :math:`\\sqrt{p (1 - p) / n}` of n rows (Breiman et al. 1984).
-    """
+    """The accuracy on held-out rows, and the wrong answers that were given with most confidence."""
 
     def answer(model: "TrainableModel", rows: Rows) -> Sequence[Tensor]:
         return list(label_log_probs(cast("SequenceClassifier", model), batches(rows)))

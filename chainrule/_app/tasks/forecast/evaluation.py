@@ -50,17 +50,10 @@ class ForecastEvaluation(CheckedOptions):
 
 @dataclass(frozen=True)
 class TrainedRows:
-    """Rows of a file that a run was trained on: those up to its last training date.
+    """Rows of a file that a run was trained on: those up to its last training date."""
 
-    Where rows are counted, these are the first ones, if they have the values of training.
-
-    Args:
-        count: how many rows, the first ones.
-        until: the last date of training as the file writes it; None where rows are counted.
-    """
-
-    count: int
-    until: str | None
+    count: int  # how many rows, the first ones
+    until: str | None  # the last date of training as the file writes it; None where rows are counted
 
     @classmethod
     def find(cls, run: "ForecastTask", file: "SeriesFile") -> "TrainedRows":

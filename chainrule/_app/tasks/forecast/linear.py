@@ -33,10 +33,7 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
 
 
 def lags_of(schema: "SeriesSchema", rows: int) -> list[int]:
-    """Which earlier values the line reads: those of the network, and each of the last season, or two if rows are many.
-
-    None is farther back than the longest lag of the network, which decides how much of the past a run reads.
-    """
+    """Which earlier values the line reads."""
     enough = rows >= _ROWS_A_LAG * 2 * schema.season
     near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
     return sorted({*schema.lags, *range(1, near + 1)})

@@ -99,21 +99,13 @@ def _as_time(text: str) -> datetime | int | str:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A forecast of all series of a file.
+    """A forecast of all series of a file."""
 
-    Args:
-        file: the data it was made from.
-        times: name of each step: its date, or its number in rows.
-        levels: Q quantiles.
-        quantiles: (Q, S, H).
-        paths: (n, S, H).
-    """
-
-    file: "SeriesFile"
-    times: list[str]
+    file: "SeriesFile"  # the data it was made from
+    times: list[str]  # name of each step: its date, or its number in rows
     levels: list[float]
-    quantiles: "Floats"
-    paths: "Floats"
+    quantiles: "Floats"  # (Q, S, H)
+    paths: "Floats"  # (n, S, H)
 
     @property
     def place(self) -> str:
@@ -198,21 +190,7 @@ def draw_paths(
     paths: int,
     seed: int,
 ) -> "Floats":
-    """Forecasts of all series from each origin.
-
-    Args:
-        model: the trained model.
-        values: (T, S).
-        features: (N, F) covariates, as far as the last forecast goes.
-        origins: rows at which forecasts begin.
-        past: rows before each that it is made from; fewer where there are not so many.
-        horizon: H.
-        paths: n draws of each.
-        seed: of the draws.
-
-    Returns:
-        (n, O, S, H).
-    """
+    """Forecasts of all series from each origin."""
     import torch
 
     from chainrule._modes import device_of

@@ -15,14 +15,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule._app.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.config import (
-    Facts,
-    OptimisationOptions,
-    Parts,
-    RunConfig,
-    SplitOptions,
-    within,
-)
+from chainrule._app.tasks.config import Facts, OptimisationOptions, Parts, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, quoted, size_of, sparkline
 from chainrule._app.tasks.forecast.evaluation import (
     ForecastEvaluation,
@@ -184,13 +177,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return facts
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps.
-
-        A network learns the windows by heart otherwise: neighbours are nearly the same, and a value is in many. A
-        budget that has time for more trains several models, whose mean forecasts. A short series takes many passes for
-        those steps, of which the first may be the best: training stops after `_PATIENCE` of its validations without
-        improvement.
-        """
+        """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps."""
         batches, _ = self.batches((0, 1))
         config = settle_decay(super().plan(given), batches.steps_per_epoch / 4, most=1.0)
         open_number = config.options.num_members is None
@@ -218,10 +205,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     def build(self) -> "AutoregressiveModel":
         schema = self.schema
         network: AutoregressiveModel = self.built(
-            series=schema.scalings,
-            lags=schema.lags,
-            anchor=schema.anchor,
-            num_covariates=schema.num_covariates,
+            series=schema.scalings, lags=schema.lags, anchor=schema.anchor, num_covariates=schema.num_covariates
         )
         if not self.training.linear:
             return network

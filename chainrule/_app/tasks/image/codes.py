@@ -149,15 +149,7 @@ def interpolate_images(
 
 
 def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.Generator", *, mean: bool) -> "Pixels":
-    """Images of codes drawn from the prior, (n, C, H, W) of 8 bits.
-
-    Args:
-        run: of the model.
-        model: with a prior.
-        n: how many.
-        generator: of the draws.
-        mean: show the expected image of each code, in place of a draw.
-    """
+    """Images of codes drawn from the prior, (n, C, H, W) of 8 bits."""
     import torch
 
     from chainrule._latent import LatentModel

@@ -24,16 +24,7 @@ BITS_OF_A_PART = 1 << 19  # as the model finds them; a part costs ten bytes, and
 
 
 class ImageCodec(FileCodec):
-    """Arrays of NumPy (.npy) and idx files as MNIST comes in, not compressed, of one byte a channel; and image files.
-
-    The bytes of a compressed image file depend on the program that wrote it: its pixels come back, as PNG.
-
-    Args:
-        shape: (C, H, W) of the model's images.
-        reduction: from stored values to the model's levels: of fewer bits, it loses some; a model of binarised images
-            writes those that are binary already.
-        labelled: whether the model reads a label with each image.
-    """
+    """Arrays of NumPy (.npy) and idx files as MNIST comes in, not compressed, of one byte a channel."""
 
     def __init__(self, shape: tuple[int, int, int], reduction: Reduction, *, labelled: bool):
         self.shape, self.reduction, self.labelled = shape, reduction, labelled

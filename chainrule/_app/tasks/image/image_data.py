@@ -143,10 +143,7 @@ class ImageDataTask(Task[M]):
         return channels, height, width
 
     def read_pixels(self, path: Path) -> "Pixels":
-        """The pixels of an image file, (C, H, W), with the levels of the images trained on.
-
-        Where these had fewer than 256, brightness from black to white is spread over them.
-        """
+        """The pixels of an image file, (C, H, W), with the levels of the images trained on."""
         from chainrule.data._images import format_shape, spread_over
         from chainrule.data._text import check_file
 

@@ -16,19 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NamedImages:
-    """Images of a batch.
+    """Images of a batch."""
 
-    Args:
-        x: (B, C, H, W) levels.
-        context: (B,) labels of a model that is conditioned on them; `None` for another.
-        names: of the images.
-        labels: of the images, where the source has any that the run knows.
-    """
-
-    x: "Tensor"
-    context: "Tensor | None"
+    x: "Tensor"  # (B, C, H, W) levels
+    context: "Tensor | None"  # (B,) labels of a model that is conditioned on them; None for another
     names: list[str]
-    labels: list[str | None]
+    labels: list[str | None]  # of the images, where the source has any that the run knows
 
 
 def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":

@@ -106,13 +106,7 @@ def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor"
 
 
 class Sampler:
-    """Draws images of a run's model.
-
-    Args:
-        run: whose labels and levels they have.
-        model: trained.
-        temperature: see `AutoregressiveModel.sample`.
-    """
+    """Draws images of a run's model."""
 
     def __init__(self, run: "ImageTask", model: "ImageModel", temperature: float = 1.0):
         self.run, self.model, self.temperature = run, model, temperature
@@ -159,14 +153,7 @@ class Sampler:
         return brightness(levels.numpy().astype(np.uint8), self.run.reduction.levels)
 
     def images(self, n: int, labels: "Tensor | None", seed: int, first_rows: "Tensor | None" = None) -> "Pixels":
-        """Draw images, (n, C, H, W) of 8 bits.
-
-        Args:
-            n: how many.
-            labels: (n,), or `None`.
-            seed: the same seed draws the same images.
-            first_rows: (1, C, rows, W) levels that all of them begin with.
-        """
+        """Draw images, (n, C, H, W) of 8 bits."""
         import torch
 
         from chainrule._modes import device_of

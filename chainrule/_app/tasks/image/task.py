@@ -127,9 +127,7 @@ class ImageTask(
     LADDERS: ClassVar[dict[str, Ladder]] = {
         "gated-pixelcnn": Ladder("pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000),
         "image-transformer": Ladder(
-            "pixels",
-            ({"num_layers": 3, "model_size": 96}, {"num_layers": 2, "model_size": 64}),
-            steps=1000,
+            "pixels", ({"num_layers": 3, "model_size": 96}, {"num_layers": 2, "model_size": 64}), steps=1000
         ),
         "pixel-vae": Ladder("pixels", ({"decoder_channels": 32}, {"decoder_channels": 16}), steps=1000),
     } | dict.fromkeys(

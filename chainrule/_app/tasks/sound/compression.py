@@ -42,17 +42,7 @@ class _Samples:
 
 
 class SoundCodec(FileCodec):
-    r"""wav files of one channel with 8 or 16 bits at the run's rate, uncompressed; any other is kept as it is.
-
-    A file is finer than the model: :math:`p(s) = p(v) / n_v`, where v is the level of the sample s, and :math:`n_v`
-    samples have that level. So :math:`\log_2 n_v` bits of a sample are kept as they are.
-
-    Args:
-        levels: of the run.
-        rate: samples a second.
-        labels: that condition the model; empty in a run without.
-        labelling: how the label of a file is read off its name.
-    """
+    r"""wav files of one channel with 8 or 16 bits at the run's rate, uncompressed; any other is kept as it is."""
 
     def __init__(self, levels: "SoundLevels", rate: int, labels: list[str], labelling: Labelling):
         self.levels, self.rate, self.labels, self.labelling = levels, rate, labels, labelling

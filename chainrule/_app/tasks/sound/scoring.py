@@ -85,10 +85,7 @@ def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[s
 
 
 def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | None) -> dict[str, Any]:
-    """The surprise of one file, in memory that does not grow with it but for a number a sample.
-
-    `most_at` is the second around which it is highest.
-    """
+    """The surprise of one file, in memory that does not grow with it but for a number a sample."""
     import numpy as np
     import torch
 

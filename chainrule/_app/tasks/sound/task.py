@@ -115,8 +115,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     help = "Train a WaveNet on sounds. Needs two packages: pip install soundfile scipy."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file.",
-            needed="sounds",
+            "A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file.", needed="sounds"
         ),
         "validation": Source("Sounds to hold out in place of some of DATA.", "--validation"),
     }

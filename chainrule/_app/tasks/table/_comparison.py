@@ -122,11 +122,7 @@ def _pairs(schema: "TableSchema", real: Array, drawn: Array) -> Iterator[tuple[A
 
 
 def _summary(
-    schema: "TableSchema",
-    rows: list[tuple[Any, ...]],
-    tables: tuple[Array, Array, Array],
-    bins: list[Array],
-    seed: int,
+    schema: "TableSchema", rows: list[tuple[Any, ...]], tables: tuple[Array, Array, Array], bins: list[Array], seed: int
 ) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     train, held_out, drawn = (

@@ -32,18 +32,7 @@ Digits = tuple[int, int] | None  # the fewest and the most after the point
 
 
 class TableCodec(FileCodec):
-    """Lines of CSV as rows of numbers.
-
-    A line whose cells the columns take, and write again as they were, is a row; any other is kept as it is, the header
-    among them. The cells of columns that the model leaves out are kept as text.
-
-    Cells of a real column are numbers with so many digits after the point, chosen for the file: multiples of a power of
-    ten, each with the probability of what is rounded to it. That is −log₂ of the density there and of the power of ten,
-    where the density is even over such a step.
-
-    Args:
-        schema: the columns of the run.
-    """
+    """Lines of CSV as rows of numbers."""
 
     def __init__(self, schema: "TableSchema"):
         self.schema = schema

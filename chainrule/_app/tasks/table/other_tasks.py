@@ -16,10 +16,7 @@ _OFTEN = 8  # rows that have the same label, on average
 
 
 def suggestion(path: str | Path) -> str:
-    """Tell the command that trains another task on a table, where its rows look like that; else nothing.
-
-    Called where the columns of the table cannot be modelled.
-    """
+    """Tell the command that trains another task on a table, where its rows look like that; else nothing."""
     if Path(path).stat().st_size > _LARGEST:
         return ""
     names, columns = _first_rows(path)

@@ -137,19 +137,7 @@ def _completed(
 def complete_block(
     trained: "TableMADE", schema: "TableSchema", block: "Sequence[PartialRow]", particles: int, generator: "Generator"
 ) -> tuple[list[list[str]], list[float] | None]:
-    """Draw the missing cells of rows, side by side.
-
-    Args:
-        trained: the model.
-        schema: of its columns.
-        block: the rows.
-        particles: draws that each completion is chosen from, where known columns come after unknown ones.
-        generator: of the draws.
-
-    Returns:
-        The cells of each row; and on how many draws each rests, None where all known columns come first, so that every
-        completion is an exact draw.
-    """
+    """Draw the missing cells of rows, side by side."""
     import torch
 
     from chainrule.decoding import complete

@@ -77,10 +77,7 @@ def blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]":
     import torch
 
     for block in in_blocks(run.schema.encoded(file), BLOCK):
-        yield (
-            [line for line, _, _ in block],
-            torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64),
-        )
+        yield ([line for line, _, _ in block], torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
 
 
 def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":

@@ -108,10 +108,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     Facts = TableFacts
     Training = with_defaults(OptimisationOptions, batch_size=128, learning_rate=3e-3)  # rows are short and many
     NEEDS_FLOAT64 = True
-    MODELS: ClassVar[dict[str, Model]] = {
-        "made": Model("TableMADE"),
-        "vae": Model("TableVAE"),
-    }
+    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE"), "vae": Model("TableVAE")}
     CODED = ("vae",)
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"

@@ -68,15 +68,10 @@ def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """The answer of a tagger to one sentence.
+    """The answer of a tagger to one sentence."""
 
-    Attributes:
-        n_best: the most probable tag sequences, best first: the tags and the nats of each.
-        probabilities: of each tag of the best, given the whole sentence.
-    """
-
-    n_best: list[dict[str, Any]]
-    probabilities: list[float]
+    n_best: list[dict[str, Any]]  # the most probable tag sequences, best first: the tags and the nats of each
+    probabilities: list[float]  # of each tag of the best, given the whole sentence
 
     @property
     def tags(self) -> list[str]:
@@ -150,13 +145,7 @@ def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Ite
 def sentences_of(
     run: "TagTask", file: str, *, tagged: bool, column: str | None = None, text: bool = False
 ) -> "ConllFile":
-    """Read a file, or standard input for "-".
-
-    Args:
-        tagged: whether every word must have its tag.
-        column: of the tags; that of training if not given, or where the form of the file is another, upos or the last.
-        text: each line is a sentence, its words separated by blanks.
-    """
+    """Read a file, or standard input for "-"."""
     from chainrule.data._tagged.conll_file import TEXT_HINT, ConllFile, columns_of, is_conllu, read_lines_of
     from chainrule.data._text import name_of
 

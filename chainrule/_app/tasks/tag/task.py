@@ -159,11 +159,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Settle weight decay, the passes of templates, and, from the number of passes, how words are read.
-
-        Weights forget over two passes, so that rare words are not learned by heart. Where a budget tells the passes,
-        they are those of the usual model, timed here.
-        """
+        """Settle weight decay, the passes of templates, and, from the number of passes, how words are read."""
         from chainrule._app.tasks.tag.templates import usual_passes
 
         batches, _ = self.batches((0, 1))

@@ -35,10 +35,7 @@ def predicted_tags(
 
 
 def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
-    """Entity F1 of the held-out sentences where the tags mark spans, the accuracy of words where they do not.
-
-    With it comes one of them, another each time, as it is and as it was tagged.
-    """
+    """Entity F1 of the held-out sentences where the tags mark spans, the accuracy of words where they do not."""
     from chainrule.data._tagged import tagged_evaluation
     from chainrule.metrics import entity_scores, tag_accuracy
 

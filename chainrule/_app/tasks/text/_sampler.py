@@ -22,12 +22,7 @@ _LONGEST_WINDOW = 24  # symbols, before the window is cut to that size, which ta
 
 
 class Decoder:
-    """Turns symbols into text as they come.
-
-    Args:
-        vocabulary: of the symbols.
-        before: the symbols before the first one: a word after another begins with a space.
-    """
+    """Turns symbols into text as they come."""
 
     def __init__(self, vocabulary: Vocabulary, before: Ids | Sequence[int] = ()):
         self._vocabulary, self._window = vocabulary, list(map(int, before[-_WINDOW:]))
@@ -52,14 +47,7 @@ class Decoder:
 
 
 class Sampler:
-    """How a text is drawn: the model, its vocabulary and the filters.
-
-    Args:
-        model: any model over the symbols of the vocabulary.
-        vocabulary: of the model's symbols.
-        eos: the symbol that ends a text; None where texts go on.
-        temperature, top_k, top_p: as in `AutoregressiveModel.sample`.
-    """
+    """How a text is drawn: the model, its vocabulary and the filters."""
 
     def __init__(
         self,
@@ -158,12 +146,7 @@ def _joined(ids: Ids, cover: Sequence[int]) -> Ids:
 @in_evaluation
 @torch.no_grad()
 def cover_log_probs(model: AutoregressiveModel, prompt: Beginning) -> Tensor:
-    """log p(cover | ids) of each way in which the symbols of a prompt may go on to its end, (C,), nats.
-
-    The covers of a prompt exclude each other, and one of them begins every text of the prompt that is written in the
-    symbols that `Vocabulary.encode` gives. To draw one in proportion to these, and to go on from it, is therefore to
-    draw from p(x | x begins with the prompt) exactly.
-    """
+    """log p(cover | ids) of each way in which the symbols of a prompt may go on to its end, (C,), nats."""
     device = device_of(model)
     inner = sorted({tuple(cover[:-1]) for cover in prompt.covers})
     known = torch.zeros(len(inner), max(map(len, inner)) + 1, dtype=torch.long)  # padded: nothing looks ahead

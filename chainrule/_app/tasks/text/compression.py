@@ -32,13 +32,7 @@ _UNKNOWN_WORD = re.compile(r"(?<!\S)<unk>(?!\S)")
 
 
 class TextCodec(FileCodec):
-    """Files as the symbols of a vocabulary, in streams or by line, as the model was trained.
-
-    Args:
-        vocabulary: of the run.
-        reading: stream or lines.
-        unit: the name of a symbol.
-    """
+    """Files as the symbols of a vocabulary, in streams or by line, as the model was trained."""
 
     def __init__(self, vocabulary: "Vocabulary", reading: str, unit: str):
         self.vocabulary, self.unit = vocabulary, unit

@@ -56,13 +56,7 @@ def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbeddi
 def batched_lines(
     run: "TextTask", data: str | Sequence[str], *, ends: bool
 ) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
-    """Lines of a file, or texts, with numbers and symbols, as batches: (B, T) padded, and their lengths (B,).
-
-    Args:
-        run: whose symbols they are.
-        data: a path, - for standard input, or texts.
-        ends: whether the symbols of a line have its end.
-    """
+    """Lines of a file, or texts, with numbers and symbols, as batches: (B, T) padded, and their lengths (B,)."""
     import torch
 
     from chainrule._app.tasks.text.scoring import read_pieces, whole_lines

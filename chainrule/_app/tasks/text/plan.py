@@ -76,22 +76,14 @@ class Speed:
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes that the cost of a model depends on.
-
-    Args:
-        cell: the recurrent layer.
-        vocabulary: V.
-        hidden_size, num_layers: of the recurrent stack.
-        embedding_size: E.
-        adaptive: whether rare words are predicted in clusters.
-    """
+    """Sizes that the cost of a model depends on."""
 
     cell: str
     vocabulary: int
     hidden_size: int
     num_layers: int
     embedding_size: int
-    adaptive: bool
+    adaptive: bool  # whether rare words are predicted in clusters
 
     @property
     def multiplies(self) -> float:
@@ -112,27 +104,16 @@ class Shape:
 
 @dataclass(frozen=True)
 class Plan:
-    """Options with nothing left open, and what they follow from.
-
-    Args:
-        options: of the model.
-        batch_size: rows.
-        optimiser: of the weights.
-        learning_rate: peak.
-        weight_decay: of matrices.
-        kneser_ney_order: symbols of the longest n-grams that are counted.
-        symbols: that training reads, about, and each member with it; None where a budget was not measured.
-        rate: of them a second here; None where nothing was measured.
-    """
+    """Options with nothing left open, and what they follow from."""
 
     options: Any
     batch_size: int
     optimiser: "Kind"
     learning_rate: float
     weight_decay: float
-    kneser_ney_order: int
-    symbols: float | None
-    rate: float | None
+    kneser_ney_order: int  # symbols of the longest n-grams that are counted
+    symbols: float | None  # that training reads, about, and each member with it; None where a budget was not measured
+    rate: float | None  # of them a second here; None where nothing was measured
 
 
 def plan_recurrence(run: TextTask) -> RunConfig:
@@ -163,16 +144,7 @@ def plan_text(
     corpus: "Corpus",
     measure: "Callable[[Sequence[Shape], int, Kind], Speed]",
 ) -> Plan:
-    """Settle what is None in the options of a new run.
-
-    Args:
-        cell: the recurrent layer.
-        options, training, duration: as the user gave them.
-        corpus: the prepared text.
-        measure: times training steps of models of given shapes on batches of so many rows with an optimiser, on this
-            machine; not called where a number of steps or epochs is given, nor where the user says size and dropout:
-            one model is taken then where `num_members` is open.
-    """
+    """Settle what is None in the options of a new run."""
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
     optimiser: Kind = training.optimiser or "muon"
     batch_size = training.batch_size or usual_batch_size(text, training.chunk_length)
@@ -263,8 +235,6 @@ def usual_batch_size(symbols: int, chunk_length: int) -> int:
 def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     """Dropout that grows with the passes over the text, up to 0.5, and is smaller for a model small for its text.
 
-    Up to three passes weight decay is enough. Words have little weight decay, and so more dropout.
-
     >>> usual_dropout(12, 1.0, wide=False), usual_dropout(12, 0.2, wide=False), usual_dropout(2, 1.0, wide=False)
     (0.3, 0.15, 0.0)
     >>> usual_dropout(12, 3.0, wide=True)
@@ -294,10 +264,7 @@ def usual_learning_rate(size: int, cautious: bool) -> float:
 
 
 def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
-    """Time training steps of one or two shapes on a batch, each within 1% of the budget of a run.
-
-    All of the time of one shape is charged to its multiply-adds.
-    """
+    """Time training steps of one or two shapes on a batch, each within 1% of the budget of a run."""
     import torch
 
     from chainrule.models import RecurrentLM

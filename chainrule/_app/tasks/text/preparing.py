@@ -106,10 +106,7 @@ def batches_of(run: "TextTask", corpus: Corpus, shard: tuple[int, int]) -> tuple
 
 
 def usual_fraction(source: str | None) -> float:
-    """A hundredth of a long text; of a short one more, up to a twentieth, so that about 10,000 bytes are held out.
-
-    Text that continues the file resembles its tail most, so training without a long tail costs likelihood there.
-    """
+    """A hundredth of a long text; of a short one more, up to a twentieth, so that about 10,000 bytes are held out."""
     size = len(builtin_text()) if source is None else fingerprint(source)["bytes"]
     return max(0.01, min(0.05, 10_000 / max(size, 1)))
 
@@ -120,8 +117,7 @@ Window = tuple[Tensor, Tensor | None]
 
 def own_window(run: "TextTask", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
     """(B, T) symbols of the run's own held-out text, how many of each row are real where rows are lines, and which part
-    of the text it is: where too little is held out for that many rows, a stream's come from the training part.
-    """
+    of the text it is: where too little is held out for that many rows, a stream's come from the training part."""
     corpus = open_corpus(run.path / DATA)
     if corpus.reading == "lines":
         return *_lines_window(_lines(corpus.valid), rows, steps, str(run.path)), "held-out"
@@ -130,10 +126,7 @@ def own_window(run: "TextTask", rows: int, steps: int) -> tuple[Tensor, Tensor |
 
 
 def file_window(vocabulary: "Vocabulary", reading: str, file: str, rows: int, steps: int) -> Window:
-    """The rows of a file's beginning and their lengths, read as `reading` says; `-` is standard input.
-
-    What lies further is not read.
-    """
+    """The rows of a file's beginning and their lengths, read as `reading` says; `-` is standard input."""
     strict = not vocabulary.reads_any_bytes
     name = name_of(file)
     if reading == "lines":

@@ -88,21 +88,13 @@ def scored_per(per: Per | None, data: str | Sequence[str], make: Callable[[Per, 
 
 @dataclass(frozen=True)
 class _Scorer:
-    """Scores data by an exact likelihood, in rows for any of their parts.
-
-    Args:
-        run: the run.
-        data: a path, or texts.
-        options: of scoring.
-        model: of the run.
-        expected: nats per element of the held-out text.
-    """
+    """Scores data by an exact likelihood, in rows for any of their parts."""
 
     run: "TextTask"
     data: str | Sequence[str]
     options: TextScoring
     model: "AutoregressiveModel"
-    expected: float
+    expected: float  # nats per element of the held-out text
 
     def result(self, per: Per, form: Form = "table") -> Result:
         """Rows for the lines or elements of the data, or none."""
@@ -208,16 +200,7 @@ class Row:
         summary: Callable[[], Mapping[str, Any]], notes: Callable[[], Iterable[str]] = tuple, rank: str, form: Form,
         views: Mapping[str, Callable[[], Result]], error: Callable[[], float | None] = lambda: None,
     ) -> Result:  # fmt: skip
-        """The result of scoring data, whose rows add themselves here while they are made.
-
-        Args:
-            columns: of the rows.
-            rows: of the data.
-            basis: of the likelihoods.
-            data: that are scored.
-            summary, notes, rank, form, views: see `Result`.
-            error: the standard error of the nats, where they are drawn.
-        """
+        """The result of scoring data, whose rows add themselves here while they are made."""
 
         def some() -> Iterator[Sequence[Any]]:
             yield from rows
@@ -288,9 +271,6 @@ def expected_nats(run: "TextTask") -> float:
 
 def surprise(nats: float, elements: int, expected: float) -> float:
     """Nats of a row above the expected ones, in units in which rows of unequal length compare.
-
-    The standard deviation of a sum grows with the square root of the number of its terms: divided by it, the excess of
-    a short line and that of a long one compare.
 
     >>> surprise(12.0, 4, 1.0)
     4.0

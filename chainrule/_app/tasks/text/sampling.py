@@ -113,15 +113,7 @@ def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
 
 
 def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tuple[Ids, str]":
-    """The last part of a prompt that matters to a model, and a line that says so; empty where all of it does.
-
-    What lies beyond a Transformer's reach changes nothing of what it draws.
-
-    Args:
-        model: any.
-        ids: the prompt.
-        length: symbols to draw after it.
-    """
+    """The last part of a prompt that matters to a model, and a line that says so; empty where all of it does."""
     kept = model.useful_prefix(length)
     if kept is None or len(ids) <= kept:
         return ids, ""

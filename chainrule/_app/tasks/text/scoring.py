@@ -37,19 +37,12 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 @dataclass(frozen=True)
 class Scored:
-    """A line, or a piece of a very long one.
-
-    Attributes:
-        line: its number, from 1.
-        text: as in the file, with its line end.
-        ids: (T,) its symbols.
-        nats: (T,) -log p of each of them.
-    """
+    """A line, or a piece of a very long one."""
 
     line: int
-    text: str
+    text: str  # as in the file, with its line end
     ids: Ids
-    nats: npt.NDArray[np.float64]
+    nats: npt.NDArray[np.float64]  # (T,) -log p of each of them
 
 
 def read_stream(path: str, *, strict: bool) -> Generator[str, None, None]:
@@ -73,17 +66,9 @@ def read_pieces(path: str, *, strict: bool) -> Generator[tuple[int, str], None, 
 
 @torch.no_grad()
 def score_stream(
-    model: AutoregressiveModel,
-    vocabulary: Vocabulary,
-    chunks: Iterable[str],
-    evaluator: DynamicEvaluator | None = None,
+    model: AutoregressiveModel, vocabulary: Vocabulary, chunks: Iterable[str], evaluator: DynamicEvaluator | None = None
 ) -> Iterator[Scored]:
-    """Score a text as one stream: the state is carried from line to line, memory does not grow with the text.
-
-    chunks: the text, cut anywhere; where the cuts fall changes no symbol. A line may come in several pieces, and a
-        piece may hold no symbol's beginning.
-    evaluator: scores in place of the model, and learns.
-    """
+    """Score a text as one stream: the state is carried from line to line, memory does not grow with the text."""
     chunk = max(16, min(2048, _LOGITS // len(vocabulary)))
     state, previous = model.initial_state(1), None
     for pool in _pools(_line_parts(vocabulary, chunks), chunk):
@@ -104,10 +89,7 @@ def score_lines(
     lines: Iterable[tuple[int, str]],
     evaluator: DynamicEvaluator | None = None,
 ) -> Iterator[Scored]:
-    """Score each line on its own, from the initial state; the numbers of lines are passed on.
-
-    evaluator: scores in place of the model, and learns.
-    """
+    """Score each line on its own, from the initial state; the numbers of lines are passed on."""
     encoded = ((line, text, vocabulary.encode(text)) for line, text in lines)
     return _score_alike(model, vocabulary, encoded) if evaluator is None else _adapt(evaluator, encoded)
 
@@ -166,10 +148,7 @@ def _unroll(
 def _slide(
     model: AutoregressiveModel, ids: Tensor, before: Tensor | None, end: int
 ) -> tuple[npt.NDArray[np.float64], Tensor]:
-    """-log p of (B, T) symbols under a model that reads `end` at most, and the symbols that begin the next window.
-
-    Windows begin at multiples of `end` / 2 of the text, however it is cut.
-    """
+    """-log p of (B, T) symbols under a model that reads `end` at most, and the symbols that begin the next window."""
     nats: list[Tensor] = []
     before = ids[:, :0] if before is None else before
     while ids.shape[1]:

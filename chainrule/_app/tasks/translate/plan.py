@@ -14,12 +14,7 @@ from chainrule._app.tasks.ladder import Ladder, expected_passes, record_settled
 
 # A Transformer for little data is small, with narrow feed-forward networks (Wu et al. 2021).
 LADDER = Ladder(
-    "symbols",
-    (
-        {"model_size": 128, "feed_forward_size": 256},
-        {"model_size": 96, "feed_forward_size": 192},
-    ),
-    passes=4,
+    "symbols", ({"model_size": 128, "feed_forward_size": 256}, {"model_size": 96, "feed_forward_size": 192}), passes=4
 )
 FEWEST_STEPS = 1000  # of training; below it batches are halved
 WARM_UP_STEPS = 500
@@ -31,16 +26,7 @@ LEARNING_RATE: dict[str, dict[str, float]] = {  # by model and optimiser; of a T
 
 
 def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoch: int) -> RunConfig:
-    """The config of a new run with what the user left open settled.
-
-    The learning rate follows from model and optimiser, dropout from the passes; of a Transformer also warm-up, batch
-    size and the width of feed-forward networks. The dropout of recurrences stays where the passes are unknown.
-
-    Args:
-        config: its size chosen, in `settled` where it was timed.
-        given: flags that the user wrote.
-        steps_per_epoch: of batches as they are in the config.
-    """
+    """The config of a new run with what the user left open settled."""
     options, training, transformer = config.options, config.training, config.model == "transformer"
     passes = expected_passes(config, steps_per_epoch)
     rate = LEARNING_RATE[config.model][training.optimiser]
@@ -65,10 +51,6 @@ def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoc
 
 def usual_learning_rate(rate: float, model_size: int) -> float:
     """Peak learning rate of a Transformer, as 1/D.
-
-    Args:
-        rate: of 256 features.
-        model_size: D.
 
     >>> usual_learning_rate(0.001, 256), usual_learning_rate(0.001, 128)
     (0.001, 0.002)

@@ -37,22 +37,7 @@ def translations(
     batch_size: int = 128,
     exact: bool = False,
 ) -> list[Decoded]:
-    """The most probable translations of each sentence that a beam finds, in the order of the sentences.
-
-    Sentences of like length are searched together. What each gets does not depend on the others; the model is searched
-    in the mode that it is in.
-
-    Args:
-        model: of the target given the source.
-        sources: with their `<eos>`.
-        eos: of the target.
-        max_length: most symbols of a translation, `<eos>` counted.
-        beam_size: 1 is greedy.
-        n_best: translations of each.
-        length_penalty: see `beam_search`.
-        batch_size: sentences searched together.
-        exact: score what was found again, each translation alone, see `rescored`.
-    """
+    """The most probable translations of each sentence that a beam finds, in the order of the sentences."""
     order = np.argsort(sources.lengths, kind="stable")
     results: dict[int, Decoded] = {}
     for first in range(0, len(order), batch_size):
@@ -83,21 +68,12 @@ def _on_device(context: dict[str, torch.Tensor], model: TranslationModel) -> dic
 
 @dataclass(frozen=True)
 class Translator:
-    """A model with its vocabularies: text in, text out.
+    """A model with its vocabularies: text in, text out."""
 
-    An empty sentence is answered by an empty one. Where the model has attention, a word that it says is unknown is
-    replaced by the source word that it attended to most (Luong et al. 2015): names and numbers come through.
-
-    Args:
-        model: in evaluation mode.
-        source_vocabulary, target_vocabulary: with an `<eos>`.
-        max_length: most symbols of a translation, `<eos>` counted.
-    """
-
-    model: TranslationModel
-    source_vocabulary: Vocabulary
-    target_vocabulary: Vocabulary
-    max_length: int
+    model: TranslationModel  # in evaluation mode
+    source_vocabulary: Vocabulary  # with an <eos>
+    target_vocabulary: Vocabulary  # with an <eos>
+    max_length: int  # most symbols of a translation, <eos> counted
 
     def search(
         self,
@@ -163,21 +139,13 @@ class Translator:
 
 @dataclass(frozen=True)
 class Translation:
-    """One of the n best.
+    """One of the n best."""
 
-    Attributes:
-        text: without its end.
-        log_prob: under the model, nats.
-        score: used for ranking.
-        ended: whether it came to its end.
-        proven: whether the search proved that no prefix it kept ends in a better one; see `Decoded.proven`.
-    """
-
-    text: str
-    log_prob: float
-    score: float
-    ended: bool
-    proven: bool
+    text: str  # without its end
+    log_prob: float  # under the model, nats
+    score: float  # used for ranking
+    ended: bool  # whether it came to its end
+    proven: bool  # whether the search proved that no prefix it kept ends in a better one; see Decoded.proven
 
 
 def translation_metric(run: "TranslateTask") -> ValidationMetric:

@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule._app.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.config import (
-    Counts,
-    Facts,
-    Fingerprint,
-    OptimisationOptions,
-    RunConfig,
-    SplitOptions,
-    within,
-)
+from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.ladder import Ladder
 from chainrule._app.tasks.ledger import Basis
@@ -143,10 +135,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     LADDERS: ClassVar[dict[str, Ladder]] = {
         "seq2seq": Ladder(
             "symbols",
-            (
-                {"hidden_size": 192, "embedding_size": 192},
-                {"hidden_size": 128, "embedding_size": 128},
-            ),
+            ({"hidden_size": 192, "embedding_size": 192}, {"hidden_size": 128, "embedding_size": 128}),
             passes=4,
         ),
         "transformer": LADDER,
