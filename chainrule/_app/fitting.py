@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app import frames
-from chainrule._app.folders import TemporaryFolder, refuse_existing
 from chainrule._app.inputs import Inputs
 from chainrule._app.keywords import config_of, flags_given, train_with
 from chainrule._app.module_run import ModuleRun, training_length
 from chainrule._app.run import Run
 from chainrule._app.tasks import open_run, recognise, task_class
-from chainrule._app.tasks._initial import started_from
-from chainrule._app.tasks.run_directory import FRAME, task_of
+from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, refuse_existing, task_of
+from chainrule._app.training_run import started_from
 from chainrule.data._kinds import is_images
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from chainrule._app.folders import TemporaryFolder, copy_run
 from chainrule._app.keywords import check_known
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.display import parse_duration
+from chainrule._app.tasks.run_directory import TemporaryFolder, copy_run
 
 if TYPE_CHECKING:
     from torch import Tensor

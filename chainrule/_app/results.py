@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
-    from chainrule._app.tasks.ledger import LedgerEntry
+    from chainrule._app.tasks.likelihood_record import LikelihoodRecord
 
 _SHOWN_ROWS = 20  # of a result in a notebook or an interactive session
 _SHOWN_WIDTH = 60  # characters of a cell there, and of one that others are aligned with
@@ -93,7 +93,7 @@ class Result:
         form: Form = "table",
         framed: bool = False,
         hints: Mapping[str, Any] | None = None,
-        likelihood: "Callable[[], LedgerEntry] | None" = None,
+        likelihood: "Callable[[], LikelihoodRecord] | None" = None,
         plots: Mapping[str, Callable[[], Any]] | None = None,
         views: "Mapping[str, Callable[[], Result]] | None" = None,
     ):

@@ -9,13 +9,12 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from chainrule._app import frames
-from chainrule._app.folders import TemporaryFolder, copy_run
 from chainrule._app.inputs import Inputs, texts_of
 from chainrule._app.keywords import check_known, config_of, flags_given, train_with
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
-from chainrule._app.tasks import abilities, open_run
-from chainrule._app.tasks.run_directory import FRAME
+from chainrule._app.tasks import capabilities, open_run
+from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, copy_run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
 _MOST = 1 << 20  # samples of one call
 _PREDICTIONS = ("tag", "classify", "translate", "caption", "forecast")
 _ABILITIES: dict[str, type] = {
-    "sample": abilities.Samples,
-    "stream": abilities.Samples,
-    "score": abilities.Scores,
-    "predict": abilities.Predicts,
-    **dict.fromkeys(_PREDICTIONS, abilities.Predicts),
-    "evaluate": abilities.Evaluates,
-    "embed": abilities.Embeds,
-    "reconstruct": abilities.Reconstructs,
-    "interpolate": abilities.Interpolates,
-    "compress": abilities.Compresses,
-    "decompress": abilities.Compresses,
-    "inspect": abilities.Inspects,
-    "check": abilities.Checks,
+    "sample": capabilities.Samples,
+    "stream": capabilities.Samples,
+    "score": capabilities.Scores,
+    "predict": capabilities.Predicts,
+    **dict.fromkeys(_PREDICTIONS, capabilities.Predicts),
+    "evaluate": capabilities.Evaluates,
+    "embed": capabilities.Embeds,
+    "reconstruct": capabilities.Reconstructs,
+    "interpolate": capabilities.Interpolates,
+    "compress": capabilities.Compresses,
+    "decompress": capabilities.Compresses,
+    "inspect": capabilities.Inspects,
+    "check": capabilities.Checks,
 }
 
 
@@ -320,7 +319,7 @@ class Run:
 
     def options_of(self, capability: str) -> type | None:
         """The dataclass of the options that a method takes beside its arguments; None where it has none."""
-        return getattr(self._able(capability), abilities.OPTIONS.get(_ABILITIES[capability], ""), None)
+        return getattr(self._able(capability), capabilities.OPTIONS.get(_ABILITIES[capability], ""), None)
 
     def __repr__(self) -> str:
         best = self._task.held_out()
@@ -336,7 +335,7 @@ class Run:
         """The methods that this run has, of those that depend on its task and model."""
         lacking = self._task.lacking()
         found = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
-        draws_text = getattr(type(self._task), "pieces", None) is not abilities.Samples.pieces
+        draws_text = getattr(type(self._task), "pieces", None) is not capabilities.Samples.pieces
         others = {*_PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
         return [name for name in found if name not in others]
 
@@ -345,7 +344,7 @@ class Run:
         return f"it can {', '.join(sorted([*self.capabilities, 'export', 'report', 'resume', 'save']))}"
 
     def _verb(self) -> str:
-        return (isinstance(self._task, abilities.Predicts) and self._task.verb) or self.task
+        return (isinstance(self._task, capabilities.Predicts) and self._task.verb) or self.task
 
     def _predict(self, verb: str, data: Any, options: dict[str, Any]) -> Result:
         if self._verb() != verb:

@@ -6,16 +6,16 @@ whole. A resumed run keeps its options, except the few that may change, and its 
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, fields, replace
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from chainrule._app.tasks._initial import flags_of_model, load_initial
-from chainrule._app.tasks._readable import readable
-from chainrule._app.tasks.config import ChosenComputation, Duration, Fingerprint, RunConfig, facts_of
+from chainrule._app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
 from chainrule._app.tasks.display import counted, flag
 from chainrule._app.tasks.run_directory import (
     CHECKPOINT,
@@ -27,13 +27,19 @@ from chainrule._app.tasks.run_directory import (
     remove,
     remove_folder,
     remove_unfinished,
+    task_of,
 )
 from chainrule._app.tasks.task import Task
 from chainrule._printing import printable
-from chainrule.data._gather import paths_of
+from chainrule.data._gather import Kind, gather, must_gather, paths_of
 from chainrule.data._kinds import check_path
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from torch import nn
+
+    from chainrule._app.tasks.task import Task
     from chainrule._base import TrainableModel
     from chainrule.training import Callback, TrainingBatches, TrainingOptions, TrainingResult
     from chainrule.training._computation import Computation
@@ -129,7 +135,7 @@ def _train(
             model = f"{run.recipe} with {counted(parameters, 'parameter')}, in {run.path}"
             lines = [*run.introduce(), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
-        computation = settle_computation(run, network, batches, process_group)
+        computation = resolve_computation(run, network, batches, process_group)
         if process_group.first and before is None and (same := run.config.chosen_flags()):
             print(f"the same again: {same}", file=sys.stderr, flush=True)
         options = training_options(run.config)
@@ -176,7 +182,7 @@ def create_run(
     remove_folder(draft_path)  # left by a run that was killed while it prepared its data
     try:
         with readable(task, asked) as unpacked:
-            unpacked = task.settle(unpacked)
+            unpacked = task.resolve_reading(unpacked)
             draft = task.create(draft_path, unpacked)
             draft.config = replace(unpacked, facts=facts_of(task.Facts, draft.prepare_data()))
             draft.config = draft.plan(given if asked.init is None else given | flags_of_model(unpacked))
@@ -199,7 +205,7 @@ def create_run(
                 out.rmdir()
 
 
-def settle_computation(
+def resolve_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
     """The computation that the config names; else the one that the rule and the user's options give, written there."""
@@ -276,3 +282,76 @@ def _compare(run: Task[Any], path: str | None, name: str) -> None:
 
 def _describe(source: Fingerprint | None) -> str:
     return "none" if source is None else f"{source.name} ({source.bytes} bytes, SHA-256 {source.sha256[:12]}…)"
+
+
+_OF_THE_DATA = frozenset({"validation_fraction"})  # options of reading that the new data may have of their own
+
+
+def started_from(task: "type[Task[Any]]", asked: RunConfig, path: Path, given: frozenset[str]) -> RunConfig:
+    """The config of a run that starts from another run's weights: its way to read data, its model, its size."""
+    if (name := task_of(path)) not in (None, task.name):
+        raise ValueError(f"--from: {path} is a run of the task {name}, and the data are of {task.name}: add --task")
+    old = task.open(path)
+    if not old.can_start_others:
+        raise ValueError(f"--from: a run of the task {task.name} starts from no other yet: train on all data together")
+    weights = path / WEIGHTS
+    if not weights.is_file():
+        raise FileNotFoundError(f"--from: {weights}: no weights yet: train that run first")
+    asked_values = {"model": asked.model, **asdict(asked.training), **asdict(asked.data), **asdict(asked.options)}
+    old_values = {"model": old.config.model, **asdict(old.data), **asdict(old.config.options)}
+    old_values |= old.options_in_weights()
+    changed = [
+        f"{flag(name)} was {old_values[name]} and is {value}"
+        for name, value in asked_values.items()
+        if flag(name) in given and name in old_values.keys() - _OF_THE_DATA and old_values[name] != value
+    ]
+    if changed:
+        raise ValueError(f"--from: {path} was trained with other options: {'; '.join(changed)}: leave them out")
+    own = {name: getattr(asked.data, name) for name in _OF_THE_DATA if hasattr(asked.data, name)}
+    return replace(
+        asked,
+        data=replace(old.data, **own),
+        model=old.config.model,
+        options=old.config.options,
+        training=replace(asked.training, **old.options_in_weights()),
+        init=InitialWeights(str(path), sha256(weights.read_bytes()).hexdigest()),
+    )
+
+
+def flags_of_model(config: RunConfig) -> frozenset[str]:
+    """The flags of all options of a model: none is left open in a run that starts from another."""
+    return frozenset(flag(item.name) for item in fields(config.options))
+
+
+def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
+    """Copy the weights that a run starts from into its model, unless it has taken steps already."""
+    from chainrule.training import load_weights
+
+    init = run.config.init
+    if init is None or (run.path / CHECKPOINT).is_file():
+        return
+    weights = Path(init.run) / WEIGHTS
+    if not weights.is_file() or sha256(weights.read_bytes()).hexdigest() != init.sha256:
+        raise ValueError(f"--from: {weights}: gone, or changed since this run was made: restore it, or begin again")
+    load_weights(weights, network)
+
+
+_KINDS: dict[str, Kind] = {"text": "text", "table": "rows", "classify": "rows", "forecast": "rows"}
+
+
+@contextmanager
+def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
+    """The config with sources that are plain files, for the length of the block."""
+    kind = _KINDS.get(task.name)
+    sources = {name: path for name, path in config.sources.items() if path is not None}
+    gathered = [name for name, path in sources.items() if kind is not None and must_gather(path, kind)]
+    if not gathered or kind is None:
+        yield config
+        return
+    column = getattr(config.data, "text_column", None) or "" if kind == "text" else ""
+    with TemporaryDirectory(prefix="chainrule-") as folder:
+        found: dict[str, str | None] = {}
+        for name in gathered:
+            (Path(folder) / name).mkdir()
+            found[name] = str(gather(sources[name], Path(folder) / name, kind, column))
+        yield replace(config, sources=config.sources | found)

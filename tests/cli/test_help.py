@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule._app.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, edits
+from chainrule._app.cli.main import OPTION_SYNONYMS, VERB_SYNONYMS, edits
 from chainrule._app.cli.selection import described_verbs
 from chainrule._app.cli.signature import TaskName
 from chainrule._app.tasks import TASKS

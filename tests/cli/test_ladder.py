@@ -1,4 +1,4 @@
-"""The size of a model follows the budget and the speed of the machine, in every task whose usual model has a ladder."""
+"""The size of a model follows the budget and the speed of the machine, in every task that declares sizes."""
 
 import json
 from dataclasses import replace
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from small_data import WRITERS, write_pairs
 from torch import nn
 
-from chainrule._app.tasks import ladder as ladder_module
 from chainrule._app.tasks import open_run
+from chainrule._app.tasks import size_schedule as ladder_module
 from chainrule._app.tasks.config import Duration, OptimisationOptions, RunConfig
 from chainrule._app.tasks.forecast.task import ForecastTask
-from chainrule._app.tasks.ladder import Ladder, first_that_fits, limit_passes, step_rate
-from chainrule._app.tasks.tag import templates
+from chainrule._app.tasks.size_schedule import SizeSchedule, first_that_fits, limit_passes, step_rate
+from chainrule._app.tasks.tag import training as tag_training
 from chainrule.data import Batch
 from chainrule.training import _speed as speed
 from chainrule.training._computation import Computation
@@ -55,7 +55,7 @@ def test_no_smaller_size_is_timed_than_is_taken():
 
 
 def test_what_a_size_is_worth_is_counted_in_passes_or_steps_whichever_are_fewer():
-    both = Ladder("words", ({"hidden_size": 1},), passes=2, steps=500)
+    both = SizeSchedule("words", ({"hidden_size": 1},), passes=2, steps=500)
     assert [both.needed_steps(count) for count in (10, 1000)] == [20, 500]
     assert replace(both, passes=float("inf")).needed_steps(10) == 500
     assert [replace(both, fewest_steps=300).needed_steps(count) for count in (10, 200, 1000)] == [300, 400, 500]
@@ -180,7 +180,7 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
     command, tmp_path, monkeypatch, rate, said, encoder, word_dropout, settled
 ):
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
-    monkeypatch.setattr(templates, "usual_passes", lambda *_: 2.0)
+    monkeypatch.setattr(tag_training, "usual_passes", lambda *_: 2.0)
     out = tmp_path / "run"
     outcome = command("train", *WRITERS["tag"](tmp_path), "--budget", "0.05s", *said, "--out", out)
     assert outcome.status == 0, outcome.err

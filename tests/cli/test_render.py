@@ -8,8 +8,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from chainrule._app.cli.figures import figure_lines
-from chainrule._app.cli.render import checked_out, show, write_plot
+from chainrule._app.cli.render import checked_out, figure_lines, show, write_plot
 from chainrule._app.results import Column, Result
 
 COLUMNS = [Column("name"), Column("nats", 2, heading="its nats"), Column("hidden", shown=False)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from small_data import WRITERS
 
-from chainrule._app.tasks import ladder, open_run
+from chainrule._app.tasks import open_run, size_schedule
 from chainrule._app.tasks.config import ChosenComputation
 from chainrule._app.tasks.display import flags_of
 from chainrule.training import _loop as loop
@@ -90,7 +90,7 @@ def test_the_printed_flags_make_the_same_model_on_a_machine_of_another_speed(
     monkeypatch.setattr(loop, "train", stop)
     data, configs, flags = [*WRITERS[task](tmp_path), "--budget", "0.05s"], [], []
     for rate in rates:
-        monkeypatch.setattr(ladder, "step_rate", lambda *_, rate=rate: rate)
+        monkeypatch.setattr(size_schedule, "step_rate", lambda *_, rate=rate: rate)
         asked = data[:-2] if "--epochs" in flags else data
         command("train", *asked, *flags, "--out", tmp_path / f"{rate}")
         configs.append(open_run(tmp_path / f"{rate}").config)

@@ -6,7 +6,7 @@ import pytest
 
 from chainrule._app.cli.selection import VERBS, described_verbs, select, verbs_of
 from chainrule._app.tasks import TASKS, task_class
-from chainrule._app.tasks.abilities import Predicts
+from chainrule._app.tasks.capabilities import Predicts
 
 
 @pytest.mark.parametrize(

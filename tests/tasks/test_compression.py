@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from chainrule._app.tasks import compression
-from chainrule._app.tasks.abilities import Compresses
+from chainrule._app.tasks.capabilities import Compresses
 from chainrule._app.tasks.compression import compress_data, decompress_data
 from chainrule._app.tasks.image.compression import ImageCodec
 from chainrule._app.tasks.sound.compression import SoundCodec

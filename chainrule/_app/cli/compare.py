@@ -10,9 +10,9 @@ from chainrule._app.cli.render import show
 from chainrule._app.cli.signature import joined_help
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.abilities import Scores
+from chainrule._app.tasks.capabilities import Scores
 from chainrule._app.tasks.display import Switch, Verb
-from chainrule._app.tasks.ledger import LedgerEntry, why_not_ranked
+from chainrule._app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
 from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule._app.tasks.task import Task
 from chainrule.data._kinds import is_table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chainrule.training import Batch
 
 _DATA = 12  # characters of a digest
-Line = tuple[dict[str, Any], LedgerEntry | None]
+Line = tuple[dict[str, Any], LikelihoodRecord | None]
 
 
 def compare_verb(task: type[Task[Any]]) -> Verb:
@@ -55,7 +55,7 @@ def compare(
     if all(path.is_file() and is_table(path) for path in runs):
         if len(runs) != 2 or data is not None or speed:
             raise ValueError("compare: expected two tables, the real and the synthetic one, and no other option")
-        from chainrule._app.tasks.table._comparison import compare_tables
+        from chainrule._app.tasks.table.comparison import compare_tables
 
         show(compare_tables(*map(str, runs)), json=json)
         return
@@ -83,7 +83,7 @@ def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) ->
     return values, entry
 
 
-def _scored(run: Task[Any], data: Path, device: str) -> LedgerEntry:
+def _scored(run: Task[Any], data: Path, device: str) -> LikelihoodRecord:
     """The likelihood of a file under a run."""
     if not isinstance(run, Scores):
         raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
@@ -129,7 +129,7 @@ def _compared(lines: list[Line], why: str) -> Result:
     return Result(columns, cells, about={"not_ranked": why} if why else {}, notes=notes)
 
 
-def _row(values: dict[str, Any], entry: LedgerEntry | None, rank: int | None) -> dict[str, Any]:
+def _row(values: dict[str, Any], entry: LikelihoodRecord | None, rank: int | None) -> dict[str, Any]:
     if entry is None:
         return values | {"measured": "no validation yet"}
     is_nats, error = entry.basis.quantity == "nats", entry.standard_error

@@ -5,7 +5,7 @@ from time import monotonic
 from typing import Any
 
 from chainrule._app.cli.signature import offered
-from chainrule._app.tasks.abilities import Compresses
+from chainrule._app.tasks.capabilities import Compresses
 from chainrule._app.tasks.display import Switch, dump_json, progress_bars, size_of
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line

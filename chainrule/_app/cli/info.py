@@ -1,13 +1,14 @@
-"""`chainrule info RUN` and `chainrule check RUN`: describe a run, and test its model."""
+"""`chainrule info RUN`, `report RUN`, `check RUN` and `runs [DIR]`: describe runs, and test a model."""
 
 from pathlib import Path
 from typing import Any
 
-from chainrule._app.cli.render import show_report
+from chainrule._app.cli.render import show, show_report
 from chainrule._app.cli.signature import Seed, offered
-from chainrule._app.tasks.abilities import Checks
-from chainrule._app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
-from chainrule._app.tasks.page import checked_page
+from chainrule._app.listing import runs as list_runs
+from chainrule._app.tasks.capabilities import Checks
+from chainrule._app.tasks.display import Switch, Verb, counted, dump_json, format_duration, resume_command, size_of
+from chainrule._app.tasks.output import checked_page
 from chainrule._app.tasks.run_directory import METRICS, TRAINING_PAGE, WEIGHTS, bytes_on_disk
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
@@ -139,3 +140,22 @@ def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
         names = ("name", "ok", "applies", "detail")
         print(dump_json({name: getattr(result, name) for name in names}))
     return 0 if report.ok else 1
+
+
+def runs_verb(task: type[Task[Any]]) -> Verb:
+    """List runs, of any tasks."""
+    return runs
+
+
+def runs(folder: Path = Path("runs"), /, *, json: Switch = False, csv: Switch = False) -> None:
+    """List the runs of a folder: task, model, data, size, minutes, best figure, state.
+
+    Args:
+        folder: The folder, with runs in it or in the folders below.
+        json: Print one JSON object a run.
+        csv: Print the table as CSV.
+    """
+    show(list_runs(folder), json=json, csv=csv)
+
+
+runs_verb.__doc__ = runs.__doc__

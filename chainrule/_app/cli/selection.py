@@ -13,16 +13,15 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
-from chainrule._app.cli._listing import runs_verb
 from chainrule._app.cli.compare import compare_verb
 from chainrule._app.cli.compress import compress, decompress
-from chainrule._app.cli.info import check, info, report
+from chainrule._app.cli.info import check, info, report, runs_verb
 from chainrule._app.cli.interchange import export, import_verb
 from chainrule._app.cli.serve import serve_verb
 from chainrule._app.cli.train import train_verb
 from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
 from chainrule._app.tasks import TASKS, recognise, task_class
-from chainrule._app.tasks.abilities import Predicts
+from chainrule._app.tasks.capabilities import Predicts
 from chainrule._app.tasks.display import Verb, resume_command
 from chainrule._app.tasks.run_directory import CONFIG, read_config, task_of
 from chainrule._app.tasks.task import Task

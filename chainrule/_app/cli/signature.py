@@ -121,7 +121,7 @@ _RUN = Annotated[Path, Parameter(help="The run directory.")]
 
 
 @dataclass(frozen=True)
-class Offered:
+class VerbTemplate:
     """A verb, whatever the task."""
 
     body: Callable[..., int | None]  # the function that does it
@@ -181,6 +181,6 @@ def _spare_sources(run: Task[Any], out: Path | None) -> None:
             raise ValueError(f"--out {out}: the run was trained on this file: give another name")
 
 
-def offered(ability: type, options: str = "", out: str = "") -> Callable[[Callable[..., int | None]], Offered]:
-    """A decorator that makes an `Offered` of a function."""
-    return lambda body: Offered(body, ability, options, out)
+def offered(ability: type, options: str = "", out: str = "") -> Callable[[Callable[..., int | None]], VerbTemplate]:
+    """A decorator that makes an `VerbTemplate` of a function."""
+    return lambda body: VerbTemplate(body, ability, options, out)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from chainrule._app.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, described
-from chainrule._app.tasks._initial import started_from
 from chainrule._app.tasks.config import Duration, RunConfig, options_class
 from chainrule._app.tasks.display import Verb, counted, dump_json, flag, format_duration, resume_command
 from chainrule._app.tasks.task import Task
-from chainrule._app.training_run import train_run
+from chainrule._app.training_run import started_from, train_run
 from chainrule._printing import printable
 from chainrule.data._gather import names_files
 

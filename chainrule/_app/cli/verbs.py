@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from chainrule._app.cli.render import checked_out, say, show, show_report, write_plot
 from chainrule._app.cli.signature import Device, Input, Seed, offered
-from chainrule._app.tasks.abilities import (
+from chainrule._app.tasks.capabilities import (
     Embeds,
     Evaluates,
     Inspects,
@@ -24,7 +24,7 @@ from chainrule._app.tasks.abilities import (
     Scores,
 )
 from chainrule._app.tasks.display import Switch, Verb
-from chainrule._app.tasks.page import checked_page
+from chainrule._app.tasks.output import checked_page
 from chainrule._app.tasks.task import Task
 
 _MOST = 1 << 20

@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Shade, Table
-from chainrule._app.pages.render import marked
+from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Shade, Table, marked
 from chainrule.data._images.source import Pixels
 from chainrule.diagnostics._image_attention import brightened
 

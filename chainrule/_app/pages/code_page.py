@@ -7,8 +7,7 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
-from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, Text, keys
-from chainrule._app.pages.render import marked
+from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, Text, keys, marked
 from chainrule.data._images.source import Pixels
 from chainrule.diagnostics import LatentUse
 

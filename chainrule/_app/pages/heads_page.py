@@ -8,9 +8,8 @@ import numpy as np
 from markupsafe import Markup, escape
 from torch import Tensor
 
-from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, Terms, Text
+from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, Terms, Text, marked
 from chainrule._app.pages.read_text import ReadText, visible
-from chainrule._app.pages.render import marked
 from chainrule._app.pages.surprise_text import surprise_section
 from chainrule.diagnostics._head_kinds import RULES, HeadFigures
 from chainrule.diagnostics._mixer_views import CacheSize, MixerView

@@ -1,12 +1,20 @@
-"""A page as data: sections of paragraphs, tables and figures, which the templates render."""
+"""A page as data: sections of paragraphs, tables and figures, which the templates of this folder render as HTML.
 
+Everything from outside is escaped; nothing is fetched or run.
+"""
+
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from chainrule._app.pages.render import named, part
+from chainrule._app.pages.read_text import visible
+from chainrule.data import png
 from chainrule.data._images.source import Pixels
 
 
@@ -130,3 +138,40 @@ def parts_section(parts: dict[str, int]) -> Section:
     total = max(sum(parts.values()), 1)
     rows = [[name, f"{count:,}", f"{100 * count / total:.1f}%"] for name, count in parts.items()]
     return Section("Parts", [Table(["part", "parameters", "share"], rows)], "parts")
+
+
+def part(macro: str, shown: Any) -> Markup:
+    """The HTML that a macro of `parts.html` makes of a part; the same part gives the same HTML."""
+    return Markup(getattr(_environment().get_template("parts.html").module, macro)(shown))
+
+
+def marked(text: str, *values: object) -> Markup:
+    """Text with tags and `{}` for values, which are escaped and made visible.
+
+    >>> print(marked("<b>{}</b>", "a < b"))
+    <b>a &lt; b</b>
+    """
+    return Markup(text).format(*map(named, values))
+
+
+def named(value: object) -> object:
+    """Text with visible signs for control characters; all else, and `Markup`, as it is."""
+    return visible(value, blanks=False) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def png_address(pixels: Pixels, palette: Pixels | None = None) -> str:
+    """A PNG as an address that holds it: see `chainrule.data.images.png`."""
+    return "data:image/png;base64," + b64encode(png(pixels, palette)).decode()
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"shown": visible, "named": named, "png": png_address}
+    return environment

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from chainrule._app.pages.page import Part, Section
+from chainrule._app.pages.page import Part, Section, marked
 from chainrule._app.pages.read_text import ReadText, visible
-from chainrule._app.pages.render import marked
 
 LEVELS = 10  # the darkest; page.css has a class for each
 MOST_ELEMENTS = 8000  # shown of a very long text, to keep the page small

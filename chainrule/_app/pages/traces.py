@@ -9,7 +9,7 @@ import torch
 
 from chainrule._app.pages.page import Part
 from chainrule._app.pages.read_text import ReadText
-from chainrule._app.pages.render import Pixels
+from chainrule.data._images.source import Pixels
 from chainrule.diagnostics import Inspection
 from chainrule.diagnostics._hidden_units import SIGMOIDS
 

@@ -6,10 +6,10 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from chainrule._app.results import Column, Report
-from chainrule._app.tasks.abilities import Embeds, Interpolates, Reconstructs
+from chainrule._app.tasks.capabilities import Embeds, Interpolates, Reconstructs
 from chainrule._app.tasks.display import counted
-from chainrule._app.tasks.ledger import Basis, Tally
-from chainrule._app.tasks.page import page_report
+from chainrule._app.tasks.likelihood_record import Basis, Tally
+from chainrule._app.tasks.output import page_report
 from chainrule._app.tasks.task import M, Task
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def code_report(
     command: str,
 ) -> Report:
     """A report with the figures and lines that every model with a code has."""
-    from chainrule._app.pages import Page
+    from chainrule._app.pages.page import Page
 
     figures: dict[str, Any] = {
         **facts,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
-from chainrule._app.tasks.abilities import Compresses, FileCodec
 from chainrule._app.tasks.bundle import Bundle, cut
+from chainrule._app.tasks.capabilities import Compresses, FileCodec
 from chainrule._app.tasks.task import Task
 from chainrule._base import AutoregressiveModel
 from chainrule.coding import DamagedError

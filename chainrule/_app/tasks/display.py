@@ -216,7 +216,7 @@ def loudness_line(amplitudes: "npt.ArrayLike", width: int = 60) -> str:
 _UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f\ud800-\udfff\u2028\u2029{OVERRIDES}]")  # JSON escapes U+0000 to U+001F itself
 
 
-class Harmless:
+class SafeOutput:
     """Standard output while a verb runs: data reach a terminal as text alone, and anything else as they are."""
 
     def __init__(self, stream: TextIO):

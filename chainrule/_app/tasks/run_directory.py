@@ -25,7 +25,9 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from math import prod
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, cast
+from weakref import finalize
 
 from chainrule._app.tasks.config import FORMAT, format_in, task_in
 
@@ -314,3 +316,36 @@ def _holder(descriptor: int) -> str:
         return f"process {int(holder['pid'])} on {holder['host']!s:.64} (since {holder['since']!s:.32})"
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # not yet written, or damaged
         return "another process"
+
+
+class TemporaryFolder:
+    """A new folder that is deleted together with this object, or when Python ends."""
+
+    def __init__(self) -> None:
+        self.path = Path(mkdtemp(prefix="chainrule-run-"))
+        self.remove = finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+def refuse_existing(path: Path, *, overwrite: bool) -> None:
+    """Raise FileExistsError unless a path is free, or with `overwrite` a run."""
+    try:
+        refuse_taken(path, overwrite=overwrite)
+    except FileExistsError:
+        again = "only a run is replaced" if overwrite else "overwrite=True replaces a run"
+        raise FileExistsError(f"{path}: there is something already: {again}; or name another directory") from None
+
+
+def copy_run(run: Path, target: Path, *, overwrite: bool) -> None:
+    """Copy a run directory. What is at the target is replaced only once the whole copy is there."""
+    if target.resolve().is_relative_to(run.resolve()):
+        raise ValueError(f"{target}: the run is there already: name another directory")
+    refuse_existing(target, overwrite=overwrite)
+    draft = target / DRAFT
+    remove_folder(draft)
+    try:
+        shutil.copytree(run, draft, ignore=shutil.ignore_patterns(".*"))
+        remove(target)
+        for part in sorted(draft.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes the directory a run
+            part.rename(target / part.name)
+    finally:
+        remove_folder(draft)

@@ -9,15 +9,14 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from chainrule._app.tasks._source import Source as Source
-from chainrule._app.tasks._source import run_word
-from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, RunConfig
+from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, RunConfig, run_word
+from chainrule._app.tasks.config import Source as Source
 from chainrule._app.tasks.display import flag
-from chainrule._app.tasks.ladder import Ladder, choose_size, is_open, tell_size
-from chainrule._app.tasks.ledger import Basis, LedgerEntry
+from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model, check_size
 from chainrule._app.tasks.recipe import Recipe
 from chainrule._app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_facts, read_config, refuse_taken, remove
+from chainrule._app.tasks.size_schedule import SizeSchedule, choose_size, is_open, tell_size
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +45,7 @@ class Task(Recipe, ABC, Generic[M]):
     APPLE: ClassVar[bool] = False  # whether auto takes a GPU of Apple
     NEEDS_FLOAT64: ClassVar[bool] = False  # whether the model computes in float64, which a GPU of Apple does not have
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "track", "samples"})
-    LADDERS: ClassVar[dict[str, Ladder]] = {}  # sizes of the models that have several
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {}  # sizes of the models that have several
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {}  # for a model
     NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages that training needs
     PREPARED: ClassVar[str] = ""  # the file below the run directory that says that the data are prepared
@@ -92,7 +91,7 @@ class Task(Recipe, ABC, Generic[M]):
         """Raise ValueError for options that do not go together."""
 
     @classmethod
-    def settle(cls, asked: RunConfig) -> RunConfig:
+    def resolve_reading(cls, asked: RunConfig) -> RunConfig:
         """The config of a new run, with the options of reading decided; called before the data are prepared."""
         return asked
 
@@ -120,21 +119,21 @@ class Task(Recipe, ABC, Generic[M]):
         rates = usual.pop("learning_rate", {})
         training = replace(self.training, **usual)
         training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))
-        config, ladder = replace(self.config, training=training), self.ladder
-        if ladder is None or not is_open(ladder, config, given):
+        config, schedule = replace(self.config, training=training), self.schedule
+        if schedule is None or not is_open(schedule, config, given):
             return config
         run = type(self)(self.path, config)
-        return choose_size(run, ladder, run.batches((0, 1))[0])
+        return choose_size(run, schedule, run.batches((0, 1))[0])
 
     @property
-    def ladder(self) -> Ladder | None:
+    def schedule(self) -> SizeSchedule | None:
         """The sizes of the run's model; None if it has only one."""
-        return self.LADDERS.get(self.config.model)
+        return self.SIZE_SCHEDULES.get(self.config.model)
 
     def choice(self) -> str:
         """The line that says what `plan` decided, and why."""
-        assert self.ladder is not None
-        return tell_size(self.config, self.ladder, self.MODELS[self.config.model].options())
+        assert self.schedule is not None
+        return tell_size(self.config, self.schedule, self.MODELS[self.config.model].options())
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
@@ -227,7 +226,7 @@ class Task(Recipe, ABC, Generic[M]):
 
     def report(self) -> "Report":
         """A page about the training of the run: learning curves, samples, data, options."""
-        from chainrule._app.tasks._training_page import report_training
+        from chainrule._app.tasks.training_page import report_training
 
         return report_training(self)
 
@@ -247,7 +246,7 @@ class Task(Recipe, ABC, Generic[M]):
         share = getattr(self.config.data, "validation_fraction", None)
         return digests | {"share": share, "seed": self.config.training.seed}
 
-    def held_out(self) -> LedgerEntry | None:
+    def held_out(self) -> LikelihoodRecord | None:
         """The likelihood of held-out data at the best validation; None before the first."""
         kept = [record for record in self.metrics("validation") if record.get("best")]
         if not kept:
@@ -256,7 +255,7 @@ class Task(Recipe, ABC, Generic[M]):
         if elements < 1:  # not as training writes it: nothing is said of the likelihood
             return None
         data = sha256(dumps(self.held_out_sources(), sort_keys=True).encode()).hexdigest()
-        return LedgerEntry(self.basis, nats * elements, elements, data)
+        return LikelihoodRecord(self.basis, nats * elements, elements, data)
 
     def seconds_trained(self) -> float | None:
         """Wall-clock seconds of training up to the last validation; None where no clock was written down."""

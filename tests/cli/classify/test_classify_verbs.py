@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule._app.tasks import ladder
+from chainrule._app.tasks import size_schedule
 from chainrule._app.tasks.classify import task as classify_task
 from chainrule._app.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
 from chainrule._app.tasks.config import Duration, RunConfig
@@ -295,7 +295,7 @@ def test_damaged_ngrams_are_refused_in_a_line(refused: Callable, run: Path, tmp_
 def test_a_long_budget_reads_words_five_times_or_for_a_thousand_steps(
     command: Callable, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
     monkeypatch.setattr(classify_task, "_FEWEST_STEPS", 18)
     train = ["train", files / "train.tsv", "--task", "classify", "--hidden-size", 4, "--embedding-size", 6]
     outcome = command(*train, "--batch-size", 8, "--out", tmp_path / "run", "--budget", "20s")

@@ -11,7 +11,7 @@ import pytest
 
 from chainrule._app.cli.main import main
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.text._sampler import Sampler
+from chainrule._app.tasks.text.sampler import Sampler
 from chainrule.training import train
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]

@@ -6,8 +6,7 @@ from typing import Literal
 import pytest
 
 from chainrule._app.tasks.config import Duration, RunConfig, Settled
-from chainrule._app.tasks.translate.plan import LADDER, with_usual_training
-from chainrule._app.tasks.translate.task import TranslateTask
+from chainrule._app.tasks.translate.task import TRANSFORMER_SIZES, TranslateTask, with_usual_training
 
 
 def planned(passes: float | None = None, given: frozenset[str] = frozenset(), **options: int) -> RunConfig:
@@ -20,7 +19,7 @@ def planned(passes: float | None = None, given: frozenset[str] = frozenset(), **
 
 
 def test_a_smaller_model_learns_at_a_higher_rate_and_more_passes_drop_more():
-    sizes = [192, *(size["model_size"] for size in LADDER.smaller)]
+    sizes = [192, *(size["model_size"] for size in TRANSFORMER_SIZES.smaller)]
     rates = [planned(20, model_size=size).training.learning_rate for size in sizes]
     assert rates == sorted(rates)
     assert rates[0] < rates[-1]
@@ -31,7 +30,7 @@ def test_a_smaller_model_learns_at_a_higher_rate_and_more_passes_drop_more():
 
 def test_feed_forward_networks_are_twice_as_wide_as_the_model():
     assert [planned(20, model_size=size).options.feed_forward_size for size in (64, 512)] == [128, 1024]
-    for size in LADDER.smaller:
+    for size in TRANSFORMER_SIZES.smaller:
         assert size["feed_forward_size"] == 2 * size["model_size"]
 
 

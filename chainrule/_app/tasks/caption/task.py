@@ -7,15 +7,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.caption.inspection import CaptionerInspection, inspect_captioner
-from chainrule._app.tasks.caption.prediction import CaptionEvaluation, CaptionOptions, caption, evaluate_captioner
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.caption.prediction import (
+    CaptionerInspection,
+    CaptionEvaluation,
+    CaptionOptions,
+    caption,
+    evaluate_captioner,
+    inspect_captioner,
+)
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted, size_of
-from chainrule._app.tasks.ladder import Ladder
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
 
 BACKBONE = f"{DATA}/backbone.safetensors"
-_LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "image_features": 64},), passes=5)
+_SIZES = SizeSchedule("words", ({"hidden_size": 128, "embedding_size": 128, "image_features": 64},), passes=5)
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
 
 
@@ -113,7 +119,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     APPLE = True
     MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("Captioner")}
     BUDGET = "10m"
-    LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(MODELS, _LADDER)
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = dict.fromkeys(MODELS, _SIZES)
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/captions.json"
     metric_name = "bleu"

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from chainrule._app.pages.page import Page, Text
-from chainrule._app.pages.render import marked
+from chainrule._app.pages.page import Page, Text, marked
 from chainrule._app.tasks.classify.labelling import LabelledAnswer
 
 if TYPE_CHECKING:

@@ -1,14 +1,15 @@
-"""Texts read by a trained classifier: a label and its probability, or the features that it is predicted from."""
+"""Label and embed texts with a trained classifier, evaluate it, and look inside it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from math import exp, log
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule._app.results import Column, Result
-from chainrule._app.tasks.classify.answers import label_cells, label_columns
+from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
 from chainrule._blocks import in_blocks
@@ -18,7 +19,24 @@ if TYPE_CHECKING:
 
     from chainrule._app.tasks.classify.task import ClassifyTask
     from chainrule.data._labelled import LabelledText
+    from chainrule.metrics._classification import ClassificationScores
     from chainrule.models import SequenceClassifier
+
+
+def label_columns(top: int, labels: int) -> list[Column]:
+    """The columns of `label_cells`: the likeliest label and its probability, then the others asked for."""
+    named = [Column("label"), Column("probability", 4)]
+    for number in range(2, min(top, labels) + 1):
+        named += [Column(f"label_{number}"), Column(f"probability_{number}", 4)]
+    return [*named, Column("probabilities", shown=False)]
+
+
+def label_cells(names: Sequence[str], log_probs: Sequence[float], top: int) -> list[Any]:
+    """The `top` likeliest labels, each with its probability, and the probabilities of all by name."""
+    order = sorted(range(len(names)), key=lambda label: -log_probs[label])
+    cells: list[Any] = [part for label in order[:top] for part in (names[label], exp(log_probs[label]))]
+    return [*cells, {name: exp(value) for name, value in zip(names, log_probs, strict=True)}]
+
 
 _BLOCK = 64  # texts read together
 _PICTURED, _DRAWN = 500, 20  # texts of a page, of an image
@@ -164,3 +182,188 @@ def _contexts(
         texts = EncodedTexts.of((row.text for row in block), run.symbols)
         context = texts.context(np.arange(len(block)), run.data.max_length)
         yield block, map_state(lambda leaf: leaf.to(device), context)
+
+
+_MATRIX = 20  # labels of which the table of confusions is given
+
+
+@dataclass(frozen=True)
+class LabelEvaluation(CheckedOptions):
+    """Compare a classifier with texts whose labels are known.
+
+    Accuracy, F1 averaged over labels, nats per text, how far confidence is from accuracy, the table of confusions, and
+    the mistakes made with most confidence.
+
+    Args:
+        data: Texts and labels, in a file as that of training.
+    """
+
+    text_column: str | None = None
+    """Name, or number from 1, of the column of texts; that of training if not given."""
+    label_column: str | None = None
+    """The same of the labels."""
+    errors: int = within(5, 0, 1 << 30)
+    """Number of mistakes to show."""
+
+
+def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluation, *, device: str) -> Result:
+    """Evaluate a run on a file of labelled texts."""
+    import torch
+
+    from chainrule._app.tasks.classify.validation_metric import ROWS, label_log_probs, surest_mistakes
+    from chainrule.data._labelled import encoded_part, labelled_evaluation, part_facts
+    from chainrule.metrics import classification_scores
+
+    if data is None:
+        raise ValueError("DATA: expected a file of texts and labels, got none")
+    names, limit = run.labels.names, run.data.max_length
+    rows = list(run.file(data, text_column=options.text_column, label_column=options.label_column))
+    if not rows:
+        raise ValueError(f"{data}: expected at least one row below the header, got none")
+    part = encoded_part(rows, run.symbols, run.labels, data)
+    log_probs = label_log_probs(run.model(device), labelled_evaluation(part.texts, part.labels, ROWS, limit))
+    true = torch.from_numpy(part.labels)
+    scores, facts = classification_scores(log_probs, true, names), part_facts(part, limit)
+    figures = {
+        "texts": scores.count,
+        "empty": facts["empty"],
+        "cut": facts["cut"],
+        **label_figures(scores, "text", names),
+    }
+    figures["errors"] = [
+        {"line": rows[row].line, "true": rows[row].label, "given": names[given], "probability": share,
+         "text": rows[row].text}
+        for row, given, share in surest_mistakes(log_probs, true, options.errors)
+    ]  # fmt: skip
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures))
+
+
+def label_figures(scores: "ClassificationScores", unit: str, names: Sequence[str]) -> dict[str, Any]:
+    """Figures of all rows, by label, and how labels are confused; `unit` is the word for a row."""
+    figures = {
+        "accuracy": scores.accuracy,
+        "macro_f1": scores.macro_f1,
+        f"nats_per_{unit}": scores.nats,
+        "calibration_error": scores.calibration_error,
+        "labels": {
+            name: {"precision": precision, "recall": recall, "f1": f1, f"{unit}s": count}
+            for name, (precision, recall, f1, count) in scores.by_label.items()
+        },
+    }
+    if len(names) <= _MATRIX:
+        rows = zip(names, scores.confusion, strict=True)
+        figures["confusion"] = {true: dict(zip(names, row, strict=True)) for true, row in rows}
+    return figures
+
+
+def figure_notes(figures: dict[str, Any]) -> list[str]:
+    """How to read the figures."""
+    return ["confusion: a row for each true label, a column for each predicted one"] if "confusion" in figures else []
+
+
+_SEEN = 3  # times that a word must be read, so that its mean share says something
+
+
+@dataclass(frozen=True)
+class ClassifierInspection(CheckedOptions):
+    """Look inside a trained classifier: its parts, how sure it is of its labels, and what its attention takes up.
+
+    The attention of a text is spread over as many words as its entropy says; a word's share is compared with an even
+    one. Writes a page of texts whose words are shaded by it, where the model pools by attention. Works on held-out
+    texts or on DATA.
+
+    Args:
+        data: Texts to read in place of the held-out ones; - is standard input.
+        seed: Without effect: nothing is drawn.
+    """
+
+    rows: int = within(256, 1, 1 << 16)
+    """Texts to read at most."""
+    top: int = within(12, 1, 1000)
+    """Words with the largest share of attention to show."""
+
+
+def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
+    """Inspect a run on its held-out texts, or on a file."""
+    from chainrule.data._labelled import LabelledText
+    from chainrule.diagnostics._parts import parts_of
+
+    model = run.model()
+    if data is None:
+        texts = run.texts()
+        lines, source = texts.valid.lines.tolist(), "held-out texts"
+        held_out = zip(lines, texts.valid_texts, strict=True)
+        rows = [LabelledText(line, text, "") for line, text in islice(held_out, options.rows)]
+    else:
+        rows, source = list(islice(run.file(data, labelled=False), options.rows)), f"texts of {data}"
+    read = list(answers(run, model, rows))
+    if not read:
+        raise ValueError(f"{data}: expected at least one text, got none")
+    names = run.labels.names
+    figures: dict[str, Any] = {
+        "run": str(run.path),
+        "model": run.config.model,
+        "recipe": run.recipe,
+        "pooling": run.config.options.pooling,
+        "parameters": parts_of(model),
+        "read": {"source": source, "texts": len(read), "elements": sum(len(answer.tokens) for answer in read)},
+        **_certainty(read, names),
+        "attention": None,
+    }
+    page = ""
+    if model.attention is not None:
+        from chainrule._app.tasks.classify.attention_page import attention_page
+
+        page = str(attention_page(read, names, f"{run.path}: {source}"))
+        figures["attention"] = _attention(read, options.top)
+    return Report(figures, tuple(_lines(figures)), page)
+
+
+def _certainty(read: Sequence[LabelledAnswer], names: tuple[str, ...]) -> dict[str, Any]:
+    """Probabilities of the labels that are given: of all texts, and by label."""
+    given: dict[str, list[float]] = {name: [] for name in names}
+    for answer in read:
+        given[names[answer.best]].append(exp(answer.log_probs[answer.best]))
+    return {
+        "certainty": sum(map(sum, given.values())) / len(read),
+        "labels": {
+            name: {"texts": len(shares), "certainty": sum(shares) / len(shares) if shares else None}
+            for name, shares in given.items()
+        },
+    }
+
+
+def _attention(read: Sequence[LabelledAnswer], top: int) -> dict[str, Any]:
+    """Over how much of a text attention is spread, and the words whose share is largest, in even shares."""
+    spread, shares = [], defaultdict[str, list[float]](list)
+    for answer in read:
+        weights, size = answer.attention or [], len(answer.tokens)
+        if size > 1:
+            spread.append(exp(-sum(weight * log(weight) for weight in weights if weight > 0)) / size)
+            for token, weight in zip(answer.tokens, weights, strict=True):
+                shares[token].append(weight * size)
+    means = {token: sum(found) / len(found) for token, found in shares.items() if len(found) >= _SEEN}
+    chosen = sorted(means, key=lambda token: (-means[token], token))[:top]
+    return {
+        "spread": sum(spread) / len(spread) if spread else None,
+        "words": [{"word": token, "share": means[token], "seen": len(shares[token])} for token in chosen],
+    }
+
+
+def _lines(figures: dict[str, Any]) -> Iterator[str]:
+    parts, read, attention = figures["parameters"], figures["read"], figures["attention"]
+    yield f"{figures['run']}: {figures['recipe']} with {counted(sum(parts.values()), 'parameter')}"
+    yield "parts      " + ", ".join(f"{name} {count:,}" for name, count in parts.items())
+    yield f"read       {read['texts']:,} {read['source']}, {counted(read['elements'], 'element')}"
+    yield f"certainty  {figures['certainty']:.2%} on average, the probability of the label that is given"
+    for name, row in figures["labels"].items():
+        sure = "" if row["certainty"] is None else f", {row['certainty']:.2%}"
+        yield f"  {name}: {counted(row['texts'], 'text')}{sure}"
+    if attention is None:
+        yield f"attention  none: the model pools by {figures['pooling']}; --pooling attention learns what to look at"
+        return
+    if attention["spread"] is not None:
+        yield f"attention  spread over {attention['spread']:.1%} of a text on average; 100% is even"
+    if attention["words"]:
+        yield f"largest shares, in even ones, of words read {_SEEN} times or more:"
+        yield "  " + ", ".join(f"{word['word']} {word['share']:.2f}" for word in attention["words"])

@@ -20,16 +20,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.classify.evaluation import LabelEvaluation, evaluate_labels
-from chainrule._app.tasks.classify.inspection import ClassifierInspection, inspect_classifier
-from chainrule._app.tasks.classify.labelling import LabelledEmbedding, Labelling, TextColumn, embed_texts, label_texts
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.classify.labelling import (
+    ClassifierInspection,
+    LabelEvaluation,
+    LabelledEmbedding,
+    Labelling,
+    TextColumn,
+    embed_texts,
+    evaluate_labels,
+    inspect_classifier,
+    label_texts,
+)
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
-from chainrule._app.tasks.ladder import limit_passes, tell_passes
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA, WEIGHTS
+from chainrule._app.tasks.size_schedule import limit_passes, tell_passes
 from chainrule._app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -151,7 +159,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             raise ValueError("ngram_order: expected a value, got none")
 
     @classmethod
-    def settle(cls, asked: RunConfig) -> RunConfig:
+    def resolve_reading(cls, asked: RunConfig) -> RunConfig:
         """Count pairs of words, and up to six characters or bytes."""
         if asked.options.ngram_order is not None:
             return asked

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
-from chainrule._app.tasks.page import inspect_again, page_report
+from chainrule._app.tasks.output import inspect_again, page_report
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._app.pages.classifier_page import LabelledImage
+    from chainrule._app.pages.image_page import LabelledImage
     from chainrule._app.tasks.classify_images.task import ClassifyImagesTask
     from chainrule.models import ImageClassifier
 
@@ -42,7 +42,7 @@ def inspect_classifier(
     import numpy as np
     import torch
 
-    from chainrule._app.pages.classifier_page import classifier_sections
+    from chainrule._app.pages.image_page import classifier_sections
     from chainrule._app.pages.page import Page, parts_section
     from chainrule._app.tasks.classify.validation_metric import surest_mistakes
     from chainrule.diagnostics._attention_distance import attention_distance
@@ -87,7 +87,7 @@ def _images(
     rows: list[int],
 ) -> "list[LabelledImage]":
     """Some of the held-out images for the page, their values brought to 8 bits, each with where the model looked."""
-    from chainrule._app.pages.classifier_page import LabelledImage
+    from chainrule._app.pages.image_page import LabelledImage
     from chainrule.diagnostics import saliency_maps
 
     if not rows:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 from cyclopts import Parameter
 
 from chainrule._app.results import Column, Result
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.classify.answers import label_cells, label_columns
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.classify.labelling import label_cells, label_columns
 from chainrule._app.tasks.classify_images.inspection import ImageClassifierInspection, inspect_classifier
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
-from chainrule._app.tasks.ladder import Ladder, record_settled, time_passes
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.size_schedule import SizeSchedule, record_resolved, time_passes
 from chainrule._app.tasks.task import Shard, Source
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _CHECKED_ROWS = 3
 _MANY_PASSES = 40.0  # over the images: they are mixed, so that the model does not learn them by heart
 _MIXUP_OF_MANY = {"cnn": 0.4, "cct": 0.4, "vit": 1.0, "swin": 1.0}
 _COARSE_PATCH = 4  # pixels; of the usual patches of 2×2 there are four times as many, and a step takes that much longer
-_COARSE_SWIN = Ladder("images", ({"patch_size": _COARSE_PATCH},), passes=10, steps=8000, fewest_steps=5000)
+_COARSE_SWIN = SizeSchedule("images", ({"patch_size": _COARSE_PATCH},), passes=10, steps=8000, fewest_steps=5000)
 
 
 @dataclass(frozen=True)
@@ -144,11 +144,11 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         "swin": Model("SwinTransformer", hidden=("levels",)),
     }
     BUDGET = "5m"
-    LADDERS: ClassVar[dict[str, Ladder]] = {
-        "cnn": Ladder("images", ({"channels": 16},), passes=10, steps=8000),
-        "vit": Ladder("images", ({"model_size": 64, "num_layers": 4},), passes=10, steps=8000),
-        "cct": Ladder("images", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
-        "swin": Ladder("images", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
+        "cnn": SizeSchedule("images", ({"channels": 16},), passes=10, steps=8000),
+        "vit": SizeSchedule("images", ({"model_size": 64, "num_layers": 4},), passes=10, steps=8000),
+        "cct": SizeSchedule("images", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
+        "swin": SizeSchedule("images", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
     }
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
         "cnn": {"learning_rate": {"muon": 1.5e-2, "adamw": 2e-3}},
@@ -180,15 +180,15 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         batches, _ = run.batches((0, 1))
         config, passes = time_passes(run, batches)
         options = replace(config.options, mixup=_MIXUP_OF_MANY[config.model] if passes >= _MANY_PASSES else 0.0)
-        return replace(record_settled(config, ["mixup"]), options=options)
+        return replace(record_resolved(config, ["mixup"]), options=options)
 
     @property
-    def ladder(self) -> Ladder | None:
+    def schedule(self) -> SizeSchedule | None:
         if self.config.model != "swin":
-            return super().ladder
+            return super().schedule
         places = 2 ** ((self.config.options.stages or 2) - 1)  # to a side, that the stages merge into one
         fits = all(side % (places * _COARSE_PATCH) == 0 and side >= 4 * _COARSE_PATCH for side in self.shape[1:])
-        return _COARSE_SWIN if fits else super().ladder
+        return _COARSE_SWIN if fits else super().schedule
 
     def choice(self) -> str:
         return f"{super().choice()}, mixup {self.config.options.mixup:g}"
@@ -257,7 +257,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Result:
         import torch
 
-        from chainrule._app.tasks.classify.evaluation import figure_notes, label_figures
+        from chainrule._app.tasks.classify.labelling import figure_notes, label_figures
         from chainrule._app.tasks.classify.validation_metric import surest_mistakes
         from chainrule.metrics import classification_scores
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Facts, OptimisationOptions, Parts, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, quoted, size_of, sparkline
 from chainrule._app.tasks.forecast.evaluation import (
@@ -24,11 +24,11 @@ from chainrule._app.tasks.forecast.evaluation import (
     inspect_series,
 )
 from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, predict_series
-from chainrule._app.tasks.ladder import limit_passes, record_settled, settle_decay, tell_passes
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.size_schedule import limit_passes, record_resolved, resolve_decay, tell_passes
 from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._printing import one_line
 
@@ -179,7 +179,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps."""
         batches, _ = self.batches((0, 1))
-        config = settle_decay(super().plan(given), batches.steps_per_epoch / 4, most=1.0)
+        config = resolve_decay(super().plan(given), batches.steps_per_epoch / 4, most=1.0)
         open_number = config.options.num_members is None
         if open_number:
             config = replace(config, options=replace(config.options, num_members=1))
@@ -194,7 +194,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             return found
         validations = most * batches.steps_per_epoch / (found.training.validate_every or 1)
         found = replace(found, training=replace(found.training, patience=max(round(_PATIENCE * validations), 3)))
-        return record_settled(found, ["patience"])
+        return record_resolved(found, ["patience"])
 
     def choice(self) -> str:
         return tell_passes(self.config, "values", "windows")

@@ -9,9 +9,8 @@ from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.codes import STEPS, about_code, code_report, traversal_words, traversed
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.image.image_data import ImageFiles
-from chainrule._app.tasks.image.reading import named_images, read_image, source_of
-from chainrule._app.tasks.media import channels_last
-from chainrule._app.tasks.page import inspect_again
+from chainrule._app.tasks.image.scoring import named_images, read_image, source_of
+from chainrule._app.tasks.output import channels_last, inspect_again
 
 if TYPE_CHECKING:
     import torch

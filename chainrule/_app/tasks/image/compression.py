@@ -10,8 +10,8 @@ import torch
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from chainrule._app.tasks.abilities import Expressed, FileCodec
 from chainrule._app.tasks.bundle import Bundle
+from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import Laid, lay_rows
 from chainrule.data import png
 from chainrule.data._images.reduction import Reduction
@@ -29,7 +29,7 @@ class ImageCodec(FileCodec):
     def __init__(self, shape: tuple[int, int, int], reduction: Reduction, *, labelled: bool):
         self.shape, self.reduction, self.labelled = shape, reduction, labelled
 
-    def express(self, files: Mapping[str, bytes]) -> Expressed:
+    def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
         if self.labelled:
             raise ValueError("the model reads labels, which the file does not hold")
         if self.reduction.levels != self.reduction.found and self.reduction.binarise is None:
@@ -43,9 +43,9 @@ class ImageCodec(FileCodec):
         x = np.stack([np.atleast_3d(part).transpose(2, 0, 1) for part in pixels if self._fits(part)])
         laid = self.lay_out({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
         layout = {"count": len(x), "last": False, "png": True}
-        return Expressed(layout, b"", laid, x.size, "dimension", x.tobytes(), _TOLD)
+        return EncodedFiles(layout, b"", laid, x.size, "dimension", x.tobytes(), _TOLD)
 
-    def _of_array(self, data: bytes) -> Expressed:
+    def _of_array(self, data: bytes) -> EncodedFiles:
         start, sizes = _header(data)
         found = image_layout(sizes)
         if found is None or found[0] != self.shape:
@@ -56,7 +56,7 @@ class ImageCodec(FileCodec):
         x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=found[1])).astype(np.int64))
         layout: dict[str, Any] = {"count": len(x), "last": found[1]}
         x = x.permute(0, 3, 1, 2) if found[1] else x
-        return Expressed(layout, zlib.compress(data[:start], 9), self.lay_out(layout, x), len(pixels), "dimension")
+        return EncodedFiles(layout, zlib.compress(data[:start], 9), self.lay_out(layout, x), len(pixels), "dimension")
 
     def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> Laid:
         size, bits = int(np.prod(self.shape)), (self.reduction.levels - 1).bit_length()

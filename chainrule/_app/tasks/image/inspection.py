@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
-from chainrule._app.tasks.page import inspect_again, page_report
+from chainrule._app.tasks.output import inspect_again, page_report
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,8 +44,8 @@ def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection,
         from chainrule._app.tasks.image.codes import inspect_codes
 
         return inspect_codes(run, options, seed=seed)
-    from chainrule._app.pages import Page
     from chainrule._app.pages.image_page import field_image, image_sections, mask_images
+    from chainrule._app.pages.page import Page
     from chainrule.diagnostics import receptive_field
 
     rows = options.rows

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
-from chainrule._app.tasks.image.reading import read_image
-from chainrule._app.tasks.media import channels_last
+from chainrule._app.tasks.image.scoring import read_image
+from chainrule._app.tasks.output import channels_last
 
 if TYPE_CHECKING:
     from torch import Tensor

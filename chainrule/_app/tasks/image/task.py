@@ -12,7 +12,7 @@ from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.abilities import (
+from chainrule._app.tasks.capabilities import (
     CheckedRows,
     Checks,
     Compresses,
@@ -40,9 +40,9 @@ from chainrule._app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule._app.tasks.image.inspection import ImageInspection, inspect_images
 from chainrule._app.tasks.image.sampling import ImageSampling, Sampler, sample_images
 from chainrule._app.tasks.image.scoring import ImageScoring, score_images
-from chainrule._app.tasks.ladder import Ladder
-from chainrule._app.tasks.ledger import Basis, LedgerEntry
+from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source
 
 if TYPE_CHECKING:
@@ -124,15 +124,17 @@ class ImageTask(
     CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
     BUDGET = "10m"
     can_start_others = True
-    LADDERS: ClassVar[dict[str, Ladder]] = {
-        "gated-pixelcnn": Ladder("pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000),
-        "image-transformer": Ladder(
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
+        "gated-pixelcnn": SizeSchedule(
+            "pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000
+        ),
+        "image-transformer": SizeSchedule(
             "pixels", ({"num_layers": 3, "model_size": 96}, {"num_layers": 2, "model_size": 64}), steps=1000
         ),
-        "pixel-vae": Ladder("pixels", ({"decoder_channels": 32}, {"decoder_channels": 16}), steps=1000),
+        "pixel-vae": SizeSchedule("pixels", ({"decoder_channels": 32}, {"decoder_channels": 16}), steps=1000),
     } | dict.fromkeys(
         ("vae", "hierarchical-vae", "autoencoder"),
-        Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
+        SizeSchedule("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
         "pixelcnn++": {"optimiser": "adamw"},
@@ -260,7 +262,7 @@ class ImageTask(
             return Basis("dimension", base_measure, kind="bound", samples=1)
         return Basis("dimension", base_measure, given="" if self.classes is None else "the label")
 
-    def held_out(self) -> LedgerEntry | None:
+    def held_out(self) -> LikelihoodRecord | None:
         entry = super().held_out()
         # An autoencoder maximises minus half the squared error.
         return entry if entry is None or entry.basis.quantity == "nats" else replace(entry, nats=2 * entry.nats)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule._app.tasks.abilities import Expressed, FileCodec
+from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import CodedBatch, Laid
 from chainrule.coding._range_coder import read_even, write_even
 from chainrule.coding._unpacking import unpacked
@@ -48,7 +48,7 @@ class SoundCodec(FileCodec):
         self.levels, self.rate, self.labels, self.labelling = levels, rate, labels, labelling
         self._tables = {bits: _Table(levels, bits) for bits in _STORED}
 
-    def express(self, files: Mapping[str, bytes]) -> Expressed:
+    def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
         found = {name: _find_samples(content, self.rate) for name, content in files.items()}
         sampled = sum(part.stop - part.start for part in found.values())
         if not sampled or 2 * sampled < sum(map(len, files.values())):
@@ -69,7 +69,7 @@ class SoundCodec(FileCodec):
             f"{8 * len(rest) / samples:.4f} bits of each sample are finer than the levels of the model" if rest else ""
         )
         side = len(packed).to_bytes(4, "little") + packed + rest
-        return Expressed(layout, side, laid, samples, "sample", note=told)
+        return EncodedFiles(layout, side, laid, samples, "sample", note=told)
 
     def _label(self, name: str, part: _Samples) -> int:
         """The label of a file that is coded; else 0."""

@@ -11,16 +11,32 @@ from dataclasses import asdict, dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule._app.tasks.capabilities import (
+    CheckedRows,
+    Checks,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Samples,
+    Scores,
+)
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, loudness_line, quoted
-from chainrule._app.tasks.ladder import Ladder
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
-from chainrule._app.tasks.sound.inspection import SoundInspection, inspect_sounds
-from chainrule._app.tasks.sound.sampling import SoundSampling, sample_sounds
-from chainrule._app.tasks.sound.scoring import SoundEmbedding, SoundScoring, embed_sounds, score_sounds
+from chainrule._app.tasks.size_schedule import SizeSchedule
+from chainrule._app.tasks.sound.verbs import (
+    SoundEmbedding,
+    SoundInspection,
+    SoundSampling,
+    SoundScoring,
+    embed_sounds,
+    inspect_sounds,
+    sample_sounds,
+    score_sounds,
+)
 from chainrule._app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -126,8 +142,8 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     APPLE = True
     MODELS: ClassVar[dict[str, Model]] = {"wavenet": Model("WaveNet", hidden=("levels", "num_classes"))}
     BUDGET = "10m"
-    LADDERS: ClassVar[dict[str, Ladder]] = {
-        "wavenet": Ladder(
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
+        "wavenet": SizeSchedule(
             "samples", ({"channels": 32, "skip_channels": 96}, {"channels": 20, "skip_channels": 64}), passes=1
         )
     }
@@ -188,7 +204,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return open_sounds(self.path / DATA)
 
     @classmethod
-    def settle(cls, asked: RunConfig) -> RunConfig:
+    def resolve_reading(cls, asked: RunConfig) -> RunConfig:
         levels, components = asked.data.levels or _USUAL_LEVELS[asked.data.law], asked.options.components
         if components is None and levels > _MOST_CATEGORIES:
             components = _USUAL_COMPONENTS

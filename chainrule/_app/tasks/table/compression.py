@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chainrule._app.tasks.abilities import Expressed, FileCodec
+from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import Laid, lay_rows
 from chainrule.coding._unpacking import unpacked
 from chainrule.data._delimited import DECIMAL_COMMA, may_have_decimal_commas
@@ -39,7 +39,7 @@ class TableCodec(FileCodec):
         self.places = [place for place, column in enumerate(schema.columns) if column in schema.kept]
         self._reals = {place for place, column in enumerate(schema.columns) if column.kind == "real"}
 
-    def express(self, files: Mapping[str, bytes]) -> Expressed:
+    def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
         lines = b"".join(files.values()).decode("utf-8", "surrogateescape").split("\n")
         separator, end = self._separator(lines), "\r" if lines[0].endswith("\r") else ""
         table = [line.removesuffix(end).split(separator) if line.endswith(end) else [] for line in lines]
@@ -61,7 +61,7 @@ class TableCodec(FileCodec):
         layout = {"count": len(rows), "digits": digits}
         x = torch.from_numpy(np.array(rows, dtype=np.float64))
         side = lzma.compress(json.dumps(kept).encode(), lzma.FORMAT_ALONE, preset=9)
-        return Expressed(layout, side, self.lay_out(layout, x), len(rows), "row")
+        return EncodedFiles(layout, side, self.lay_out(layout, x), len(rows), "row")
 
     def ready(self, model: "TableMADE", layout: dict[str, Any]) -> "TableMADE":
         """The model, which codes real columns in the digits of the file."""

@@ -18,7 +18,16 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule._app.tasks.capabilities import (
+    CheckedRows,
+    Checks,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Samples,
+    Scores,
+)
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import (
     Facts,
@@ -31,14 +40,20 @@ from chainrule._app.tasks.config import (
     within,
 )
 from chainrule._app.tasks.display import aligned, counted, quoted, shortened, size_of
-from chainrule._app.tasks.ladder import limit_passes, tell_passes
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model, check_memory
 from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.size_schedule import limit_passes, tell_passes
 from chainrule._app.tasks.table.inspection import TableInspection, inspect_table
 from chainrule._app.tasks.table.other_tasks import suggestion
-from chainrule._app.tasks.table.sampling import TableSampling, sample_rows
-from chainrule._app.tasks.table.scoring import TableEmbedding, TableScoring, embed_rows, score_table
+from chainrule._app.tasks.table.rows import (
+    TableEmbedding,
+    TableSampling,
+    TableScoring,
+    embed_rows,
+    sample_rows,
+    score_table,
+)
 from chainrule._app.tasks.task import Shard, Source
 
 if TYPE_CHECKING:

@@ -12,16 +12,22 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, Parts, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
-from chainrule._app.tasks.ladder import record_settled, settle_decay, tell_passes, time_passes
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA, WEIGHTS
-from chainrule._app.tasks.tag.evaluation import TagEvaluation, evaluate_tags
+from chainrule._app.tasks.size_schedule import record_resolved, resolve_decay, tell_passes, time_passes
 from chainrule._app.tasks.tag.inspection import TagInspection, inspect_tagger
-from chainrule._app.tasks.tag.tagging import TagEmbedding, Tagging, embed_sentences, tag_file
+from chainrule._app.tasks.tag.tagging import (
+    TagEmbedding,
+    TagEvaluation,
+    Tagging,
+    embed_sentences,
+    evaluate_tags,
+    tag_file,
+)
 from chainrule._app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -153,17 +159,17 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             seed=self.training.seed,
         ).manifest
         if self.training.template_passes:  # settled: by one process, before the others read them
-            from chainrule._app.tasks.tag.templates import fitted_templates
+            from chainrule._app.tasks.tag.training import fitted_templates
 
             fitted_templates(self, self.training.template_passes)
         return manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Settle weight decay, the passes of templates, and, from the number of passes, how words are read."""
-        from chainrule._app.tasks.tag.templates import usual_passes
+        from chainrule._app.tasks.tag.training import usual_passes
 
         batches, _ = self.batches((0, 1))
-        config = settle_decay(self.config, 2 * batches.steps_per_epoch)
+        config = resolve_decay(self.config, 2 * batches.steps_per_epoch)
         is_open = {
             "character_encoder": given.isdisjoint(("--character-encoder", "--affix-dropout")),
             "word_dropout": "--word-dropout" not in given,
@@ -172,7 +178,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         if not any(is_open.values()):
             return config
         config, passes = time_passes(type(self)(self.path, config), batches)
-        config = record_settled(config, [name for name, left in is_open.items() if left])
+        config = record_resolved(config, [name for name, left in is_open.items() if left])
         training, options = config.training, config.options
         if is_open["template_passes"]:
             training = replace(training, template_passes=usual_passes(self, batches, passes))
@@ -194,14 +200,14 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return ["log-linear templates"] if self.training.template_passes else []
 
     def build(self) -> "SequenceTagger":
-        from chainrule._app.tasks.tag.templates import fitted_templates
+        from chainrule._app.tasks.tag.training import fitted_templates
 
         if not self.training.template_passes or (self.path / WEIGHTS).is_file():
             return self._network()
         return self._tagger(fitted_templates(self, self.training.template_passes))
 
     def _network(self) -> "SequenceTagger":
-        from chainrule._app.tasks.tag.templates import new_templates
+        from chainrule._app.tasks.tag.training import new_templates
 
         return self._tagger(new_templates(self) if self.training.template_passes else None)
 
@@ -248,7 +254,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             yield f"the tags mark spans in {facts.scheme.upper()}: entity F1 decides which weights are kept{mended}"
 
     def validation_metric(self) -> "ValidationMetric":
-        from chainrule._app.tasks.tag.validation_metric import tag_metric
+        from chainrule._app.tasks.tag.training import tag_metric
 
         return tag_metric(self.corpus())
 

@@ -21,12 +21,11 @@ from chainrule._app.tasks.codes import (
     traversed,
 )
 from chainrule._app.tasks.display import flag
-from chainrule._app.tasks.page import inspect_again
-from chainrule._app.tasks.text.embedding import batched_lines
+from chainrule._app.tasks.output import inspect_again
 from chainrule._app.tasks.text.inspection import TextInspection
 from chainrule._app.tasks.text.preparing import own_window
 from chainrule._app.tasks.text.rows import Per, Row, TextScoring, expected_nats, scored_per, size_of_text, surprise
-from chainrule._app.tasks.text.sampling import TextSampling, texts_result
+from chainrule._app.tasks.text.sampling import TextSampling, batched_lines, texts_result
 from chainrule._base import length_mask
 from chainrule.decoding import greedy
 from chainrule.diagnostics import active_units

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chainrule._app.tasks.abilities import Expressed, FileCodec
+from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import CodedBatch, Laid
 from chainrule.coding._unpacking import unpacked
 from chainrule.data._characters import split_words
@@ -38,7 +38,7 @@ class TextCodec(FileCodec):
         self.vocabulary, self.unit = vocabulary, unit
         self.eos = vocabulary.eos if reading == "lines" else None
 
-    def express(self, files: Mapping[str, bytes]) -> Expressed:
+    def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
         ids, extra = _symbols(self.vocabulary, b"".join(files.values()))
         unknown = 0 if self.vocabulary.unknown is None else int((ids == self.vocabulary.unknown).sum())
         if not len(ids) or unknown > MOST_UNKNOWN * len(ids):
@@ -54,7 +54,7 @@ class TextCodec(FileCodec):
             layout["length"] = -(-len(ids) // min(max(len(ids) // SYMBOLS_OF_A_STREAM, 1), STREAMS))
             rows = np.split(ids, range(layout["length"], len(ids), layout["length"]))
         side = lzma.compress(json.dumps(extra).encode(), lzma.FORMAT_ALONE, preset=9) if extra else b""
-        return Expressed(layout, side, self.lay_out(layout, rows), len(ids), self.unit)
+        return EncodedFiles(layout, side, self.lay_out(layout, rows), len(ids), self.unit)
 
     def lay_out(self, layout: dict[str, Any], elements: "Sequence[Ids] | None" = None) -> Laid:
         length, symbols = layout["length"], layout["symbols"]

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from chainrule._app.pages import Page, ReadRow, ReadText, reading_line
 from chainrule._app.pages.heads_page import cache_line, head_line, heads_sections, kept_line
+from chainrule._app.pages.page import Page
+from chainrule._app.pages.read_text import ReadRow, ReadText
+from chainrule._app.pages.recurrence_page import reading_line
 from chainrule._app.results import Report
 from chainrule._app.tasks.display import counted
-from chainrule._app.tasks.page import page_report
+from chainrule._app.tasks.output import page_report
 from chainrule._app.tasks.text.inspection import TextInspection, count_unknown, looked_into, read_window
 from chainrule._printing import one_line
 from chainrule.data._vocabulary import symbol_spans

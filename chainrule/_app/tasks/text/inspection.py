@@ -11,13 +11,13 @@ from cyclopts import Parameter
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted, quoted
-from chainrule._app.tasks.page import inspect_again, page_report
+from chainrule._app.tasks.output import inspect_again, page_report
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._app.pages import ReadText
+    from chainrule._app.pages.read_text import ReadText
     from chainrule._app.tasks.text.task import TextTask
     from chainrule._base import AutoregressiveModel
     from chainrule.data import Vocabulary
@@ -76,7 +76,8 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
         from chainrule._app.tasks.text.head_inspection import inspect_heads
 
         return inspect_heads(run, trained_model, file, options, command=command)
-    from chainrule._app.pages import Page, mean_surprise, reading_line, recurrence_sections
+    from chainrule._app.pages.page import Page
+    from chainrule._app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
     from chainrule.diagnostics import inspect_recurrence
     from chainrule.diagnostics._clipping import clipping
     from chainrule.diagnostics._panels import new_figure
@@ -130,7 +131,7 @@ def _read(
     """The text of the rows, and which of its elements have the property that units are sought for."""
     import torch
 
-    from chainrule._app.pages import ReadRow, ReadText
+    from chainrule._app.pages.read_text import ReadRow, ReadText
     from chainrule.data._vocabulary import symbol_spans
     from chainrule.diagnostics._text_properties import PROPERTIES, choose_property
 
@@ -179,8 +180,7 @@ def looked_into(run: "TextTask") -> str:
 
 
 def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:
-    from chainrule._app.pages import mean_surprise, reading_line, remarks
-    from chainrule._app.pages.layer_figures import layer_table
+    from chainrule._app.pages.recurrence_page import layer_table, mean_surprise, reading_line, remarks
 
     names = (f"layer {number}" for number in range(1, len(inspection.layers) + 1))
     rows = [["", *names], *([figure.name, *values] for figure, values in layer_table(inspection))]
@@ -199,7 +199,7 @@ def inspection_figures(
     inspection: "Inspection", read: "ReadText", x: "Tensor", vocabulary: "Vocabulary", trained: "Clipping | None"
 ) -> dict[str, Any]:
     """All figures, the traces of units apart; what is not finite becomes null. x: (B, T) symbols."""
-    from chainrule._app.pages import mean_surprise
+    from chainrule._app.pages.recurrence_page import mean_surprise
 
     flow, surprise, has = inspection.flow, inspection.surprise, inspection.has_property
     assert surprise is not None

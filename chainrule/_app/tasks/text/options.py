@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, within
-from chainrule._app.tasks.ladder import Ladder
 from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.size_schedule import SizeSchedule
 
 DROPOUTS = ("dropout", "ngram_dropout")  # of blocks, settled when a run is made
 # Of training, settled when a run is made.
@@ -96,9 +96,9 @@ MODELS: dict[str, Model] = {
     "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
     CODED: Model("SentenceVAE", hidden=("eos",)),
 }
-LADDERS: dict[str, Ladder] = dict.fromkeys(
+SIZE_SCHEDULES: dict[str, SizeSchedule] = dict.fromkeys(
     ("transformer", "linear-transformer", "min-gru"),
-    Ladder(
+    SizeSchedule(
         "symbols",
         tuple({"model_size": size, "num_layers": layers} for size, layers in ((192, 5), (128, 4), (96, 3), (64, 2))),
         steps=800,

@@ -12,7 +12,7 @@ from chainrule._app.results import Column, Form, Result
 from chainrule._app.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
-from chainrule._app.tasks.ledger import Basis, LedgerEntry
+from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.text.scoring import Scored
@@ -208,8 +208,8 @@ class Row:
                 name = data if isinstance(data, str) else "data"
                 raise ValueError(f"{name}: expected at least one symbol to score, got an empty text")
 
-        def likelihood() -> LedgerEntry:
-            return LedgerEntry(basis, self.nats, self.elements, "", error(), self.bytes)
+        def likelihood() -> LikelihoodRecord:
+            return LikelihoodRecord(basis, self.nats, self.elements, "", error(), self.bytes)
 
         about = {"measured": basis}
         return Result(

@@ -7,20 +7,27 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from chainrule._app.tasks._source import run_word
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule._app.tasks.capabilities import (
+    CheckedRows,
+    Checks,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Samples,
+    Scores,
+)
 from chainrule._app.tasks.codes import CodedTask
-from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig
+from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule._app.tasks.display import counted, format_duration, quoted, said_passes, size_of
-from chainrule._app.tasks.ledger import Basis, LedgerEntry
+from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule._app.tasks.task import Shard, Source, Task
-from chainrule._app.tasks.text.embedding import TextEmbedding, embed_lines
 from chainrule._app.tasks.text.inspection import TextInspection, inspect_text
-from chainrule._app.tasks.text.options import CODED, DROPOUTS, LADDERS, MODELS, PLANNED, TextData, TextTraining
+from chainrule._app.tasks.text.options import CODED, DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 from chainrule._app.tasks.text.rows import TextScoring, score_text
-from chainrule._app.tasks.text.sampling import TextSampling, sample_text, text_pieces
+from chainrule._app.tasks.text.sampling import TextEmbedding, TextSampling, embed_lines, sample_text, text_pieces
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,7 +93,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     Training = TextTraining
     MODELS = MODELS
     CODED = (CODED,)
-    LADDERS = LADDERS
+    SIZE_SCHEDULES = SIZE_SCHEDULES
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "ngram_order": 1, "kneser_ney_order": 0}
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
@@ -168,7 +175,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             )
 
     @classmethod
-    def settle(cls, asked: RunConfig) -> RunConfig:
+    def resolve_reading(cls, asked: RunConfig) -> RunConfig:
         from chainrule._app.tasks.text.preparing import usual_fraction
 
         if asked.sources["tokenizer"] is not None:
@@ -201,14 +208,14 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
 
             config = plan_recurrence(self)
         else:
-            from chainrule._app.tasks.text.block_plan import plan_blocks
+            from chainrule._app.tasks.text.plan import plan_blocks
 
             config = plan_blocks(self, given)
         count_ngrams(TextTask(self.path, config))
         return config
 
     def choice(self) -> str:
-        if self.config.model in self.LADDERS:
+        if self.config.model in self.SIZE_SCHEDULES:
             options = asdict(self.config.options)
             said = (f"{name.replace('_', ' ')} {options[name]:g}" for name in DROPOUTS)
             return ", ".join([super().choice(), *said])
@@ -272,7 +279,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             from chainrule._app.tasks.text.codes import sentence_preview
 
             return sentence_preview(self)
-        from chainrule._app.tasks.text._sampler import Sampler
+        from chainrule._app.tasks.text.sampler import Sampler
 
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
@@ -353,7 +360,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         found.pop("tokenizer", None)  # which changes the symbols, not the text
         return found
 
-    def held_out(self) -> LedgerEntry | None:
+    def held_out(self) -> LikelihoodRecord | None:
         entry, counts = super().held_out(), self.facts.valid
         if entry is None:
             return None

@@ -47,7 +47,7 @@ class Basis:
 
 
 @dataclass(frozen=True)
-class LedgerEntry:
+class LikelihoodRecord:
     """A measured likelihood."""
 
     basis: Basis
@@ -127,8 +127,8 @@ class Tally:
             if not self.rows:
                 raise ValueError(empty)
 
-        def likelihood() -> LedgerEntry:
-            return LedgerEntry(basis, self.nats, self.elements, "", self.standard_error)
+        def likelihood() -> LikelihoodRecord:
+            return LikelihoodRecord(basis, self.nats, self.elements, "", self.standard_error)
 
         about = {"measured": basis}
         return Result(
@@ -147,7 +147,7 @@ class Tally:
         return {f"{unit}s": self.rows, f"nats_per_{unit}": self.nats / self.rows, **error, **per_element}
 
 
-_COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {
+_COMPARED: dict[str, Callable[[LikelihoodRecord], Any]] = {
     "quantities": lambda entry: entry.basis.quantity,
     "units": lambda entry: entry.basis.unit,
     "conditions": lambda entry: entry.basis.given or "nothing given",
@@ -158,11 +158,11 @@ _COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {
 }
 
 
-def why_not_ranked(entries: Sequence[LedgerEntry]) -> str:
+def why_not_ranked(entries: Sequence[LikelihoodRecord]) -> str:
     """The reason why likelihoods must not be ranked, in a line; empty where they may be.
 
     >>> basis = Basis("dimension", "256 levels")
-    >>> why_not_ranked([LedgerEntry(basis, 2.0, 4, "ab"), LedgerEntry(basis, 2.0, 4, "cd")])
+    >>> why_not_ranked([LikelihoodRecord(basis, 2.0, 4, "ab"), LikelihoodRecord(basis, 2.0, 4, "cd")])
     'data differ: ab; cd'
     """
     for name, part in _COMPARED.items():

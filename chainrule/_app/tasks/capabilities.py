@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule._app.tasks.bundle import Bundle
-    from chainrule._app.tasks.ledger import Basis
+    from chainrule._app.tasks.likelihood_record import Basis
     from chainrule._base import Context, TrainableModel
     from chainrule.coding._batches import Laid
     from chainrule.testing import Report as Contract
@@ -101,7 +101,7 @@ class Evaluates(Measured):
 
 
 @dataclass(frozen=True)
-class Expressed:
+class EncodedFiles:
     """Files encoded as elements of a model, and the rest that these cannot express."""
 
     layout: dict[str, Any]  # the sizes that reading needs, for JSON
@@ -117,7 +117,7 @@ class FileCodec(ABC):
     """Files in the elements of a run's model, and back."""
 
     @abstractmethod
-    def express(self, files: "Mapping[str, bytes]") -> Expressed:
+    def express(self, files: "Mapping[str, bytes]") -> EncodedFiles:
         """Files as elements of the model, by name and in order."""
 
     def ready(self, model: Any, layout: dict[str, Any]) -> Any:

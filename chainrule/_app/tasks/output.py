@@ -1,20 +1,20 @@
-"""Pages and figures on disk: where they go, written whole or not at all; the page of a model with attention."""
+"""Pages, figures, images and sounds on disk, each written whole or not at all."""
 
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._app.results import Report
-from chainrule._app.tasks.display import counted, quoted
+from chainrule._app.results import Report, Result
+from chainrule._app.tasks.display import counted, loudness_line, quoted
 from chainrule._app.tasks.run_directory import REPORT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import nn
 
-    from chainrule._app.pages import Page
     from chainrule._app.pages.attention_page import AttentionExample
+    from chainrule._app.pages.page import Page
     from chainrule._app.tasks.task import Task
 
 
@@ -90,3 +90,47 @@ def attention_report(
     figures |= {"nats_per_symbol": surprise, "rows": [example.figures for example in examples]}
     lines = [*parts_table(parts), f"attention: {finding}", f"surprise: {surprise:.4f} nats per symbol"]
     return page_report(run, Page(f"Inside {run.path}", described, sections, command), figures, lines)
+
+
+_IMAGES, _SOUNDS = "samples.png", "sample.wav"
+
+
+def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
+    """Write the images of a result as a grid, or a single one as it is."""
+    import numpy as np
+
+    from chainrule.data import grid, png
+    from chainrule.data._atomic import write_bytes
+
+    file = Path(result.hints.get("file", _IMAGES)) if out is None else out
+    images = np.stack([channels_first(image) for image in result.values])
+    if len(images) == 1:
+        content = images[0, 0] if images.shape[1] == 1 else images[0].transpose(1, 2, 0)
+    else:
+        content = grid(images, result.hints.get("columns"))
+    write_bytes(file, png(content))
+    return [(file, f"{len(images)} image{'s' * (len(images) > 1)}")] * len(images)
+
+
+def channels_first(image: Any) -> Any:
+    """An image (H, W) or (H, W, C) as (C, H, W)."""
+    return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+
+
+def channels_last(image: Any) -> Any:
+    """An image (C, H, W) as (H, W) where it has one channel, else (H, W, C)."""
+    return image[0] if len(image) == 1 else image.transpose(1, 2, 0)
+
+
+def write_sounds(result: Result, out: Path | None) -> list[tuple[Path, str]]:
+    """Write each sound of a result into a wav file, several of them numbered."""
+    from chainrule.data import write_wav
+
+    file, rate = Path(result.hints.get("file", _SOUNDS)) if out is None else out, result.about["rate"]
+    written, sounds = [], result.values
+    for number, (record, sound) in enumerate(zip(result, sounds, strict=True), 1):
+        path = file if len(sounds) == 1 else file.with_stem(f"{file.stem}-{number}")
+        write_wav(path, sound, rate)
+        label = f"{record['label']}  " if record.get("label") else ""
+        written.append((path, f"{label}{loudness_line(sound)}  {len(sound) / rate:.2f} s"))
+    return written

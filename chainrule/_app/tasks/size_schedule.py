@@ -1,8 +1,7 @@
-"""The size of a task's usual model: the largest that a budget trains well on this machine.
+"""Choose the size of a task's default model: the largest that a budget trains well on this machine.
 
-A task declares a `Ladder`. A new run with a budget, where the user names none of its options, times training steps of
-the usual size on a batch of average size, then of smaller sizes, and takes the first that gets through enough of the
-data.
+A task declares a `SizeSchedule`. If the user gives a budget and none of the size options, a new run times training
+steps of the default size and then of smaller ones, and takes the first size that gets through enough of the data.
 """
 
 import math
@@ -49,7 +48,7 @@ _SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need
 
 
 @dataclass(frozen=True)
-class Ladder:
+class SizeSchedule:
     """Model sizes to choose from, and the training that a size needs to pay off."""
 
     elements: str  # of the data, in the plural
@@ -81,12 +80,12 @@ def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budg
     return size, found
 
 
-def is_open(ladder: Ladder, config: RunConfig, given: frozenset[str]) -> bool:
+def is_open(schedule: SizeSchedule, config: RunConfig, given: frozenset[str]) -> bool:
     """Whether a size is to be chosen: for a budget, where the user names none of its options."""
-    return config.duration.budget is not None and given.isdisjoint(map(flag, ladder.names))
+    return config.duration.budget is not None and given.isdisjoint(map(flag, schedule.names))
 
 
-def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") -> RunConfig:
+def choose_size(run: "Task[Any]", schedule: SizeSchedule, batches: "TrainingBatches") -> RunConfig:
     """The config of a new run with the size that suits its budget, and a record of how it was settled."""
     from chainrule.training._evaluate import count_elements
     from chainrule.training._speed import average_batch
@@ -95,7 +94,7 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
     assert config.duration.budget is not None
     budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
     batch = average_batch(batches)
-    sizes = [config.options, *(replace(config.options, **size) for size in ladder.smaller)]
+    sizes = [config.options, *(replace(config.options, **size) for size in schedule.smaller)]
     seconds = seconds_to_measure(budget) / len(sizes)
     training = replace(config.training, device=str(run.device(config.training.device)))
 
@@ -103,9 +102,9 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
         model = run.with_options(**asdict(sizes[size])).new_model(config.training.seed)
         return step_rate(model, batch, training, seconds)
 
-    size, found = first_that_fits(rate, len(sizes), ladder.needed_steps(steps_per_epoch), budget)
+    size, found = first_that_fits(rate, len(sizes), schedule.needed_steps(steps_per_epoch), budget)
     passes = TRAINING_SHARE * budget * found / steps_per_epoch
-    return replace(config, options=sizes[size], settled=Settled(ladder.names, passes, found * count_elements(batch)))
+    return replace(config, options=sizes[size], settled=Settled(schedule.names, passes, found * count_elements(batch)))
 
 
 def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
@@ -132,7 +131,7 @@ def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig
     return config, found
 
 
-def record_settled(config: RunConfig, names: Sequence[str]) -> RunConfig:
+def record_resolved(config: RunConfig, names: Sequence[str]) -> RunConfig:
     """The config of a new run that names further options as settled for the user, where something was timed."""
     if config.settled is None:
         return config
@@ -171,7 +170,7 @@ def limit_passes(
     return replace(config, settled=Settled(settled, passes / members, rate * elements / members))
 
 
-def settle_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:
+def resolve_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:
     """The config of a new run whose weight decay, where the user left it open, forgets over so many steps."""
     from chainrule.training._optimiser import forgetting_decay
 
@@ -195,7 +194,7 @@ def tell_passes(config: RunConfig, elements: str, data: str) -> str:
     return f"{settled.elements_per_second:,.0f} {elements}/s here; {enough}{averaged}"
 
 
-def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
+def tell_size(config: RunConfig, schedule: SizeSchedule, usual: Any) -> str:
     """The line that says how often data are read, and which size was chosen for that."""
     settled, options, usually = config.settled, asdict(config.options), asdict(usual)
     assert config.duration.budget is not None
@@ -203,10 +202,10 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
     assert settled.passes is not None
     smaller = ", ".join(
         f"{name.replace('_', ' ')} {options[name]}" + ("" if usually[name] is None else f" instead of {usually[name]}")
-        for name in ladder.names
+        for name in schedule.names
         if options[name] != usually[name]
     )
-    speed = f"{settled.elements_per_second:,.0f} {ladder.elements}/s here"
+    speed = f"{settled.elements_per_second:,.0f} {schedule.elements}/s here"
     passes = said_passes(settled.passes, "data")
-    size = f": {smaller or 'the usual size'}" if set(ladder.names) <= set(settled.options) else ""
+    size = f": {smaller or 'the usual size'}" if set(schedule.names) <= set(settled.options) else ""
     return f"{speed}; {format_duration(config.duration.budget)} is about {passes}{size}"

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from chainrule._app.pages.page import Content, Figure, Group, Page, Picture, Section, Table, keys
+from chainrule._app.pages.page import Content, Figure, Group, Page, Picture, Section, Table, keys, marked
 from chainrule._app.pages.plots import clipping_plot, inline_svg
-from chainrule._app.pages.render import marked
 from chainrule._app.results import Report
 from chainrule._app.tasks.display import flags_of, format_duration, quoted
-from chainrule._app.tasks.page import page_report
+from chainrule._app.tasks.output import page_report
 from chainrule._app.tasks.run_directory import WEIGHTS, count_parameters
 from chainrule.diagnostics._clipping import clipping
 from chainrule.diagnostics._panels import BLUE, GREEN, ORANGE, draw_curves, new_figure
