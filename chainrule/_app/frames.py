@@ -19,7 +19,7 @@ _TRUE = "True"
 
 
 def is_frame(data: Any) -> bool:
-    """Whether data are a frame or a series of a library that narwhals knows.
+    """Tell if data are a frame or series of a library that narwhals supports.
 
     >>> is_frame([1, 2]), is_frame("rows.csv")
     (False, False)
@@ -35,7 +35,7 @@ def is_frame(data: Any) -> bool:
 
 
 def as_frame(data: Any) -> Any:
-    """A narwhals DataFrame of a frame or series; an index of dates or with a name becomes the first column."""
+    """Convert a frame or series to a narwhals DataFrame; a date or named index becomes the first column."""
     import narwhals as nw
 
     if type(data).__module__.partition(".")[0] == "pandas":
@@ -51,7 +51,6 @@ def as_frame(data: Any) -> Any:
 
 
 def write_csv(frame: Any, path: Path) -> None:
-    """Write a narwhals DataFrame as CSV with a header; missing values become empty cells."""
     columns = [_cells(frame[name].to_list(), name) for name in frame.columns]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -74,7 +73,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def describe(frame: Any) -> dict[str, Any]:
-    """The library of a narwhals DataFrame, and the dtype of each column, as JSON."""
+    """Describe the library of a narwhals DataFrame and its dtypes, as JSON."""
     found: dict[str, Any] = {
         "library": frame.implementation.value,
         "columns": {name: _dtype(frame[name]) for name in frame.columns},
@@ -110,7 +109,7 @@ def _dtype(series: Any) -> dict[str, Any]:
 
 
 def text_columns(description: Mapping[str, Any], frame: Any) -> list[str]:
-    """The columns of texts and categories that spell numbers: read from a file they would be numbers."""
+    """List the text and category columns whose values look like numbers."""
     kinds = {name: dtype["kind"] for name, dtype in description["columns"].items()}
     texts = [name for name, kind in kinds.items() if kind in ("String", "Enum", "Categorical")]
     return [name for name in texts if all(map(_spells_number, frame[name].drop_nulls().unique().to_list()))]
@@ -124,7 +123,7 @@ def _spells_number(text: Any) -> bool:
 
 
 def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str | None]]) -> Any:
-    """A native frame of the described library: cells of text become values of the dtypes described."""
+    """Restore a native frame of the described library and dtypes from text cells."""
     if description["library"] == "numpy":
         import numpy as np
 
@@ -211,14 +210,13 @@ def _narwhals_dtype(dtype: Mapping[str, Any]) -> Any:
 
 
 def save_description(description: Mapping[str, Any], path: Path) -> None:
-    """Write a description as JSON, all or nothing."""
     from chainrule.data._atomic import write_json
 
     write_json(path, dict(description))
 
 
 def load_description(path: Path) -> dict[str, Any] | None:
-    """Read a description; None where there is none that can be read."""
+    """Read a description; None if it is missing or invalid."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -21,7 +21,7 @@ _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
 class Inputs:
-    """Writes in-memory data into a temporary directory."""
+    """In-memory data, written to a temporary directory."""
 
     def __init__(self, task: str = "", *, rate: int | None = None):
         self.task, self._rate = task, rate
@@ -41,11 +41,10 @@ class Inputs:
 
     @property
     def written(self) -> bool:
-        """Whether any data came from memory."""
         return any(Path(self._folder.name).iterdir())
 
     def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
-        """The path of data: as given, or of the file that they are written to."""
+        """Return the path of data: as passed, or of the file that holds them."""
         if isinstance(data, str | os.PathLike):
             return _existing(os.fspath(data))
         file = Path(self._folder.name) / name
@@ -63,12 +62,12 @@ class Inputs:
         raise ValueError(f"{name}: expected at least one row, got none")
 
     def text(self, text: str) -> str:
-        """The path of a file that holds one text."""
+        """Write a text to a file and return its path."""
         self.task = self.task or "text"
         return str(_write_text(Path(self._folder.name) / "text.txt", [text]))
 
     def file(self, data: Any, name: str) -> str:
-        """The path of a file with one image (H, W) or (H, W, 3) or one sound; of other data, that of `path`."""
+        """Return the path of one image (H, W) or (H, W, 3) or one sound."""
         if isinstance(data, str | os.PathLike) or self.task not in ("image", "classify-images", "caption", "sound"):
             return self.path(data, name)
         if self.task == "sound":
@@ -78,7 +77,7 @@ class Inputs:
         return str(file)
 
     def paths(self, data: Any) -> list[str]:
-        """The files that a prediction reads: one, or of images to caption one for each."""
+        """List the files of a prediction: one per image for captions, else one."""
         if self.task != "caption" or isinstance(data, str | os.PathLike):
             return [self.path(data)]
         return [self.file(image, f"image{number}") for number, image in enumerate(data)]
@@ -231,7 +230,7 @@ def _existing(path: str) -> str:
 
 
 def texts_of(data: Any) -> list[str]:
-    """Strings in memory as a list."""
+    """Check that in-memory data are strings, and list them."""
     if not isinstance(data, Iterable) or hasattr(data, "columns"):
         remedy = ": pass one of its columns" if hasattr(data, "columns") else ""
         raise ValueError(f"data: expected a path or strings, got {type(data).__name__}{remedy}")
@@ -243,12 +242,12 @@ def texts_of(data: Any) -> list[str]:
 
 
 def _is_dataset(data: Any) -> bool:
-    """Whether data are a Dataset of Hugging Face."""
+    """Tell if data are a Hugging Face Dataset."""
     return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
 
 
 def _array(data: Any) -> Any:
-    """A NumPy array of an array or tensor; of half precision as 32 bits."""
+    """Convert an array or tensor to NumPy; half precision becomes 32 bits."""
     import numpy as np
 
     if hasattr(data, "detach"):
@@ -265,7 +264,7 @@ def _words(number: int, words: Sequence[str]) -> str:
 
 
 def _all(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
-    """The rows, each checked to be of one kind."""
+    """Check that every row is of one kind."""
     for number, row in enumerate(rows, 1):
         if not isinstance(row, kind) or (kind is Sequence and isinstance(row, str)):
             raise ValueError(f"{name}: row {number}: expected rows of one kind, got {row!r:.80}")

@@ -168,11 +168,10 @@ def _tensors(x: Any, context: Any, lengths: Any) -> dict[str, Any]:
 
 
 def training_length(budget: str | float | None) -> dict[str, float]:
-    """The training option of a budget; none where there is no budget."""
     return {} if budget is None else {"budget": parse_duration(str(budget))}
 
 
 def history_of(records: Sequence[Mapping[str, Any]]) -> Result:
-    """Records of metrics as rows, a column for every name in them."""
+    """Turn metrics records into rows, one column per name."""
     names = list(dict.fromkeys(name for record in records for name in record))
     return Result([Column(name) for name in names], ([record.get(name) for name in names] for record in records))

@@ -64,7 +64,7 @@ class Run:
 
     @property
     def task(self) -> str:
-        """The name of the task."""
+        """Return the name of the task."""
         return self._task.name
 
     @cached_property
@@ -135,7 +135,7 @@ class Run:
         return self._answer(run.Scoring, data, options, partial(run.score, device=device), texts=True)
 
     def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
-        """Answer for data: tags, labels, translations, captions or forecasts, as the task of the run says.
+        """Predict tags, labels, translations, captions or forecasts, depending on the task.
 
         Args:
             data: a path, or data in memory of the kind that `fit` takes, without the answers.
@@ -195,7 +195,7 @@ class Run:
         return self._answer(run.Embedding, data, options, partial(run.embed, device=device), texts=True)
 
     def reconstruct(self, data: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
-        """Encode images and decode their codes: an array of the reconstructions, as many as there are images.
+        """Encode images and decode their codes: an array with one reconstruction per image.
 
         Args:
             data: a path, or images in memory.
@@ -269,7 +269,7 @@ class Run:
         return self._able("check").check(seed=seed)
 
     def report(self) -> Report:
-        """A page about the training: learning curves, speed, samples, data. A notebook shows it, `save` writes it."""
+        """Report on the training: learning curves, speed, samples, data. Notebooks show the page, `save` writes it."""
         return self._task.report()
 
     def resume(
@@ -318,7 +318,7 @@ class Run:
             self._folder = None
 
     def options_of(self, capability: str) -> type | None:
-        """The dataclass of the options that a method takes beside its arguments; None where it has none."""
+        """Return the dataclass of a method's options; None if it has none."""
         return getattr(self._able(capability), capabilities.OPTIONS.get(_ABILITIES[capability], ""), None)
 
     def __repr__(self) -> str:
@@ -332,7 +332,7 @@ class Run:
 
     @property
     def capabilities(self) -> list[str]:
-        """The methods that this run has, of those that depend on its task and model."""
+        """List the methods that this run's task and model support."""
         lacking = self._task.lacking()
         found = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
         draws_text = getattr(type(self._task), "pieces", None) is not capabilities.Samples.pieces
@@ -360,7 +360,7 @@ class Run:
         return Inputs(self.task, rate=getattr(self._task, "rate", None))
 
     def _options(self, kind: type, options: Mapping[str, Any], inputs: Inputs) -> Any:
-        """An instance of a dataclass of options; data in memory for an option that names a file are written to one."""
+        """Build an options dataclass; in-memory data for an option that names a file are written to one."""
         check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
         paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
         given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
@@ -378,13 +378,13 @@ class Run:
             return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
 
     def _settled(self, found: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
-        """A result, computed now if asked, or if the data or the run may be gone later."""
+        """Compute a result now if requested, or if its data or run may disappear."""
         if isinstance(found, Result) and (at_once or inputs.written or self._folder is not None):
             len(found)
         return found
 
     def _native(self, result: Result) -> Any:
-        """Samples in the kind of the data of the fit."""
+        """Return samples in the kind of the data that `fit` received."""
         if result.form in ("images", "sounds"):
             import numpy as np
 

@@ -58,7 +58,7 @@ def train_run(
     began: float | None = None,
     callbacks: "Sequence[Callback]" = (),
 ) -> "tuple[Task[Any], TrainingResult | None]":
-    """Train a new run, or continue one; returns it, and its result in the first of several processes."""
+    """Train a new run, or continue one; returns it, and in the first of several processes its result."""
     if plain:
         asked, given = task.plain(asked, given)
     if asked.training.device == "mps":  # what stays on the processor is measured there too
@@ -87,7 +87,7 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
 
 
 def _announce(source: Path | str | None) -> None:
-    """Say at once what is read: importing torch takes a second or more."""
+    """Announce the data at once: importing torch takes a second or more."""
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
         shown = "the text built into Python" if source is None else printable(str(source))
         print(f"reading {shown} …", file=sys.stderr, flush=True)
@@ -151,7 +151,7 @@ def _train(
 
 
 def training_options(config: RunConfig) -> "TrainingOptions":
-    """The options of training that a config asks for."""
+    """Return the options of training that a config describes."""
     from chainrule.training import TrainingOptions
 
     known = {item.name for item in fields(TrainingOptions)}
@@ -163,7 +163,7 @@ def training_options(config: RunConfig) -> "TrainingOptions":
 
 
 def _check_startable(task: type[Task[Any]], options: "TrainingOptions") -> None:
-    """Raise ValueError for what this machine cannot do."""
+    """Raise ValueError for options that this machine does not support."""
     from chainrule.training._computation import multiply_dtype
 
     multiply_dtype(options.precision, task.device(options.device))
@@ -172,7 +172,7 @@ def _check_startable(task: type[Task[Any]], options: "TrainingOptions") -> None:
 def create_run(
     task: type[Task[Any]], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
 ) -> None:
-    """Make a new run and prepare its data. An old run goes only when nothing of the new one can fail any more."""
+    """Make a new run in a draft folder and prepare its data; it replaces an old run only when it is complete."""
     from chainrule.training import make_optimiser
 
     refuse_taken(out, overwrite=overwrite)
@@ -208,7 +208,7 @@ def create_run(
 def resolve_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
-    """The computation that the config names; else the one that the rule and the user's options give, written there."""
+    """Return the computation of the config, else choose it by rule and options and record it."""
     from chainrule.training._choice import choose_computation
     from chainrule.training._computation import Computation, most_threads
 
@@ -232,7 +232,7 @@ def resolve_computation(
 
 
 def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, check_data: bool) -> RunConfig:
-    """The config of a run that goes on, with what the user changed; nothing is written yet."""
+    """Return the config of a resumed run with the user's changes, without writing it."""
     changed = list(_changes(run, run.config, asked, given))
     if changed:
         raise ValueError(
@@ -267,7 +267,7 @@ def _changes(run: Task[Any], old: RunConfig, new: RunConfig, given: frozenset[st
 
 
 def _compare(run: Task[Any], path: str | None, name: str) -> None:
-    """Refuse other data than the run began with; what is gone does not matter while it is there as prepared."""
+    """Refuse changed data; missing data do not matter once they are prepared."""
     began: Fingerprint | None = getattr(run.facts, name)
     if path is not None and not Path(path).exists() and run.is_prepared():
         return
@@ -288,7 +288,7 @@ _OF_THE_DATA = frozenset({"validation_fraction"})  # options of reading that the
 
 
 def started_from(task: "type[Task[Any]]", asked: RunConfig, path: Path, given: frozenset[str]) -> RunConfig:
-    """The config of a run that starts from another run's weights: its way to read data, its model, its size."""
+    """Return the config of a run with another run's weights: its reading, model and size."""
     if (name := task_of(path)) not in (None, task.name):
         raise ValueError(f"--from: {path} is a run of the task {name}, and the data are of {task.name}: add --task")
     old = task.open(path)
@@ -319,12 +319,12 @@ def started_from(task: "type[Task[Any]]", asked: RunConfig, path: Path, given: f
 
 
 def flags_of_model(config: RunConfig) -> frozenset[str]:
-    """The flags of all options of a model: none is left open in a run that starts from another."""
+    """Return the flags of all model options: a run with initial weights leaves none open."""
     return frozenset(flag(item.name) for item in fields(config.options))
 
 
 def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
-    """Copy the weights that a run starts from into its model, unless it has taken steps already."""
+    """Load the initial weights of a run that has taken no steps yet."""
     from chainrule.training import load_weights
 
     init = run.config.init
@@ -341,7 +341,7 @@ _KINDS: dict[str, Kind] = {"text": "text", "table": "rows", "classify": "rows", 
 
 @contextmanager
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
-    """The config with sources that are plain files, for the length of the block."""
+    """Unpack compressed, piped or several sources to plain files during the block."""
     kind = _KINDS.get(task.name)
     sources = {name: path for name, path in config.sources.items() if path is not None}
     gathered = [name for name, path in sources.items() if kind is not None and must_gather(path, kind)]

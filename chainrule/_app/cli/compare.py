@@ -67,7 +67,7 @@ def compare(
 
 
 def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) -> Line:
-    """Task, model, size, time trained and speeds of a run, for JSON, and its likelihood where one was measured."""
+    """Return the facts of a run for JSON, and its measured likelihood if there is one."""
     weights = run.path / WEIGHTS
     if not weights.is_file():
         raise FileNotFoundError(f"{weights}: no weights yet: expected runs that were trained")
@@ -84,7 +84,6 @@ def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) ->
 
 
 def _scored(run: Task[Any], data: Path, device: str) -> LikelihoodRecord:
-    """The likelihood of a file under a run."""
     if not isinstance(run, Scores):
         raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
     scores = run.score(str(data), run.Scoring(), device=device)
@@ -153,7 +152,7 @@ _DRAWN = 16  # sequences drawn together
 
 
 def _speeds(run: Task[Any], device: str) -> dict[str, float | None]:
-    """Elements a second of a run's model: read, of held-out data in the batches of validation, and drawn."""
+    """Measure the elements per second that a model scores (validation batches) and samples."""
     from chainrule.training import evaluate
     from chainrule.training._evaluate import count_elements
 
@@ -168,7 +167,7 @@ def _speeds(run: Task[Any], device: str) -> dict[str, float | None]:
 
 
 def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
-    """Elements drawn a second, given the conditions of a batch where there are any; None where nothing is drawn."""
+    """Measure the elements sampled per second, given the conditions of a batch; None if the model does not sample."""
     import torch
 
     from chainrule._base import AutoregressiveModel

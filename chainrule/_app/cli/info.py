@@ -30,7 +30,7 @@ def info(run: Task[Any], /, *, json: Switch = False) -> None:
 
 
 def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
-    """All that is known of a run, ready for JSON, and a line about its best validation."""
+    """Collect the facts of a run for JSON, and describe its best validation."""
     if (run.path / WEIGHTS).is_file():
         parameters = sum(weight.numel() for weight in run.model().parameters())
     else:
@@ -62,14 +62,13 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
 
 
 class _Validation(dict[str, Any]):
-    """A record of metrics.jsonl, which someone may have changed."""
+    """Record of metrics.jsonl, which may have been edited."""
 
     def __missing__(self, name: str) -> Any:
         raise ValueError(f"{METRICS}: the best validation has no figure {name}: the file is damaged")
 
 
 def _best(run: Task[Any], record: _Validation) -> tuple[dict[str, Any], str]:
-    """The figures of the best validation, and a line about it."""
     from chainrule.training import Evaluation
 
     elements, value = int(record["elements"]), record[run.metric_name] if run.metric_name else None
@@ -81,7 +80,7 @@ def _best(run: Task[Any], record: _Validation) -> tuple[dict[str, Any], str]:
 
 
 def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str) -> None:
-    """Print facts as rows: those about the data, `rows`, among those that every run has."""
+    """Print the facts of every run, with the task's `rows` about the data among them."""
     model, training = facts["model"], facts["training"]
     asked = (
         counted(training["steps"], "step") if training["steps"] is not None else f"{training['epochs'] or 0:g} epochs"

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], known: set[str], began: float) -> int:
-    """Run a command line that began at a time of `monotonic`; `known` becomes the flags of its verb."""
+    """Run a command line that started at `began`; adds the flags of its verb to `verb_flags`."""
     given: set[str] = set()
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
@@ -118,7 +118,7 @@ def _run(arguments: list[str], known: set[str], began: float) -> int:
 
 
 def _with_flags(message: str, known: set[str]) -> str:
-    """`message` with flags of this verb for the names of their arguments: before its first colon, or with a `_`.
+    """Replace argument names by flags of this verb: before the first colon, or names with a `_`.
 
     >>> _with_flags("size: expected a multiple of num_heads, got 3", {"--size", "--num-heads"})
     '--size: expected a multiple of --num-heads, got 3'
@@ -147,11 +147,11 @@ _STDIN = "/dev/stdin"
 
 
 def _listed() -> None:
-    """A verb in the list of all."""
+    """Stand for a verb in the list of all verbs."""
 
 
 def _is_expected(error: Exception) -> bool:
-    """Whether a user can cause this error; it is then reported in one line, without a traceback."""
+    """Tell if a user can cause this error: it is then reported in one line, without a traceback."""
     if isinstance(error, CycloptsError | ValueError | OSError | ImportError | MemoryError):
         return True
     return type(error).__module__.split(".")[0] == "chainrule" or _is_out_of_memory(error)
@@ -191,7 +191,7 @@ ASKED = ("OMP_WAIT_POLICY", *BOUNDED)
 
 
 def bound_spinning(environment: MutableMapping[str, str]) -> None:
-    """Let a waiting thread sleep soon, unless the user has said how it waits."""
+    """Let waiting threads sleep early, unless the user has configured how they wait."""
     if not any(name in environment for name in ASKED):
         environment.update(BOUNDED)
 
@@ -240,7 +240,7 @@ OPTION_SYNONYMS = {
 
 
 def suggestion(word: str, known: Iterable[str], synonyms: Mapping[str, tuple[str, ...]]) -> str:
-    """What may have been meant by a word that is none of the known ones, as a question; empty where nothing is near.
+    """Suggest the nearest valid words for an unknown one, as a question; empty if none is near.
 
     >>> suggestion("generate", ["sample", "interpolate"], VERB_SYNONYMS)
     ' Did you mean sample?'
@@ -264,7 +264,7 @@ def suggestion(word: str, known: Iterable[str], synonyms: Mapping[str, tuple[str
 
 
 def edits(first: str, second: str) -> int:
-    """Letters to insert, leave out, replace or swap with their neighbour to turn one word into another.
+    """Count the letters to insert, delete, replace or swap to turn one word into another.
 
     >>> edits("hlep", "help"), edits("evalute", "evaluate"), edits("", "abc")
     (1, 1, 3)
@@ -282,13 +282,13 @@ def edits(first: str, second: str) -> int:
 
 
 def description(verb: Verb) -> str:
-    """The text of a verb's docstring before its arguments, a line for each paragraph."""
+    """Return the text of a verb's docstring before its arguments, one line per paragraph."""
     words = cleandoc(verb.__doc__ or "").partition("\nArgs:\n")[0]
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in words.strip().split("\n\n"))
 
 
 def usage(name: str, verb: Verb) -> str:
-    """The line that shows how a verb is called, its arguments by their names."""
+    """Return the usage line of a verb."""
     words = [f"Usage: chainrule {name} [OPTIONS]"]
     for argument in signature(verb).parameters.values():
         if argument.kind is Parameter.VAR_POSITIONAL:
@@ -300,7 +300,7 @@ def usage(name: str, verb: Verb) -> str:
 
 
 class FoldedHelp:
-    """Panels of cyclopts, their texts folded at blanks alone: a docstring's own line ends and indents are dropped."""
+    """Help panels of cyclopts whose texts wrap at spaces only, not at a docstring's own line ends."""
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
         from cyclopts.help import DefaultFormatter

@@ -35,7 +35,6 @@ def show(
     top: int | None = None,
     out: Path | None = None,
 ) -> None:
-    """Print a result, or write it to a file, whole or not at all."""
     if ranked or top is not None:
         result = _ranked(result, top)
     elif result.form == "figures" and not csv and out is None:
@@ -57,7 +56,7 @@ def show(
 
 
 def write_plot(result: Result, out: Path) -> None:
-    """Write the picture of a result as the name of the file says, whole or not at all."""
+    """Write the plot of a result in the format that the file name asks for."""
     from chainrule._app.tasks.output import save_figure
     from chainrule.data._atomic import write_text
 
@@ -67,7 +66,6 @@ def write_plot(result: Result, out: Path) -> None:
 
 
 def show_report(report: Report, out: Path | None, *, json: bool) -> None:
-    """Write the page of a report to `out`, and print the findings."""
     from chainrule._app.tasks.output import write_page
 
     named = {"page": str(out)} if report.page and out is not None else {}
@@ -95,7 +93,7 @@ def _ranked(result: Result, top: int | None) -> Result:
 
 
 def _lines(result: Result, form: str) -> Iterator[str]:
-    """The lines that people read."""
+    """Render a result as lines for people."""
     if form in ("csv", "cells"):
         yield from map(csv_line, _csv(result, header=form == "csv"))
     elif form == "lines":
@@ -123,7 +121,7 @@ def _json_lines(result: Result) -> Iterator[str]:
 
 
 def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
-    """The cells of the columns shown; a vector has a cell for each of its numbers."""
+    """Return the visible cells; a vector has one cell per number."""
     shown = [place for place, column in enumerate(result.columns) if column.shown]
     first = next(result.rows(), None)
     if header:
@@ -150,7 +148,7 @@ def _csv_cells(value: Any) -> list[str]:
 
 
 def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: bool = False) -> None:
-    """Refuse a file that cannot be written before anything is computed for it."""
+    """Reject an output file that cannot be written, before anything is computed."""
     if out is None:
         return
     name = out.name.lower()
@@ -237,12 +235,12 @@ _ACRONYMS = {word.lower(): word for word in ("BLEU", "CRPS", "ELBO", "F1", "KL",
 
 
 def cell_width() -> int | None:
-    """The characters of a cell at most: a terminal has an end, a file has none."""
+    """Return the width limit of a cell: the terminal's, none for a file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def figure_lines(result: Result) -> Iterator[str]:
-    """Figures of all rows, facts and notes, below a table; figures alone are a line each, nested ones a table."""
+    """Render the figures, facts and notes of a result; nested figures become tables."""
     figures = {name: value for name, value in result.summary.items() if value is not None}
     plain = {_words(name): _figure(value) for name, value in figures.items() if not isinstance(value, dict | list)}
     if plain and result.columns:
@@ -259,7 +257,7 @@ def figure_lines(result: Result) -> Iterator[str]:
 
 
 def _nested(value: dict[str, Any] | list[Any]) -> Iterator[str]:
-    """A mapping of mappings, or a list of them, as a table; any other as a line for each part."""
+    """Render a mapping of mappings, or a list of them, as a table; anything else line by line."""
     rows = list(value.values()) if isinstance(value, dict) else value
     if all(isinstance(row, dict) for row in rows):
         named = isinstance(value, dict)
@@ -281,7 +279,7 @@ def _words(name: str) -> str:
 
 
 def _digits(values: Sequence[Any]) -> int | None:
-    """The digits after the decimal point that show numbers of about the same size; None if their sizes differ."""
+    """Choose the decimals that suit numbers of similar size; None if their sizes differ."""
     sizes = [abs(value) for value in values if isinstance(value, float) and value and math.isfinite(value)]
     if not sizes:
         return 4

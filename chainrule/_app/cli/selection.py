@@ -54,36 +54,33 @@ _AS_TEXT = {"--level", "--reading", "--text-column"}  # given with a table, they
 
 
 def is_verb(name: str) -> bool:
-    """Whether there is such a verb."""
     return name in VERBS or (name in TASKS and TASKS[name].__doc__ is not None)
 
 
 def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
-    """One verb of a task; None where the task lacks it."""
     if name == _predicting(task):
         return predict_verb(task)
     return VERBS[name](task) if name in VERBS else None
 
 
 def verbs_of(task: type[Task[Any]]) -> list[str]:
-    """The names of the verbs that a task has."""
     return [name for name in (*VERBS, _predicting(task)) if verb_of(task, name) is not None]
 
 
 def _predicting(task: type[Task[Any]]) -> str:
-    """The name of a task's verb of prediction; empty where it predicts nothing."""
+    """Return the name of a task's prediction verb; empty if it predicts nothing."""
     return task.verb or task.name if issubclass(task, Predicts) else ""
 
 
 def described_verbs() -> Iterator[tuple[str, str]]:
-    """Every verb, and the line about it in the list of all."""
+    """Yield every verb with its line in the list of all verbs."""
     for name, verb in VERBS.items():
         yield name, (getattr(verb, "body", verb).__doc__ or "").partition("\n")[0]
     yield from ((name, load.__doc__) for name, load in TASKS.items() if load.__doc__ is not None)
 
 
 def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb | None]:
-    """The task that the arguments of a verb are about, and its verb; None where that task has no such verb."""
+    """Return the task that the arguments refer to, and its verb; None if the task lacks the verb."""
     line = scan(arguments)
     if name == "train":
         task = task_class(_task_to_train(line))
@@ -96,7 +93,7 @@ def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb |
 
 
 def owners(task: type[Task[Any]], flag: str) -> list[str]:
-    """The models of a task that have an option: for an error about a flag that another model has."""
+    """List the models of a task that have an option."""
     option = flag.replace("--no-", "--", 1)[2:].replace("-", "_")
     return [
         name
@@ -107,7 +104,7 @@ def owners(task: type[Task[Any]], flag: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Line:
-    """The arguments of a verb, as they look without knowledge of its options."""
+    """Arguments of a verb, read without knowing its options."""
 
     words: list[str]
     unsure: list[str]  # those that follow a flag: its value, or no part of it where it is a switch
@@ -115,7 +112,7 @@ class Line:
 
 
 def scan(arguments: Sequence[str]) -> Line:
-    """Look at the arguments of a verb.
+    """Split the arguments of a verb into words and flags.
 
     >>> scan(["--json", "log.txt", "--steps=5", "--out", "run"])
     Line(words=[], unsure=['log.txt'], flags={'--json': 'log.txt', '--steps': '5', '--out': 'run'})
@@ -163,7 +160,7 @@ def _task_to_train(line: Line) -> str:
 
 
 def _inside(folder: Path) -> str:
-    """The command for a file in a folder, data of training and no labels first; nothing where there is none."""
+    """Suggest a file in a folder: training data first, labels last."""
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
 
     def rank(path: Path) -> tuple[bool, bool, bool, str]:
@@ -178,7 +175,7 @@ def _is_known_data(word: str) -> bool:
 
 
 def _are_images(line: Line, resumed: str | None, data: str | None) -> bool:
-    """Whether what is to be classified are images, told from the run that goes on, the data or the model."""
+    """Tell if the data to classify are images, from the resumed run, the data or the model."""
     if resumed is not None:
         return resumed == "classify-images"
     if data is not None:
@@ -187,14 +184,13 @@ def _are_images(line: Line, resumed: str | None, data: str | None) -> bool:
 
 
 def _run_before(line: Line) -> Path | None:
-    """The run that goes on, or the one whose weights a new run starts from."""
+    """Return the run to resume, or the run whose initial weights are used."""
     if {"--resume", "--out"} <= line.flags.keys():
         return Path(line.flags["--out"])
     return Path(line.flags["--from"]) if line.flags.get("--from") else None
 
 
 def _task_to_resume(line: Line) -> str | None:
-    """The task of the run before; None where there is none, or none can be read."""
     before = _run_before(line)
     found = None if before is None else task_of(before)
     return found if found in TASKS else None

@@ -37,7 +37,7 @@ Seed = Annotated[int, Parameter(validator=_refuse_seed)]
 
 
 def joined_help(own: str, common: str) -> str:
-    """A docstring with the description of `own` and the arguments of both; the text of `own` takes precedence.
+    """Join the description of `own` and the arguments of both docstrings; `own` takes precedence.
 
     >>> print(joined_help("Score images.", '''Score.
     ...
@@ -58,7 +58,7 @@ def joined_help(own: str, common: str) -> str:
 
 @cache
 def described(options: type) -> type:
-    """A dataclass whose fields have `help` in their metadata, as the parser reads it; any other as it is."""
+    """Return a dataclass whose `help` metadata the parser can read."""
     if not any("help" in item.metadata for item in fields(options)):
         return options
     hints = get_type_hints(options, include_extras=True)
@@ -74,7 +74,7 @@ def described(options: type) -> type:
 
 
 def as_flags(options: type, group: Group | None = None) -> Any:
-    """The annotation of a parameter that has a flag for each field of its class."""
+    """Annotate a parameter that has one flag per field of its class."""
     return Annotated[described(options), Parameter(name="*") if group is None else Parameter(name="*", group=group)]
 
 
@@ -91,8 +91,6 @@ else:
 
 @dataclass(frozen=True)
 class RunFlags:
-    """The run directory, and the length of training."""
-
     out: Path | None = None
     """The run directory; a name below runs/, made of those of the data and the model, if not given."""
     task: TaskName | None = None
@@ -122,7 +120,7 @@ _RUN = Annotated[Path, Parameter(help="The run directory.")]
 
 @dataclass(frozen=True)
 class VerbTemplate:
-    """A verb, whatever the task."""
+    """Verb that any task with the capability has."""
 
     body: Callable[..., int | None]  # the function that does it
     ability: type  # that a task needs for the verb
@@ -130,7 +128,7 @@ class VerbTemplate:
     out: str  # the attribute of the task that says whether --out is a flag; empty where it always is
 
     def __call__(self, task: type[Task[Any]]) -> Verb | None:
-        """The verb for a task; None where the task lacks the ability."""
+        """Return the verb for a task; None if the task lacks the capability."""
         if not issubclass(task, self.ability):
             return None
         optional = "run" in (self.body.__kwdefaults__ or {})
@@ -147,7 +145,7 @@ class VerbTemplate:
 
 
 def with_types(body: Verb, types: dict[str, Any], **defaults: Any) -> Verb:
-    """A copy of a function with other types of some arguments, as the parser reads them, and other defaults."""
+    """Copy a function, with other argument types for the parser and other defaults."""
     assert isinstance(body, FunctionType)
     made = FunctionType(body.__code__, body.__globals__, body.__name__, body.__defaults__, body.__closure__)
     made.__annotations__ = body.__annotations__ | types
@@ -160,7 +158,7 @@ _INPUTS = ("data", "file", "files", "first", "last")
 
 
 def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
-    """Open the run that the argument `run` of a verb names, in place."""
+    """Open the run named by the argument `run`, in place."""
     run = arguments.get("run")
     if isinstance(run, RunFlags) or "given" in arguments:  # of training, which may go on without its data
         return
@@ -173,7 +171,7 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:
-    """Refuse to write over a file that the run was trained on."""
+    """Refuse to overwrite a file that the run was trained on."""
     if out is None or not out.is_file():
         return
     for source in filter(None, run.config.sources.values()):
@@ -182,5 +180,5 @@ def _spare_sources(run: Task[Any], out: Path | None) -> None:
 
 
 def offered(ability: type, options: str = "", out: str = "") -> Callable[[Callable[..., int | None]], VerbTemplate]:
-    """A decorator that makes an `VerbTemplate` of a function."""
+    """Decorate a function as a `VerbTemplate`."""
     return lambda body: VerbTemplate(body, ability, options, out)

@@ -97,7 +97,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
 
 
 def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
-    """The flag of each source that has one, and its help."""
+    """Return the flag of each source that has one, and its help."""
     flags = {
         source: (what.flag, what.help) if what.flag != "DATA" else (what.alias, what.alias_help)
         for source, what in task.SOURCES.items()
@@ -106,7 +106,7 @@ def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
 
 
 def _longer(config: RunConfig, ended_by: str) -> str:
-    """The flag that makes a run longer."""
+    """Return the flag that makes a run longer."""
     if ended_by == "patience":
         return "--patience ...  (a larger one trains on)"
     for name, value in asdict(config.duration).items():
@@ -116,7 +116,7 @@ def _longer(config: RunConfig, ended_by: str) -> str:
 
 
 def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
-    """Print the summary of a training run, and what to do next."""
+    """Print the summary of a training run, and the next commands."""
     figures, told = run.best(result.best, result.best_value, result.best_rows)
     if json:
         summary = {

@@ -206,7 +206,7 @@ def interpolate(
 
 
 def predict_verb(task: type[Task[Any]]) -> Verb | None:
-    """The verb that is called after its task, as `chainrule tag RUN FILE`; None where the task predicts nothing."""
+    """Return the prediction verb of a task, such as `chainrule tag RUN FILE`; None if it predicts nothing."""
     several = issubclass(task, Predicts) and task.several
     return (predict_several if several else predict)(task)
 

@@ -14,7 +14,7 @@ from chainrule.diagnostics._image_attention import brightened
 
 @dataclass(frozen=True)
 class AttentionExample:
-    """One row of the data, the symbols generated for it, and their attention."""
+    """Row of the data with the generated symbols and their attention."""
 
     title: str
     lines: dict[str, str]
@@ -27,19 +27,16 @@ class AttentionExample:
 
     @property
     def bits(self) -> list[float]:
-        """The surprise in bits."""
         return [nats / log(2) for nats in self.nats]
 
     @property
     def figures(self) -> dict[str, Any]:
-        """All of it for JSON."""
         attention = None if self.weights is None else self.weights.tolist()
         shown = {"symbols": list(self.written), "bits": self.bits, "attention": attention}
         return {**self.facts, "nats": sum(self.nats), **shown}
 
     @property
     def section(self) -> Section:
-        """The example as a section of the page."""
         lines = [marked('<p><span class="note">{}</span> {}</p>', name, text) for name, text in self.lines.items()]
         shown = self._alignment() if self.image is None else self._looked(self.image)
         return Section(self.title, [*lines, shown])
@@ -54,7 +51,7 @@ class AttentionExample:
         return Table(["", *read, "bits"], rows, f"attention of {self.title}", named=True, kind="read")
 
     def _looked(self, image: Pixels) -> Group:
-        """The image, bright where it was attended to when each symbol was written."""
+        """Show the image once per symbol, brightened by attention."""
         figures = [Figure([Picture(image.transpose(1, 2, 0), "image", filling=True)], "image")]
         for place, (symbol, bits) in enumerate(zip(self.written, self.bits, strict=True)):
             drawn: list[Picture] = []

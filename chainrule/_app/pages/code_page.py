@@ -34,7 +34,7 @@ Exhibit = Pixels | Table
 
 
 def principal_plane(points: Tensor) -> tuple[Tensor, tuple[float, float]]:
-    """Points (N, L) on their first two principal components, (N, 2), and the share of the variance of each.
+    """Project points (N, L) on their first two principal components, (N, 2); also return their shares of the variance.
 
     >>> plane, shares = principal_plane(torch.tensor([[0.0, 3.0], [0.0, -3.0], [1.0, 0.0], [-1.0, 0.0]]))
     >>> plane[:, 0], [round(share, 2) for share in shares]
@@ -49,7 +49,7 @@ def principal_plane(points: Tensor) -> tuple[Tensor, tuple[float, float]]:
 
 
 class Labels(NamedTuple):
-    """The label of each input, and the name of such labels."""
+    """Label of each input, and the name of the labels."""
 
     each: Sequence[str]
     name: str
@@ -63,7 +63,6 @@ def code_sections(
     traversals: tuple[str, Mapping[int, Exhibit]],
     labels: Labels | None,
 ) -> list[Content]:
-    """Sections of a page; exhibits come with sentences about them."""
     rebuilt = [
         pairs[0],
         _exhibit(pairs[1], "images beside their reconstructions"),
@@ -143,13 +142,13 @@ def _map(use: LatentUse, noun: str, labels: Labels | None) -> Iterator[Content]:
 
 
 def _colours(labels: Sequence[str]) -> dict[str, str]:
-    """The colour of each label, of the first ones where there are many."""
+    """Assign colours to labels, to the first ones if there are many."""
     names = sorted(set(labels), key=lambda name: (not name.isdecimal(), name.zfill(9) if name.isdecimal() else name))
     return dict(zip(names, _COLOURS, strict=False))
 
 
 def _points(plane: Tensor) -> tuple[list[tuple[float, float]], float]:
-    """Where each code is drawn, both axes in one scale, and the height of the map."""
+    """Place each code on the map, both axes in one scale; also return the height of the map."""
     low, high = plane.min(0).values, plane.max(0).values
     spans = (high - low).clamp_min(1e-9)
     scale = (_SIDE - 2 * _MARGIN) / float(spans.max())

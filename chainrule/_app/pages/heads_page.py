@@ -30,7 +30,6 @@ _TERMS = {
 def heads_sections(
     views: Sequence[MixerView], cache: CacheSize, bits: Tensor, read: ReadText, lengths: Tensor
 ) -> list[Content]:
-    """Sections of a page."""
     drawn = [START, *("".join(pair) for pair in read.rows[0].pieces())][: min(int(lengths[0]), MOST_DRAWN)]
     parts: list[Content] = [
         *([Text(read.note)] if read.note else []),
@@ -76,7 +75,7 @@ def _row(number: int, head: HeadFigures) -> list[str]:
 
 
 def _drawn(block: int, view: MixerView, head: int, elements: Sequence[str]) -> Figure:
-    """The first elements of the first row as queries and keys, and what the last of them looked at."""
+    """Draw the attention over the first elements of row 1, and shade the text by the last query's weights."""
     assert view.weights is not None
     weights = view.weights[head, : len(elements), : len(elements)].cpu().double().numpy()
     levels = (np.sqrt(weights.clip(0, 1)) * 255).round().astype(np.uint8)
@@ -92,7 +91,7 @@ def _drawn(block: int, view: MixerView, head: int, elements: Sequence[str]) -> F
 
 
 def head_line(head: HeadFigures) -> str:
-    """The kind of a head with its number.
+    """Name the kind of a head with its score.
 
     >>> head_line(HeadFigures("position", 0.5, 3, {}, 1.0, 2.0, 3.0))
     'position, 3 back 0.50'
@@ -102,7 +101,7 @@ def head_line(head: HeadFigures) -> str:
 
 
 def kept_line(view: MixerView) -> str:
-    """Describe how much the gates of a mixer without attention weights keep; empty for softmax attention.
+    """Describe how much the gates of a mixer keep; empty for softmax attention.
 
     >>> kept_line(MixerView("MinGRU", kept=[0.5, 0.9, 0.99], unit="unit"))
     '3 units keep 0.50 to 0.99 of their memory a step, the middle one 0.90: half is gone after 1 to 69 elements'
@@ -124,7 +123,7 @@ def kept_line(view: MixerView) -> str:
 
 
 def cache_line(cache: CacheSize) -> str:
-    """The memory of a row's state in words."""
+    """Describe the memory of a row's state."""
     if not cache.element:
         return f"{cache.constant:,} bytes a row, however long the text"
     return (

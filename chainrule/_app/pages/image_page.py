@@ -38,7 +38,7 @@ _MASKS = (
 
 @dataclass(frozen=True)
 class MaskImage:
-    """A mask, and the layers that have it."""
+    """Mask, and the layers that use it."""
 
     layers: tuple[str, ...]
     mask_type: str  # "A", which leaves the present pixel out, or "B"
@@ -47,13 +47,12 @@ class MaskImage:
 
     @property
     def title(self) -> str:
-        """In a line, as a heading."""
         height, width = self.taps.shape
         count = f"{len(self.layers)} layers" if len(self.layers) > 1 else "1 layer"
         return f"type {self.mask_type}, {height}×{width}, {count}"
 
     def pixels(self) -> Pixels:
-        """(H', W', 3): the taps as squares, and for several colours the present pixel's table at their right."""
+        """Draw the taps as squares, (H', W', 3), with the channel table to the right if there are several colours."""
         taps = _squares(self.taps)
         if self.groups.numel() == 1:
             return taps
@@ -64,7 +63,7 @@ class MaskImage:
 
 
 def mask_images(model: nn.Module) -> list[MaskImage]:
-    """The different masks of a model's convolutions, in the order in which they come.
+    """List the distinct masks of a model's convolutions, in order of first use.
 
     >>> from chainrule.models import PixelCNN
     >>> for mask in mask_images(PixelCNN((1, 8, 8), levels=2, channels=8, layers=3, kernel_size=3)):
@@ -93,7 +92,7 @@ def _image(names: tuple[str, ...], layer: MaskedConv2d) -> MaskImage:
 
 
 def _squares(shares: Tensor) -> Pixels:
-    """Squares between lines: allowed, in part, masked."""
+    """Draw squares between lines: allowed, partly allowed, masked."""
     height, width = shares.shape
     drawn = np.full((height * _CELL + 1, width * _CELL + 1, 3), _LINE, np.uint8)
     for row in range(height):
@@ -106,7 +105,7 @@ def _squares(shares: Tensor) -> Pixels:
 
 
 def field_image(field: ReceptiveField) -> Pixels:
-    """Draw the pixels that a pixel depends on, (H', W', 3); each pixel of the image a square."""
+    """Draw the pixels that a pixel depends on, (H', W', 3), one square per pixel."""
     influence = field.influence.amax(0)  # (H, W)
     strength = (1 + (influence / influence.max().clamp_min(1e-300)).clamp_min(1e-300).log10() / DECADES).clamp(0, 1)
     weak, strong = (
@@ -127,13 +126,13 @@ def field_image(field: ReceptiveField) -> Pixels:
 
 
 def pixel_of(field: ReceptiveField) -> tuple[int, int]:
-    """Row and column of the element that a field belongs to, in raster order."""
+    """Return the row and column of the field's element, in raster order."""
     channels, _, width = field.influence.shape
     return divmod(field.position // channels, width)
 
 
 def blind_side(field: ReceptiveField) -> str:
-    """Place of the blind spot of a pixel, in words; empty without a blind spot."""
+    """Describe the side of the blind spot; empty without one."""
     places = field.blind_spot.any(0).nonzero().double()
     if not len(places):
         return ""
@@ -152,7 +151,6 @@ def image_sections(
     masks: Sequence[MaskImage],
     unmasked: str,
 ) -> list[Content]:
-    """Sections of a page."""
     colours = keys((f"rgb({' '.join(map(str, colour))})", meaning) for colour, meaning in COLOURS.items())
     drawn = Picture(field, "what the pixel depends on, square by square")
     told: list[Content] = [*([_MASKS] if masks else []), *([unmasked] if unmasked else [])]
@@ -174,7 +172,7 @@ OPACITY = 0.75  # where the map is greatest
 
 @dataclass(frozen=True)
 class LabelledImage:
-    """One image, its answer, and where the classifier looked."""
+    """Image with its answer, and a map of where the classifier looked."""
 
     name: str
     image: Pixels  # (C, H, W) of 8 bits
@@ -185,12 +183,12 @@ class LabelledImage:
 
     @property
     def pixels(self) -> Pixels:
-        """The image, (H, W, C), without the last axis where it is grey."""
+        """Return the image as (H, W) or (H, W, C)."""
         return self.image[0] if len(self.image) == 1 else self.image.transpose(1, 2, 0)
 
     @property
     def heat(self) -> Pixels:
-        """The image in grey under the map in orange, (H, W, 3): clear where that is least."""
+        """Overlay the grey image with the map in orange, (H, W, 3)."""
         grey = self.image.astype(np.float64).mean(0)[:, :, None]
         smooth = stretched(self.looked, self.image.shape[1], self.image.shape[2])
         share = (smooth - smooth.min()) / max(smooth.max() - smooth.min(), 1e-12)
@@ -199,7 +197,6 @@ class LabelledImage:
 
     @property
     def figure(self) -> Figure:
-        """Both under the answer."""
         wrong = "" if self.given == self.right else f", is {self.right}"
         answer = marked('{} <span class="note">{:.1f}%{}</span>', self.given, 100 * self.probability, wrong)
         heat = Picture(self.heat, f"where the classifier looked at {self.name}", filling=True)
@@ -213,7 +210,6 @@ def classifier_sections(
     wrong: Sequence[LabelledImage],
     right: Sequence[LabelledImage],
 ) -> list[Content]:
-    """Sections of a page."""
     maps = marked(
         "<p>The map with each image is by {}. It is clear where it is least and "
         '<span style="color:rgb(200 80 0)">orange</span> where it is greatest, in each image by itself.</p>',

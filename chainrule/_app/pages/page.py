@@ -19,7 +19,7 @@ from chainrule.data._images.source import Pixels
 
 
 class Part:
-    """Anything on a page: `parts.html` has a macro for each kind, named `macro`."""
+    """Part of a page, rendered by the macro of `parts.html` named `macro`."""
 
     macro: ClassVar[str]
 
@@ -32,7 +32,7 @@ Content: TypeAlias = "str | Part"  # text is escaped, and a paragraph or a cell;
 
 @dataclass(frozen=True)
 class Text(Part):
-    """A paragraph that is a note, a verdict or a legend."""
+    """Paragraph that is a note, a verdict or a legend."""
 
     text: str
     kind: str = "note"
@@ -41,8 +41,6 @@ class Text(Part):
 
 @dataclass(frozen=True)
 class Table(Part):
-    """Rows of cells under headings."""
-
     headings: Sequence[str]
     rows: Sequence[Sequence[Content]]
     label: str = ""  # of a table that scrolls sideways, for those who do not see it
@@ -56,7 +54,7 @@ class Table(Part):
 
 @dataclass(frozen=True)
 class Shade(Part):
-    """A cell that is the darker the greater a weight from 0 to 1."""
+    """Cell shaded by a weight from 0 to 1."""
 
     weight: float
     macro = "shade"
@@ -64,7 +62,7 @@ class Shade(Part):
 
 @dataclass(frozen=True)
 class Figure(Part):
-    """Images under a caption, and text below them."""
+    """Images under a caption, with text below them."""
 
     images: Sequence[Content]  # Pictures, or Markup of an SVG
     caption: str = ""
@@ -75,7 +73,7 @@ class Figure(Part):
 
 @dataclass(frozen=True)
 class Picture(Part):
-    """Pixels (H, W), (H, W, 3) or places in a palette, each as large as a pixel of the screen at most."""
+    """Pixels (H, W), (H, W, 3) or palette indices, drawn at most at their own size."""
 
     pixels: Pixels  # of 8 bits
     description: str  # for those who do not see it
@@ -86,7 +84,7 @@ class Picture(Part):
 
 @dataclass(frozen=True)
 class Group(Part):
-    """Parts in a box: `plots`, `heads` and `images` are grids of figures, `strip-row` a named strip."""
+    """Box of parts: `plots`, `heads` and `images` are grids of figures, `strip-row` a named strip."""
 
     kind: str
     parts: Iterable[Content]
@@ -95,7 +93,7 @@ class Group(Part):
 
 @dataclass(frozen=True)
 class Terms(Part):
-    """Terms with their definitions, `rule-TERM` being the place of each that can be linked to."""
+    """Terms with definitions; if `linked`, each has the anchor `rule-TERM`."""
 
     terms: Mapping[str, str]
     linked: bool = False
@@ -104,8 +102,6 @@ class Terms(Part):
 
 @dataclass(frozen=True)
 class Section(Part):
-    """A section; parts under a heading, or without one."""
-
     heading: str
     parts: Iterable[Content]
     name: str = ""
@@ -114,7 +110,7 @@ class Section(Part):
 
 @dataclass(frozen=True)
 class Page(Part):
-    """A whole page, which needs nothing else, neither a network nor scripts."""
+    """Whole page that needs neither a network nor scripts."""
 
     title: str
     lead: str
@@ -123,30 +119,30 @@ class Page(Part):
     macro = "page"
 
     def __str__(self) -> str:
-        """The same data give the same page; all that is no `Markup` is escaped."""
+        """Render the page; equal data give equal pages."""
         return self.__html__()
 
 
 def keys(colours: Iterable[tuple[str, str]]) -> Text:
-    """A legend of CSS colours with their meanings."""
+    """Build a legend of CSS colours."""
     key = Markup('<span class="key"><span class="swatch" style="background:{}"></span> {}</span>\n')
     return Text(Markup("").join(key.format(colour, named(meaning)) for colour, meaning in colours), "legend")
 
 
 def parts_section(parts: dict[str, int]) -> Section:
-    """Parameters of each part of a model, by name."""
+    """List the parameters of each part of a model."""
     total = max(sum(parts.values()), 1)
     rows = [[name, f"{count:,}", f"{100 * count / total:.1f}%"] for name, count in parts.items()]
     return Section("Parts", [Table(["part", "parameters", "share"], rows)], "parts")
 
 
 def part(macro: str, shown: Any) -> Markup:
-    """The HTML that a macro of `parts.html` makes of a part; the same part gives the same HTML."""
+    """Render a part with its macro of `parts.html`."""
     return Markup(getattr(_environment().get_template("parts.html").module, macro)(shown))
 
 
 def marked(text: str, *values: object) -> Markup:
-    """Text with tags and `{}` for values, which are escaped and made visible.
+    """Fill `{}` in markup with escaped, visible values.
 
     >>> print(marked("<b>{}</b>", "a < b"))
     <b>a &lt; b</b>
@@ -155,12 +151,12 @@ def marked(text: str, *values: object) -> Markup:
 
 
 def named(value: object) -> object:
-    """Text with visible signs for control characters; all else, and `Markup`, as it is."""
+    """Make control characters visible; leave `Markup` and other values alone."""
     return visible(value, blanks=False) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def png_address(pixels: Pixels, palette: Pixels | None = None) -> str:
-    """A PNG as an address that holds it: see `chainrule.data.images.png`."""
+    """Encode pixels as a data URL of a PNG."""
     return "data:image/png;base64," + b64encode(png(pixels, palette)).decode()
 
 

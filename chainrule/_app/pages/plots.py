@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 
 def layer_plots(inspection: Inspection, index: int) -> list[Content]:
-    """The plots of one layer."""
     layer, flow = inspection.layers[index], inspection.flow
     plot = partial(_plot, f"layer-{index + 1}")
     cell = None if layer.cell_single is None else _array(layer.cell_single)
@@ -68,7 +67,7 @@ def layer_plots(inspection: Inspection, index: int) -> list[Content]:
 
 
 def clipping_plot(clipping: Clipping) -> Figure:
-    """The gradient's norm along training."""
+    """Plot the gradient norm over training."""
     return _plot(
         "training",
         "clipping",
@@ -93,7 +92,7 @@ COLOURS = {INK: "ink", MUTED: "muted", GRID: "grid", BLUE: "blue", ORANGE: "oran
 
 
 def inline_svg(figure: "Drawing", name: str, description: str) -> str:
-    """The SVG of a figure; the same figure gives the same text."""
+    """Convert a figure to an SVG; equal figures give equal text."""
     import matplotlib as mpl
 
     buffer = StringIO()
@@ -113,7 +112,7 @@ def inline_svg(figure: "Drawing", name: str, description: str) -> str:
 
 
 def _own_names(svg: str, name: str) -> str:
-    """Names that something refers to get a prefix; the others go."""
+    """Prefix the ids that something refers to, and drop the others."""
     used = set(re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', svg))
     kept = {name for pair in used for name in pair if name}
     svg = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in kept else "", svg)
@@ -122,6 +121,6 @@ def _own_names(svg: str, name: str) -> str:
 
 
 def _without_size(svg: str) -> str:
-    """Only the shape is kept: the page says how wide an image is."""
+    """Drop width and height: the page sets how wide an image is."""
     opening, rest = svg.split(">", 1)
     return re.sub(r' (?:width|height)="[^"]*"', "", opening) + ">" + rest

@@ -11,13 +11,11 @@ CONTINUED = "·"  # a byte of a character that an earlier byte has shown
 
 @dataclass(frozen=True)
 class ReadRow:
-    """One row."""
-
     text: str
     spans: list[tuple[int, int]]  # the place of each element in it
 
     def pieces(self) -> Iterator[tuple[str, str]]:
-        """The text between an element and the one before it, and the element's own text."""
+        """Yield the text between an element and the one before it, and the element's own text."""
         before = 0
         for start, stop in self.spans:
             yield self.text[before:start], self.text[start:stop] if stop > before else CONTINUED
@@ -26,7 +24,7 @@ class ReadRow:
 
 @dataclass(frozen=True)
 class ReadText:
-    """All rows, and the property that is sought in them."""
+    """Rows of the text, and the property sought in them."""
 
     name: str  # where the text comes from, in words
     level: str  # char, byte, word or bpe: the kind of an element
@@ -43,12 +41,11 @@ class ReadText:
 
     @property
     def narrow(self) -> bool:
-        """Whether an element is a single character, for which a narrow column is wide enough."""
         return self.level in ("char", "byte")
 
 
 def visible(text: str, *, blanks: bool = True) -> str:
-    """Text with visible signs for control characters, marks without a letter, and blanks.
+    """Make control characters, lone combining marks and blanks visible.
 
     >>> visible("a b\\n"), visible("\\x1b[31m", blanks=False)
     ('a␣b↵', '⟨1b⟩[31m')

@@ -30,7 +30,7 @@ from chainrule.diagnostics._verdict import (
 
 @dataclass(frozen=True)
 class Rule:
-    """The condition of a verdict, its meaning, and a remedy."""
+    """Condition of a verdict, its meaning, and a remedy."""
 
     condition: str
     meaning: str
@@ -102,7 +102,6 @@ RULES = {
 
 
 def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clipping | None = None) -> list[Content]:
-    """Sections of a page."""
     layers, several = inspection.layers, len(inspection.layers) > 1
     given = dict.fromkeys(layer.verdict.rule for layer in layers)
     table = layer_table(inspection)
@@ -159,7 +158,7 @@ def _verdict(layer: LayerInspection) -> Markup:
 
 
 def reading_line(read: ReadText, lengths: Tensor, bits: float) -> str:
-    """The text that was read, and how surprising it was."""
+    """Describe the text, its shape and its mean surprise (`bits` per element; NaN if unknown)."""
     rows, count, longest = len(lengths), int(lengths.sum()), int(lengths.max())
     each = f"{longest}" if rows * longest == count else f"up to {longest}"
     elements = "pieces of words" if read.level == "bpe" else f"{read.element}s"
@@ -168,7 +167,7 @@ def reading_line(read: ReadText, lengths: Tensor, bits: float) -> str:
 
 
 def mean_surprise(inspection: Inspection) -> float:
-    """Bits per element over the rows that are finite; NaN for a bare layer."""
+    """Average bits per element over the finite rows; NaN for a bare layer."""
     if inspection.surprise is None:
         return math.nan
     total, count = 0.0, 0
@@ -180,7 +179,7 @@ def mean_surprise(inspection: Inspection) -> float:
 
 
 def remarks(inspection: Inspection, read: ReadText) -> list[str]:
-    """Remarks on the figures: unknown symbols, rows left out, the property."""
+    """List remarks: unknown symbols, rows left out, the property."""
     lines = []
     if read.unknown:
         lines.append(f"{read.unknown} of the {read.element}s were never seen in training and are read as unknown.")
@@ -193,8 +192,6 @@ def remarks(inspection: Inspection, read: ReadText) -> list[str]:
 
 @dataclass(frozen=True)
 class LayerFigure:
-    """A row of the table."""
-
     name: str
     meaning: str
     value: Callable[[LayerInspection], str]  # as text; empty where the layer has no such figure
@@ -283,13 +280,13 @@ LAYER_FIGURES = [
 
 
 def layer_table(inspection: Inspection) -> list[tuple[LayerFigure, list[str]]]:
-    """The figures that any of the layers has, each with its value for every layer, bottom first."""
+    """List the figures that any layer has, with the value for every layer, bottom first."""
     rows = [(figure, [figure.value(layer) for layer in inspection.layers]) for figure in LAYER_FIGURES]
     return [(figure, values) for figure, values in rows if any(values)]
 
 
 def _steps(length: float, profile: Tensor) -> str:
-    """A number of steps; a lower bound where it is infinite."""
+    """Format a number of steps; infinity becomes a lower bound."""
     if math.isnan(length):
         return "none"
     longest = int((~profile.isnan()).sum()) - 1
@@ -297,7 +294,7 @@ def _steps(length: float, profile: Tensor) -> str:
 
 
 def _short(value: float) -> str:
-    """Two digits of a number of any size.
+    """Format a number of any size with two digits.
 
     >>> _short(0.0028), _short(2.7e277), _short(math.inf)
     ('0.0028', '2.7·10²⁷⁷', '∞')

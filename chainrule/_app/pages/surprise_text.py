@@ -14,7 +14,7 @@ MOST_ELEMENTS = 8000  # shown of a very long text, to keep the page small
 
 
 class Element(NamedTuple):
-    """An element of the text: the text since the one before it, its own, and the line's end where it is one."""
+    """Element of the text: the text before it, its own, and its line end."""
 
     before: str
     text: str
@@ -25,7 +25,7 @@ class Element(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the text, and its mean surprise, bits an element."""
+    """Row of the text, and its mean bits per element."""
 
     mean: float
     elements: list[Element]
@@ -33,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SurpriseText(Part):
-    """The rows that are shown, and how many more there are; the darkest colour is for `top` bits or more."""
+    """Visible rows; the darkest colour is for `top` bits or more."""
 
     rows: list[Row]
     element: str  # such as character
@@ -44,7 +44,6 @@ class SurpriseText(Part):
 
 
 def surprise_section(surprise: Tensor, read: ReadText, lengths: Tensor) -> Section:
-    """`surprise_text` under its heading."""
     words = marked(
         "<p>Each {} is coloured by −log<sub>2</sub> of the probability that the model gave it, in bits. A row begins "
         "without any past, so that its first elements surprise more.</p>",
@@ -54,7 +53,7 @@ def surprise_section(surprise: Tensor, read: ReadText, lengths: Tensor) -> Secti
 
 
 def surprise_text(surprise: Tensor, read: ReadText, lengths: Tensor) -> SurpriseText:
-    """Colour each element of the rows by its surprise (B, T), bits; no rows where none is finite."""
+    """Colour each element of the rows by its surprise (B, T), bits; no rows if none is finite."""
     real = [surprise[row, : int(length)] for row, length in enumerate(lengths.tolist())]
     known = sorted(bits for row in real for bits in row.tolist() if math.isfinite(bits))
     if not known:

@@ -23,7 +23,7 @@ Values = npt.NDArray[np.float64]
 
 
 class Strip(NamedTuple):
-    """A heat map (units, columns) of levels, which `palette` colours, and its names at the left."""
+    """Heat map (units, columns), coloured by `palette`, with names at its left."""
 
     title: str
     labels: list[str]
@@ -34,7 +34,7 @@ class Strip(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The colours of heat maps, from the lowest value to the highest."""
+    """Colours of heat maps, from the lowest value to the highest."""
 
     name: str
     low: str
@@ -58,7 +58,6 @@ class Traces(Part):
 
 
 def traces(inspection: Inspection, index: int, read: ReadText) -> Traces:
-    """The heat maps of a layer."""
     lag = 0 if inspection.surprise is None else 1  # a model's state has read an element one step later
     row = _row(inspection)
     length = int(inspection.flow.lengths[row]) - lag
@@ -97,7 +96,7 @@ def traces(inspection: Inspection, index: int, read: ReadText) -> Traces:
 
 
 def _row(inspection: Inspection) -> int:
-    """The finite row that shows most: elements with the property and without, then its length."""
+    """Choose the finite row with most elements both with and without the property, then the longest."""
     bad, lengths, has = dict(inspection.flow.nonfinite), inspection.flow.lengths.tolist(), inspection.has_property
 
     def worth(row: int) -> tuple[int, int]:
@@ -116,7 +115,7 @@ def _strip(title: str, labels: list[str], values: Values, colours: str, descript
 
 
 def palette(colours: str) -> Pixels:
-    """256 colours (256, 3), none of them nearly black."""
+    """Return 256 colours (256, 3), none nearly black."""
     import matplotlib as mpl
 
     table: Any = mpl.colormaps[colours](np.linspace(*_PALE[colours], 256))

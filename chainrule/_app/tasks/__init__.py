@@ -95,14 +95,13 @@ RECOGNISED = {"table": is_table, "image": is_images, "sound": is_sounds, "tag": 
 
 
 def task_class(name: str) -> "type[Task[Any]]":
-    """The class of a task."""
     if name not in TASKS:
         raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {name!r:.80}")
     return TASKS[name]()
 
 
 def recognise(path: Path) -> str | None:
-    """The name of the task for these data, by the name of a file or the content of a folder; None for any other."""
+    """Recognise the task by a file name or a folder's content; None if neither tells."""
     return next((name for name, is_its in RECOGNISED.items() if is_its(path)), None)
 
 

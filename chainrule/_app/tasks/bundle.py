@@ -13,14 +13,14 @@ from chainrule.data._text import refuse_stdin
 
 @dataclass(frozen=True)
 class Bundle:
-    """The files of a path, one after the other."""
+    """Files of a path, concatenated."""
 
     data: bytes
     described: dict[str, Any]  # their names and sizes, for the header of a .chain file
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Read a file, or all files of a folder, in the order of their names."""
+    """Read a file, or all files of a folder sorted by name."""
     if not path.exists():
         refuse_stdin(path)
         raise FileNotFoundError(f"{path}: no such file or folder")
@@ -50,7 +50,7 @@ def read_bundle(path: Path) -> Bundle:
 
 
 def named(path: Path) -> Path:
-    """The path itself, or the one that `.` or `..` stands for."""
+    """Resolve `.` and `..`; leave other paths alone."""
     whole = path if path.name not in ("", "..") else path.resolve()
     if not whole.name:
         raise ValueError(f"{path}: expected a file or a folder with a name, got the root: name one below it")
@@ -58,7 +58,6 @@ def named(path: Path) -> Path:
 
 
 def _refuse_name(path: Path, name: str) -> None:
-    """Raise ValueError for a name that `bundle_name` will not read."""
     if not _leads_below(name):
         raise ValueError(
             f"{path}: expected a name without a backslash, which another system reads as a path: rename it"
@@ -66,7 +65,7 @@ def _refuse_name(path: Path, name: str) -> None:
 
 
 def cut(data: bytes, files: list[tuple[str, int]]) -> list[bytes]:
-    """The bytes of each file, by their names and sizes.
+    """Split bytes into files by their sizes.
 
     >>> cut(b"abc", [("one", 1), ("two", 2)])
     [b'a', b'bc']
@@ -76,7 +75,7 @@ def cut(data: bytes, files: list[tuple[str, int]]) -> list[bytes]:
 
 
 def bundle_name(described: dict[str, Any]) -> str:
-    """The name of the file, or of the folder; it and all names in the folder are safe to write."""
+    """Return the name of the file or folder; check that all names are safe to write."""
     names = [name for name, _ in described["files"]]
     own = str(described.get("folder", names[0]))
     for name in [own, *names, *described.get("folders", [])]:
@@ -88,13 +87,13 @@ def bundle_name(described: dict[str, Any]) -> str:
 
 
 def _leads_below(name: str) -> bool:
-    """Whether a name leads to a place below the folder that it is joined to, on every system."""
+    """Tell if a joined name stays below its folder, on every system."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not name.startswith("/") and ".." not in parts and "\\" not in name and "\0" not in name
 
 
 def refuse_taken(path: Path) -> None:
-    """Raise FileExistsError where something is at `path`, FileNotFoundError where no folder is to hold it."""
+    """Raise FileExistsError if `path` exists, FileNotFoundError if its folder does not."""
     if path.exists() or path.is_symlink():
         raise FileExistsError(f"{path}: exists already: remove it, or name another file with --out")
     if not path.parent.is_dir():
@@ -102,7 +101,6 @@ def refuse_taken(path: Path) -> None:
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
-    """Write the file or the folder, whole or not at all."""
     bundle_name(bundle.described)
     if "folder" not in bundle.described:
         write_bytes(path, bundle.data)

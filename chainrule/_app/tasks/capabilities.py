@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Measured(ABC):
-    """Base of abilities that report figures, with the unit and the way of their measurement."""
+    """Base of capabilities that report figures with a unit and a way of measurement."""
 
     @property
     @abstractmethod
@@ -42,17 +42,17 @@ class Measured(ABC):
 
 
 class Scores(Measured):
-    """Has a likelihood, or a bound of it: `chainrule score RUN DATA`."""
+    """Capability to compute a likelihood, or a bound: `chainrule score RUN DATA`."""
 
     Scoring: ClassVar[type]
 
     @abstractmethod
     def score(self, data: str, options: Any, /, *, device: str) -> Result:
-        """Score data: rows for its rows, lines or files, with a rank by surprise and their likelihood."""
+        """Score data: one row per row, line or file, ranked by surprise."""
 
 
 class Samples(ABC):
-    """Draws new data: `chainrule sample RUN`."""
+    """Capability to draw new data: `chainrule sample RUN`."""
 
     Sampling: ClassVar[type]
     USUAL_NUMBER: ClassVar[int] = 1
@@ -60,15 +60,15 @@ class Samples(ABC):
 
     @abstractmethod
     def sample(self, n: int, options: Any, /, *, seed: int, device: str) -> Result:
-        """Draw n of them."""
+        """Draw n samples."""
 
     def pieces(self, options: Any, /, *, seed: int, device: str) -> Result | None:
-        """One sample as text in pieces, a row for each as it is drawn; None for data that are not drawn in pieces."""
+        """Draw one text in pieces, one row each; None for data without pieces."""
         return None
 
 
 class Predicts(ABC):
-    """Answers for data: the verb is the name of the task, such as `chainrule tag RUN FILE`."""
+    """Capability to predict; the verb has the name of the task: `chainrule tag RUN FILE`."""
 
     Prediction: ClassVar[type]
     verb: ClassVar[str] = ""  # the name of the verb, where it is not that of the task
@@ -77,27 +77,27 @@ class Predicts(ABC):
 
     @abstractmethod
     def predict(self, data: list[str], options: Any, /, *, device: str) -> Result:
-        """Predict: a row for each input."""
+        """Predict: one row per input."""
 
 
 class Embeds(ABC):
-    """Embeds inputs as vectors: `chainrule embed RUN DATA`."""
+    """Capability to embed inputs as vectors: `chainrule embed RUN DATA`."""
 
     Embedding: ClassVar[type]
 
     @abstractmethod
     def embed(self, data: str, options: Any, /, *, device: str) -> Result:
-        """The vector of each input in order: the columns input, label where it is known, and code."""
+        """Embed each input in order: the columns input, label if known, and code."""
 
 
 class Evaluates(Measured):
-    """Compares its predictions with the right ones: `chainrule evaluate RUN DATA`."""
+    """Capability to compare predictions with references: `chainrule evaluate RUN DATA`."""
 
     Evaluation: ClassVar[type]
 
     @abstractmethod
     def evaluate(self, data: str | None, options: Any, /, *, device: str) -> Result:
-        """Evaluate: the summary has all figures; `data` is None where the options name the files."""
+        """Evaluate; the summary has all figures. `data` is None if the options name the files."""
 
 
 @dataclass(frozen=True)
@@ -114,33 +114,33 @@ class EncodedFiles:
 
 
 class FileCodec(ABC):
-    """Files in the elements of a run's model, and back."""
+    """Conversion of files to elements of a run's model, and back."""
 
     @abstractmethod
     def express(self, files: "Mapping[str, bytes]") -> EncodedFiles:
-        """Files as elements of the model, by name and in order."""
+        """Encode files, by name and in order."""
 
     def ready(self, model: Any, layout: dict[str, Any]) -> Any:
-        """The model in the form in which it codes such files: as it is, unless a codec says otherwise."""
+        """Prepare the model to code such files."""
         return model
 
     @abstractmethod
     def lay_out(self, layout: dict[str, Any], elements: Any = None) -> "Laid":
-        """The rows that `express` laid out; without their elements where none are given."""
+        """Lay out rows as `express` did; without their elements if none are passed."""
 
     @abstractmethod
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: "Sequence[Tensor]", lost: set[int], most: int
     ) -> bytes:
-        """The files, one after the other, byte for byte; what can be saved of them where rows are lost."""
+        """Decode the files byte for byte; salvage the rest if rows are `lost`."""
 
     def finish(self, layout: dict[str, Any], bundle: "Bundle") -> "Bundle":
-        """The files to write, of what `restore` gave: the same, unless a codec restores something else than bytes."""
+        """Convert decoded files to the files to write."""
         return bundle
 
 
 class Compresses(ABC):
-    """Writes files with its model in −log₂ p bits: `chainrule compress FILE --run RUN`."""
+    """Capability to compress files with the run's model: `chainrule compress FILE --run RUN`."""
 
     @abstractmethod
     def codec(self) -> FileCodec:
@@ -149,7 +149,7 @@ class Compresses(ABC):
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """Rows on which `chainrule check` looks at a model."""
+    """Rows on which `chainrule check` tests a model."""
 
     model: "TrainableModel"  # the trained one, or a smaller one with its weights
     x: "Tensor"  # the modelled values, batch first
@@ -159,14 +159,14 @@ class CheckedRows:
 
 
 class Checks(ABC):
-    """Has rows to check the model on: `chainrule check RUN`."""
+    """Capability to check the model on rows of its data: `chainrule check RUN`."""
 
     @abstractmethod
     def checked_rows(self) -> CheckedRows:
-        """A few rows of the run's own data."""
+        """Return a few rows of the run's own data."""
 
     def check(self, *, seed: int) -> "Contract":
-        """Check the model, all parts of a recipe together, on those rows."""
+        """Check the whole model, all parts of a recipe together."""
         import torch
 
         from chainrule._base import LikelihoodModel
@@ -184,7 +184,7 @@ class Checks(ABC):
 
 
 class Inspects(ABC):
-    """Can be looked into: `chainrule inspect RUN`."""
+    """Capability to inspect the model: `chainrule inspect RUN`."""
 
     Inspection: ClassVar[type]
     writes_page: ClassVar[bool] = True  # whether there is a page, which --out names
@@ -195,23 +195,23 @@ class Inspects(ABC):
 
 
 class Reconstructs(ABC):
-    """Encodes data and decodes the codes: `chainrule reconstruct RUN DATA`."""
+    """Capability to encode data and decode the codes: `chainrule reconstruct RUN DATA`."""
 
     Reconstruction: ClassVar[type]
 
     @abstractmethod
     def reconstruct(self, data: str, options: Any, /, *, seed: int, device: str) -> Result:
-        """Images and their reconstructions, one after the other."""
+        """Return images and their reconstructions, alternating."""
 
 
 class Interpolates(ABC):
-    """Decodes the codes between those of two inputs: `chainrule interpolate RUN A B`."""
+    """Capability to decode the codes between two inputs: `chainrule interpolate RUN A B`."""
 
     Interpolation: ClassVar[type]
 
     @abstractmethod
     def interpolate(self, ends: tuple[str, str], options: Any, /, *, seed: int, device: str) -> Result:
-        """The images between two, the ends among them."""
+        """Return the images between two, including the ends."""
 
 
 OPTIONS: dict[type, str] = {

@@ -26,23 +26,22 @@ _SEED = 4  # of the draws: the same data have the same bound
 
 
 def refuse_samples(samples: int | None, model: str) -> None:
-    """Raise ValueError for draws that a model whose likelihood is exact does not need."""
+    """Refuse --samples for a model whose likelihood is exact."""
     if samples is not None:
         raise ValueError(f"--samples: the likelihood of a {model} is exact, nothing is drawn: leave it out")
 
 
 class CodedTask(Task[M]):
-    """A run of a task of which some models have a code."""
+    """Run of a task in which some models have a latent code."""
 
     CODED: ClassVar[tuple[str, ...]]  # their names; they are chainrule._latent.CodeModels
 
     @property
     def has_code(self) -> bool:
-        """Whether the model of the run has a code."""
         return self.config.model in self.CODED
 
     def code_model(self, device: str, verb: str) -> Any:
-        """The trained model of a run that has a code."""
+        """Return the trained model of a run with a latent code."""
         if not self.has_code:
             coded = ", ".join(self.CODED)
             raise ValueError(f"{verb}: a run of {self.config.model} has no code: expected one of {coded}")
@@ -53,7 +52,7 @@ class CodedTask(Task[M]):
 
     @abstractmethod
     def coded_rows(self) -> "tuple[Tensor, Tensor | None]":
-        """Held-out rows whose codes are looked at during training, and their lengths."""
+        """Return held-out rows whose codes are measured during training, and their lengths."""
 
     def observe(self) -> "Observe | None":
         if not self.has_code:
@@ -62,7 +61,7 @@ class CodedTask(Task[M]):
 
 
 class BoundMeter(Tally):
-    """Bounds of the negative log-likelihood of rows, and their sums: each lies above it in expectation."""
+    """Sums of importance-weighted bounds (the mean of two estimates with K draws), and their standard error."""
 
     COLUMNS = (
         Column("nats_at_most", 3, heading="nats ≤"),
@@ -82,7 +81,7 @@ class BoundMeter(Tally):
         self.elbo, self.kl, self._squares = 0.0, 0.0, 0.0
 
     def measure(self, x: "Tensor", lengths: "Tensor | None" = None) -> Iterator[tuple[float, float, float]]:
-        """Nats, ELBO and KL divergence of each row, computed from 2 K + 1 draws, and added to the sums."""
+        """Yield nats, ELBO and KL divergence of each row, from 2 K + 1 draws, and add them up."""
         import torch
 
         model, samples, generator = self._model, self.samples, self._generator
@@ -111,7 +110,7 @@ class BoundMeter(Tally):
 
 
 def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":
-    """Active units, and the KL divergence in nats a row, of held-out rows (N, ...); nothing of fewer than two."""
+    """Measure active units and the KL divergence per row of held-out rows (N, ...); empty for fewer than two."""
     from chainrule.diagnostics import active_units
     from chainrule.training._validation import Findings
 
@@ -138,7 +137,7 @@ def code_report(
     about: str,
     command: str,
 ) -> Report:
-    """A report with the figures and lines that every model with a code has."""
+    """Build the report of a model with a latent code."""
     from chainrule._app.pages.page import Page
 
     figures: dict[str, Any] = {
@@ -157,13 +156,13 @@ def code_report(
 
 
 def about_code(run: Task[Any], model: "CodeModel", read: str) -> str:
-    """The model in words, and the rows that were read."""
+    """Describe the model, and the rows that were read."""
     parameters = sum(weight.numel() for weight in model.parameters())
     return f"{run.config.model} with {counted(parameters, 'parameter')}, {model.latent_size} dimensions; {read}"
 
 
 def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
-    """Each active dimension, the STEPS values that it takes, and codes with them, (STEPS, L), the rest at means."""
+    """Yield each active dimension with STEPS values, and codes (STEPS, L) in which the others are at their means."""
     import torch
 
     centre = use.codes.mean(0)
@@ -178,7 +177,7 @@ def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
 
 
 def traversal_words(use: "LatentUse", noun: str, how: str = "") -> str:
-    """Sentences about traversals; `how` says in which way an input is made of a code."""
+    """Explain the traversals; `how` tells how an input is decoded."""
     if not use.ranked:
         return "No dimension is active: there is nothing to see along any of them."
     few = len(use.ranked) > DIMENSIONS
@@ -192,7 +191,7 @@ def traversal_words(use: "LatentUse", noun: str, how: str = "") -> str:
 
 
 def error_words(parts: str, noun: str) -> str:
-    """Sentences about the figures of `errors`."""
+    """Explain the figures of `errors`."""
     return (
         f"Mean nats, −ln p(x | z), of {parts} at the mean code z of its own {noun}, and at that of another {noun}: the "
         "difference is what the code tells of it."
@@ -200,7 +199,7 @@ def error_words(parts: str, noun: str) -> str:
 
 
 def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -> "Table":
-    """Nats of parts of x, (P,), decoded from their own code and from another's, as a table."""
+    """Tabulate the nats of P parts of x, decoded from their own code and from another's."""
     from chainrule._app.pages.page import Table
 
     told = (other - own).tolist()

@@ -56,7 +56,7 @@ ProgressOf = Callable[[int, str], Callable[[int], None]]
 
 @dataclass(frozen=True)
 class Compressed:
-    """A file written."""
+    """Compressed file."""
 
     data: bytes
     method: str  # run, adaptive, lzma or stored
@@ -66,7 +66,6 @@ class Compressed:
 
 
 def no_progress(_: int, __: str) -> Callable[[int], None]:
-    """Show nothing."""
     return nothing
 
 
@@ -79,7 +78,7 @@ def compress_data(
     verify: bool = True,
     portable: bool = False,
 ) -> Compressed:
-    """Write data in the fewest bytes of the methods that can."""
+    """Compress data with the best of the methods."""
     header = described | {"sha256": hashlib.sha256(data).hexdigest()}
     small = _by_lzma(data)
     plain = Compressed(write_container(header | {"method": "stored"}, [data]), "stored", len(data), "byte")
@@ -104,7 +103,7 @@ def compress_data(
 def decompress_data(
     container: Container, name: str, run: Task[Any] | None, *, progress: ProgressOf = no_progress, salvage: bool = False
 ) -> Bundle:
-    """Read what `compress_data` wrote."""
+    """Decompress what `compress_data` wrote."""
     header, parts = container.header, container.parts
     check_header(container, name)
     if container.damaged and not salvage:
@@ -130,7 +129,6 @@ def decompress_data(
 
 
 def check_header(container: Container, name: str) -> None:
-    """Reject a header that `compress_data` does not write."""
     header = container.header
     expected = _HEADER | (_RUN_HEADER if header.get("method") == "run" else {})
     wrong = [key for key, kind in expected.items() if type(header.get(key)) is not kind]
@@ -154,7 +152,7 @@ def _names_file(entry: Any) -> bool:
 
 
 def tell_damage(container: Container) -> str:
-    """Which parts are damaged.
+    """Name the damaged parts.
 
     >>> tell_damage(Container({"method": "run"}, [b"", None, b""]))
     'part 1 of 2 is damaged'
@@ -259,7 +257,7 @@ def _restored(
 
 
 def _numbers(layout: Any) -> Iterator[int]:
-    """The whole numbers of a layout."""
+    """Yield all whole numbers of a layout."""
     if isinstance(layout, dict | list | tuple):
         for part in layout.values() if isinstance(layout, dict) else layout:
             yield from _numbers(part)
@@ -269,7 +267,7 @@ def _numbers(layout: Any) -> Iterator[int]:
 
 @contextmanager
 def _computing(model: Any, marks: dict[str, Any]) -> Iterator[Any]:
-    """Give the model as a file's marks say that it computes, in the block."""
+    """Provide the model in the arithmetic that a file's header names."""
     with reproducible(model, marks["threads"]):
         if marks["machine"] != PORTABLE:
             yield model
@@ -301,7 +299,7 @@ def _read_adaptive(part: bytes, length: int, progress: ProgressOf) -> bytes:
 
 
 def _added(advance: Callable[[int], None]) -> Callable[[int], None]:
-    """Make of a function that takes what is new one that takes all that is done."""
+    """Convert a function of increments to a function of totals."""
     before = 0
 
     def told(done: int) -> None:

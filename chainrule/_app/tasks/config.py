@@ -31,14 +31,14 @@ def within(default: Any, low: float, high: float = math.inf) -> Any:
 
 
 def options_class(name: str, options: Iterable[tuple[str, Any, Any]], base: type = object) -> type:
-    """A frozen dataclass made from (name, type, `dataclasses.field`) of each option."""
+    """Make a frozen dataclass from (name, type, `dataclasses.field`) of each option."""
     made = make_dataclass(name, list(options), bases=() if base is object else (base,), frozen=True)
     made.__module__ = __name__  # dataclasses says "types", which the parser takes for the standard library
     return made
 
 
 def with_defaults(options: type[Options], **defaults: Any) -> type[Options]:
-    """A dataclass of the same options, some of them with other defaults.
+    """Derive a dataclass with other defaults.
 
     >>> with_defaults(OptimisationOptions, batch_size=7)().batch_size
     7
@@ -52,7 +52,7 @@ def with_defaults(options: type[Options], **defaults: Any) -> type[Options]:
 
 
 class CheckedOptions:
-    """A dataclass of options that checks itself when it is made; its fields have their ranges from `within`."""
+    """Dataclass of options that checks itself; its fields have ranges from `within`."""
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -60,7 +60,7 @@ class CheckedOptions:
 
 @dataclass(frozen=True)
 class SplitOptions(CheckedOptions):
-    """Options of reading data of which a part is held out."""
+    """Options for holding out a part of the data."""
 
     validation_fraction: float = within(0.1, 1e-4, 0.5)
     """Share of the data that is held out where there is no --validation."""
@@ -68,7 +68,7 @@ class SplitOptions(CheckedOptions):
 
 @dataclass(frozen=True)
 class Duration(CheckedOptions):
-    """How long training lasts: one of the three, or none for the default of `chainrule.training.TrainingOptions`."""
+    """Length of training: one of steps, epochs and budget."""
 
     steps: int | None = within(None, 1, 1 << 53)
     epochs: float | None = within(None, 1e-9, 1e9)
@@ -77,7 +77,7 @@ class Duration(CheckedOptions):
 
     @classmethod
     def of(cls, budget: str | float | None, steps: int | None, epochs: float | None, usual: str) -> "Duration":
-        """The duration that a user gives; the budget is `usual` where there is none of the three."""
+        """Return the requested duration, by default the budget `default`."""
         if budget is None and steps is None and epochs is None:
             budget = usual
         return cls(steps, epochs, None if budget is None else parse_duration(str(budget)))
@@ -91,7 +91,7 @@ class Duration(CheckedOptions):
 
 @dataclass(frozen=True)
 class OptimisationOptions(CheckedOptions):
-    """The options of `chainrule.training.TrainingOptions` that every task has, except how long it lasts."""
+    """Training options of every task; a task changes defaults by `with_defaults` or adds options in a subclass."""
 
     batch_size: int = within(32, 1, 1 << 24)
     """Rows of a batch."""
@@ -127,8 +127,6 @@ class OptimisationOptions(CheckedOptions):
 
 @dataclass(frozen=True)
 class SearchOptions(CheckedOptions):
-    """Options of a beam search."""
-
     beam: int = within(5, 1, 1 << 12)
     """Prefixes kept alive by the search; 1 is greedy."""
     length_penalty: float = within(1.0, 0.0, 1e9)
@@ -137,8 +135,6 @@ class SearchOptions(CheckedOptions):
 
 @dataclass(frozen=True)
 class NBestOptions(SearchOptions):
-    """Options of a beam search for several answers."""
-
     n_best: int = within(1, 1, 1 << 12)
     """Answers to each input, the best first; at most as many as --beam."""
 
@@ -150,7 +146,7 @@ class NBestOptions(SearchOptions):
 
 @dataclass(frozen=True)
 class ChosenComputation(CheckedOptions):
-    """How training steps are computed, chosen when the run began; a resumed run computes them the same way."""
+    """Way to compute training steps, chosen when the run began; a resumed run keeps it."""
 
     threads: int = within(1, 1, 1 << 12)
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -159,7 +155,7 @@ class ChosenComputation(CheckedOptions):
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Identification of a file of data: its name without folders, its size and the SHA-256 of its content."""
+    """Identity of a data file: its name without folders, its size and its SHA-256."""
 
     name: str
     bytes: int
@@ -172,7 +168,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Counts:
-    """Base of the counts of a run's data, all whole numbers >= 0."""
+    """Base of whole counts >= 0."""
 
     def __post_init__(self) -> None:
         for name, count in asdict(self).items():
@@ -182,7 +178,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Parts(Counts):
-    """A count of each part of the data."""
+    """Counts of the two parts of the data."""
 
     train: int
     valid: int
@@ -190,14 +186,14 @@ class Parts(Counts):
 
 @dataclass(frozen=True)
 class Facts:
-    """Base of the results of preparing a run's data that its config keeps."""
+    """Base of the facts about prepared data that the config keeps."""
 
     source: Fingerprint
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Options that were settled for the user when the run began, and the speed from which they follow."""
+    """Options that chainrule chose when the run began, and the speed that they follow from."""
 
     options: list[str]
     passes: float | None = None  # over the data that the run has time for
@@ -206,7 +202,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """The run whose weights a run starts from, and the SHA-256 of their file."""
+    """Run that provides the initial weights, and the SHA-256 of their file."""
 
     run: str
     sha256: str
@@ -214,7 +210,7 @@ class InitialWeights:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All of `config.json`."""
+    """Content of `config.json`."""
 
     sources: dict[str, str | None]  # the files of the data as the user named them, by the names in Task.SOURCES
     data: Any
@@ -228,7 +224,7 @@ class RunConfig:
     init: InitialWeights | None = None  # the weights that it starts from; None for random ones
 
     def chosen_flags(self) -> str:
-        """The flags that name every option that was settled for the user, with its value; empty where none was."""
+        """Return the flags that repeat every option that chainrule chose; empty if it chose none."""
         values = asdict(self.options) | asdict(self.training) | asdict(self.duration)
         settled = {name: values[name] for name in (() if self.settled is None else self.settled.options)}
         settled = {name: value for name, value in settled.items() if value is not None or name != "epochs"}
@@ -239,7 +235,6 @@ class RunConfig:
         return flags_of(settled)
 
     def to_json(self, task: str) -> dict[str, Any]:
-        """The mapping that is written to disk."""
         from chainrule import __version__
 
         return {
@@ -257,7 +252,7 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, content: Any, task: "type[Task[Any]]") -> "RunConfig":
-        """Check and read what `to_json` made, for a task."""
+        """Check and read what `to_json` wrote."""
         name = task_in(content)
         if name != task.name:
             raise ValueError(f"task: expected {task.name!r}, got {name!r}")
@@ -287,7 +282,7 @@ class RunConfig:
 
 
 def _check_settled(config: RunConfig, *, timed: bool) -> None:
-    """Check the record of what was settled; it has the speed where that was `timed`, not found by a rule alone."""
+    """Check the record of chosen options; the speed is required if training was timed."""
     settled = config.settled
     if settled is None:
         return
@@ -299,7 +294,6 @@ def _check_settled(config: RunConfig, *, timed: bool) -> None:
 
 
 def format_in(content: Any) -> int:
-    """The format of a run."""
     if not isinstance(content, dict) or "format" not in content or "chainrule" not in content:
         raise ValueError("expected an object with the keys format and chainrule: this is no chainrule run")
     if type(content["format"]) is not int or content["format"] < 1:
@@ -308,7 +302,7 @@ def format_in(content: Any) -> int:
 
 
 def task_in(content: Any) -> str:
-    """The task that a run names, in a format that this version reads."""
+    """Return the task of a run, if this version reads its format."""
     if format_in(content) != FORMAT:
         other = "a newer" if content["format"] > FORMAT else "the older"
         raise ValueError(
@@ -321,12 +315,12 @@ def task_in(content: Any) -> str:
 
 
 def facts_of(kind: type[Options], found: Mapping[str, Any]) -> Options:
-    """The facts, a dataclass, among all results of preparing data."""
+    """Select the facts, a dataclass, from all results of preparing data."""
     return cast(Options, read_value(kind, {name: found[name] for name in field_types(kind)}, "facts"))
 
 
 def check_options(options: Any) -> None:
-    """Check every field of a dataclass against its annotation and the range in its metadata.
+    """Check every field of a dataclass against its annotation and its range.
 
     >>> OptimisationOptions(batch_size=0)
     Traceback (most recent call last):
@@ -356,7 +350,7 @@ def _describe_range(bounds: tuple[float, float] | None) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """A file of data that `chainrule train` takes."""
+    """Data file that `chainrule train` takes."""
 
     help: str
     flag: str = "DATA"  # that names it; "DATA" is the positional argument
@@ -365,12 +359,11 @@ class Source:
     needed: str = ""  # the data in it, for the error where it is missing; empty where it may be left out
 
     def is_given(self, given: frozenset[str]) -> bool:
-        """Whether the user named it; `given` flags are typed."""
         return self.flag in given or self.alias in given
 
 
 def run_word(source: str) -> str:
-    """The name that a run directory takes from the data it is named after.
+    """Derive the name of a run directory from its data.
 
     >>> run_word("logs/access.log.gz"), run_word("logs/*.gz"), run_word("-"), run_word("a.txt b.txt")
     ('access.log', 'logs', 'standard-input', 'a.txt-b')

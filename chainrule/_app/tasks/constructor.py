@@ -19,15 +19,13 @@ _LIGHT = ("typing", "collections.abc", "chainrule._ranges")  # imported where an
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a constructor."""
-
     hint: Any  # its annotation; None if the annotation needs more than numbers, texts, choices and ranges
     default: Any  # REQUIRED if there is none
     help: str  # of the docstring of its class, or of the nearest base class that has any
 
 
 def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
-    """The arguments of the constructor of a class by name, in order.
+    """Return the constructor arguments of a class by name, in order.
 
     >>> constructor_arguments("chainrule.models", "SentenceVAE")["kl_warmup"].default
     0.3
@@ -62,7 +60,7 @@ def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
 
 
 class _Scope(dict[str, Any]):
-    """The names of a module, for the evaluation of its annotations; each is read from the source when it is needed."""
+    """Names of a module for evaluating annotations, each read from the source on demand."""
 
     def __init__(self, module: str):
         spec = find_spec(module)
@@ -105,7 +103,7 @@ def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _lineage(scope: _Scope, name: str) -> Iterator[tuple[_Scope, ast.ClassDef]]:
-    """A class and its base classes in this library, each with the scope of its module."""
+    """Yield a class and its base classes in this library, each with the scope of its module."""
     if name in scope.classes:
         node = scope.classes[name]
         yield scope, node
@@ -124,7 +122,7 @@ def _attribute(lineage: list[tuple[_Scope, ast.ClassDef]], name: str) -> Any:
 
 
 def argument_help(docstring: str) -> dict[str, str]:
-    """The text of each argument in the Args section of a docstring, as one line that begins with a capital or a symbol.
+    """Return the text of each argument in a docstring's Args section, as one capitalised line.
 
     >>> from chainrule.layers import CausalConv1d
     >>> argument_help(CausalConv1d.__doc__)["dilation"]

@@ -27,7 +27,7 @@ Verb = Callable[..., int | None]
 
 
 def flag(name: str) -> str:
-    """The flag of a field.
+    """Return the flag of a field.
 
     >>> flag("hidden_size")
     '--hidden-size'
@@ -36,7 +36,7 @@ def flag(name: str) -> str:
 
 
 def flags_of(values: Mapping[str, Any]) -> str:
-    """Options as they are typed.
+    """Format options as flags.
 
     >>> flags_of({"hidden_size": 64, "dropout": 0.1, "tie_weights": False})
     '--hidden-size 64 --dropout 0.1 --no-tie-weights'
@@ -53,7 +53,7 @@ def _written(name: str, value: Any) -> str:
 
 
 def quoted(path: Path) -> str:
-    """A path as a shell reads it.
+    """Quote a path for the shell.
 
     >>> quoted(Path("my run"))
     "'my run'"
@@ -62,12 +62,12 @@ def quoted(path: Path) -> str:
 
 
 def resume_command(run: Path) -> str:
-    """The command that continues a run."""
+    """Return the command that continues a run."""
     return f"chainrule train --resume --out {quoted(run)}"
 
 
 def size_of(size: float) -> str:
-    """Bytes in a unit that keeps them short.
+    """Format a number of bytes in a suitable unit.
 
     >>> size_of(1234567)
     '1.23 MB'
@@ -84,7 +84,7 @@ _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration; a bare number is seconds.
+    """Parse a duration in seconds; a bare number is seconds.
 
     >>> parse_duration("1h30m"), parse_duration("90s"), parse_duration("45")
     (5400.0, 90.0, 45.0)
@@ -99,7 +99,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as a short text.
+    """Format seconds as a short text.
 
     >>> format_duration(5400), format_duration(200.4), format_duration(2.34)
     ('1h30m', '3m20s', '2.3s')
@@ -112,7 +112,7 @@ def format_duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things in words.
+    """Format a number with its noun.
 
     >>> counted(1, "row"), counted(0, "row"), counted(1234, "row")
     ('1 row', '0 rows', '1,234 rows')
@@ -121,7 +121,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def said_passes(passes: float, data: str) -> str:
-    """Passes over data in words.
+    """Format passes over data.
 
     >>> said_passes(1.0, "text"), said_passes(12.345, "rows"), said_passes(1234.5, "rows")
     ('1 pass over the text', '12 passes over the rows', '1,234 passes over the rows')
@@ -131,7 +131,7 @@ def said_passes(passes: float, data: str) -> str:
 
 
 def csv_line(cells: Iterable[str]) -> str:
-    """Cells separated by commas, quoted where they must be, without the line end.
+    """Format cells as a line of CSV, without the line end.
 
     >>> csv_line(["a", "b, c"])
     'a,"b, c"'
@@ -146,7 +146,7 @@ BeginBar = Callable[[int | None, str], Callable[[int], None]]
 
 @contextmanager
 def progress_bars() -> Iterator[BeginBar]:
-    """Give a function that begins a bar, of a total where it is known and a word, and returns one that advances it."""
+    """Provide a function that starts a progress bar and returns one that advances it; silent without a terminal."""
     if not sys.stderr.isatty():
         yield lambda total, word: lambda count: None
         return
@@ -164,7 +164,7 @@ def progress_bars() -> Iterator[BeginBar]:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
-    """Rows of a table, the heading first, as lines; the columns `left` are words, the others numbers.
+    """Align rows, the heading first, as lines; columns in `left` are text, the others numbers.
 
     >>> aligned([["", "a", "b"], ["total", "10", "2"]])
     ['        a  b', 'total  10  2']
@@ -180,7 +180,7 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list
 
 
 def measured_part(rows: int, all_rows: int) -> str:
-    """The words before "held-out sentences".
+    """Return the words before "held-out sentences".
 
     >>> measured_part(64, 1014), measured_part(872, 872)
     ('64 of the 1,014 ', 'the ')
@@ -192,7 +192,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], low: float, high: float) -> str:
-    """A bar for each value, low to high; what lies beyond is at the end.
+    """Draw a bar for each value, clipped to low and high.
 
     >>> sparkline([0.0, 1.0, 2.0, 3.0, 9.0], 0.0, 3.0)
     '▁▃▆██'
@@ -202,7 +202,7 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
 
 
 def loudness_line(amplitudes: "npt.ArrayLike", width: int = 60) -> str:
-    """Loudness of a sound from its beginning to its end: a bar for the largest amplitude of each of `width` parts.
+    """Draw the loudness of a sound as `width` bars; each step up is 6 decibels, twice the amplitude.
 
     >>> loudness_line([0.0, 0.01, 0.3, -0.9], width=4)
     '▁▂▇█'
@@ -217,7 +217,7 @@ _UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f\ud800-\udfff\u2028\u2029{OVERRIDES}]")
 
 
 class SafeOutput:
-    """Standard output while a verb runs: data reach a terminal as text alone, and anything else as they are."""
+    """Standard output that sends data to a terminal as harmless text."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -225,14 +225,12 @@ class SafeOutput:
         self._held = ""  # a carriage return, until it is known whether a line feed follows
 
     def write(self, text: str) -> int:
-        """Write `text`, to a terminal as `printable` shows it."""
         whole = self._held + text
         self._held = "\r" if whole.endswith("\r") else ""
         self._stream.write(self._shown(whole.removesuffix("\r") if self._held else whole))
         return len(text)
 
     def flush(self) -> None:
-        """Write through what is held back."""
         self._stream.flush()
 
     def close(self) -> None:
@@ -245,7 +243,7 @@ class SafeOutput:
 
 
 def shortened(text: str, width: int) -> str:
-    """`text` in at most `width` characters: the middle of a longer one, which names and figures fill, is left out.
+    """Shorten a text to `width` characters by dropping its middle.
 
     >>> shortened("expected a number, got 1234567890: give another", 40)
     'expected a number, got  … : give another'
@@ -257,7 +255,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def dump_json(record: Any) -> str:
-    r"""`record` as JSON that a terminal shows harmlessly and a reader reads back exactly.
+    r"""Encode a record as JSON that is harmless on a terminal and exact when read.
 
     >>> print(dump_json({"text": "é\x9b2J"}))
     {"text": "é\u009b2J"}
@@ -266,7 +264,7 @@ def dump_json(record: Any) -> str:
 
 
 def plain_value(value: Any, cell: Any) -> Any:
-    """A value as JSON takes it; what JSON has no kind for, such as a date, is text as in the cell."""
+    """Convert a value for JSON; values without a JSON type, such as dates, become text."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if is_dataclass(value) and not isinstance(value, type):

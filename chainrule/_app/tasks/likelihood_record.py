@@ -12,7 +12,7 @@ _DIGEST = 12  # characters of a digest that people see
 
 @dataclass(frozen=True)
 class Basis:
-    """The unit of a likelihood, and how it is measured."""
+    """Unit of a likelihood, and the way it is measured."""
 
     unit: str  # one element: symbol, dimension, column, sample, label
     base_measure: str = ""  # which values are told apart
@@ -31,25 +31,21 @@ class Basis:
 
     @property
     def per(self) -> str:
-        """The unit and the kind of measurement alone."""
         return f"{self.quantity} per {self.unit}, {self.how}"
 
     @property
     def how(self) -> str:
-        """The kind of measurement, with K."""
         return self.kind if self.samples is None else f"{self.kind}, K = {self.samples:,}"
 
     @property
     def subject(self) -> str:
-        """The unit with its condition, base measure and tokens."""
+        """Return the unit with its condition, base measure and tokens."""
         given = f" given {self.given}" if self.given else ""
         return ", ".join(part for part in (self.unit + given, self.base_measure, self.tokens) if part)
 
 
 @dataclass(frozen=True)
 class LikelihoodRecord:
-    """A measured likelihood."""
-
     basis: Basis
     nats: float  # negative log-likelihood of all data together
     elements: int
@@ -59,27 +55,24 @@ class LikelihoodRecord:
 
     @property
     def nats_per_element(self) -> float:
-        """Nats of the average element."""
         from chainrule.training._evaluate import per_element
 
         return per_element(self.nats, self.elements)
 
     @property
     def bits_per_element(self) -> float:
-        """Bits of the average element: bits/dim of an image."""
         from chainrule.training import bits
 
         return bits(self.nats_per_element)
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Bits of a byte of the original text, which its tokens do not change; None for other data."""
+        """Return bits per byte of the original text, comparable between tokenisations; None for other data."""
         from chainrule.training import bits
 
         return bits(self.nats) / self.bytes if self.bytes else None
 
     def values(self) -> dict[str, Any]:
-        """The entry, ready for JSON."""
         return asdict(self.basis) | {
             "nats": self.nats,
             "elements": self.elements,
@@ -98,7 +91,7 @@ class LikelihoodRecord:
 
 @dataclass
 class Tally:
-    """Likelihoods of rows, added up while they are scored."""
+    """Sums of row likelihoods, updated during scoring."""
 
     rows: int = 0
     nats: float = 0.0
@@ -106,7 +99,6 @@ class Tally:
     standard_error: float | None = None  # of nats, where they are drawn
 
     def add(self, nats: float, elements: int) -> None:
-        """Count a row."""
         self.rows, self.nats, self.elements = self.rows + 1, self.nats + nats, self.elements + elements
 
     def result(
@@ -120,7 +112,7 @@ class Tally:
         rank: str = "nats",
         notes: Callable[[], Iterable[str]] = tuple,
     ) -> Result:
-        """The result of scoring."""
+        """Build the result of scoring; `rows` call `add`, and `unit` names one row."""
 
         def some() -> Iterator[Sequence[Any]]:
             yield from rows
@@ -137,7 +129,6 @@ class Tally:
         )  # fmt: skip
 
     def figures(self, unit: str, basis: Basis) -> dict[str, Any]:
-        """Figures of all rows."""
         from chainrule.training import bits
 
         if basis.quantity != "nats":
@@ -159,7 +150,7 @@ _COMPARED: dict[str, Callable[[LikelihoodRecord], Any]] = {
 
 
 def why_not_ranked(entries: Sequence[LikelihoodRecord]) -> str:
-    """The reason why likelihoods must not be ranked, in a line; empty where they may be.
+    """Return the reason why likelihoods must not be ranked; empty if they may be.
 
     >>> basis = Basis("dimension", "256 levels")
     >>> why_not_ranked([LikelihoodRecord(basis, 2.0, 4, "ab"), LikelihoodRecord(basis, 2.0, 4, "cd")])

@@ -24,7 +24,7 @@ _MEMBERS_HELP = "Models to average, each trained for itself; time and memory gro
 
 
 class Model:
-    """A model class and its options: flags, types, help, ranges and defaults come from the constructor."""
+    """Model class and its options: flags, types, help, ranges and defaults come from the constructor."""
 
     def __init__(
         self,
@@ -44,12 +44,10 @@ class Model:
 
     @cached_property
     def model_class(self) -> Any:
-        """The class."""
         return getattr(import_module(self.module), self.name)
 
     @cached_property
     def options(self) -> type[CheckedOptions]:
-        """A dataclass of the options; making one checks every value."""
         arguments = constructor_arguments(self.module, self.name)
         named = {*self.planned, *self.hidden, *self.defaults, *self.fixed}
         if unknown := named - arguments.keys() - ({"num_members"} if self.members else set()):
@@ -72,7 +70,7 @@ class Model:
         return options_class(f"{self.name}Options", made, CheckedOptions)
 
     def build(self, options: Any, **given: Any) -> Any:
-        """The model with options, and the arguments that data decide; those that it does not have are left out."""
+        """Build the model from options and data arguments; an unset planned option takes the constructor's default."""
         known = signature(self.model_class).parameters
         chosen = {
             name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
@@ -88,7 +86,7 @@ class Model:
 
 
 def _without_range(hint: Any) -> tuple[Any, tuple[float, float] | None]:
-    """A type without `Annotated`, and the range that was in it; also inside a union with None."""
+    """Split a type from its range, also inside a union with None."""
     if get_origin(hint) is Annotated:
         found = [extra for extra in hint.__metadata__ if isinstance(extra, Range)]
         return get_args(hint)[0], (found[0].low, found[0].high) if found else None
@@ -111,7 +109,7 @@ def _is_simple(hint: Any) -> bool:
 def check_size(
     build: "Callable[[], nn.Module]", config: Path, weights: Path | None, *, least: int = 0, confirm: str = ""
 ) -> int:
-    """Refuse options of a larger model than there are weights of, before it takes memory; else count its weights."""
+    """Count the weights; refuse options of a larger model than the weights file, or than memory allows."""
     if weights is None:
         needed = least if least > memory() // _TRAINED else count_built(build, most=memory())
         check_memory(needed, f"{config}: its options", "restore it from a copy")
@@ -132,7 +130,7 @@ def check_size(
 
 
 def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
-    """Count the weights of a model, built without memory; building stops where they are many more than `most`.
+    """Count the weights of a model built on the meta device; stop at many more than `most`.
 
     >>> from torch import nn
     >>> count_built(lambda: nn.Linear(1 << 20, 1 << 20), most=10) > 10
@@ -182,7 +180,7 @@ def check_memory(weights: int, what: str, remedy: str) -> None:
 
 
 def memory() -> int:
-    """Bytes of memory that this process may use: those of the machine, or of its container where it has fewer."""
+    """Return the bytes of memory that this process may use, in its container."""
     found = []
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

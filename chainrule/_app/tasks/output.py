@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def checked_page(out: Path | None, run: Path, name: str = REPORT) -> Path:
-    """The page to write: `out`, or the file of that name in the run directory."""
+    """Return the page to write: `out`, or a file in the run directory."""
     page = run / name if out is None else out
     if page.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {page}: expected a name that ends in .html, so that no other file is replaced")
@@ -31,7 +31,6 @@ def checked_page(out: Path | None, run: Path, name: str = REPORT) -> Path:
 
 
 def write_page(page: Path, content: str) -> None:
-    """Write a page, whole or not at all."""
     from chainrule.data._atomic import write_text
 
     try:
@@ -41,7 +40,7 @@ def write_page(page: Path, content: str) -> None:
 
 
 def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> str:
-    """The command that makes a page again; options that are None are left out."""
+    """Return the command that makes a page again, without the options that are None."""
     given = [f"--{name} {value}" for name, value in options.items() if value is not None]
     return " ".join(["chainrule inspect", quoted(run.path), *([] if file is None else [quoted(Path(file))]), *given])
 
@@ -49,13 +48,12 @@ def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> 
 def page_report(
     run: "Task[Any]", content: "Page", figures: dict[str, Any], lines: Iterable[str], *, about: str = ""
 ) -> Report:
-    """A report of a page, its figures and its lines."""
+    """Build a report from a page, figures and lines; `about` describes the model, by default the page's lead."""
     facts = {"run": str(run.path), "model": run.config.model, "recipe": run.recipe}
     return Report(facts | figures, (f"{run.path}: {about or content.lead}", *lines), str(content))
 
 
 def save_figure(figure: "Figure", path: Path, dpi: float = 120) -> None:
-    """Write a figure, whole or not at all, in the format that the name ends in."""
     from chainrule.data._atomic import write_bytes
 
     content = io.BytesIO()
@@ -66,7 +64,7 @@ def save_figure(figure: "Figure", path: Path, dpi: float = 120) -> None:
 def attention_report(
     run: "Task[Any]", model: "nn.Module", examples: "Sequence[AttentionExample]", *, looks_at: str, command: str
 ) -> Report:
-    """The page of a model with attention, and what is on it."""
+    """Build the report of a model with attention."""
     from chainrule._app.pages.page import Page, Section, parts_section
     from chainrule.diagnostics._attention_focus import attention_focus
     from chainrule.diagnostics._parts import parts_of, parts_table
@@ -96,7 +94,7 @@ _IMAGES, _SOUNDS = "samples.png", "sample.wav"
 
 
 def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
-    """Write the images of a result as a grid, or a single one as it is."""
+    """Write images as a grid, or a single one as it is; returns the file and a few words about it, per image."""
     import numpy as np
 
     from chainrule.data import grid, png
@@ -113,17 +111,15 @@ def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
 
 
 def channels_first(image: Any) -> Any:
-    """An image (H, W) or (H, W, C) as (C, H, W)."""
     return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
 
 
 def channels_last(image: Any) -> Any:
-    """An image (C, H, W) as (H, W) where it has one channel, else (H, W, C)."""
     return image[0] if len(image) == 1 else image.transpose(1, 2, 0)
 
 
 def write_sounds(result: Result, out: Path | None) -> list[tuple[Path, str]]:
-    """Write each sound of a result into a wav file, several of them numbered."""
+    """Write each sound to a wav file; returns the file and a few words about it, per sound."""
     from chainrule.data import write_wav
 
     file, rate = Path(result.hints.get("file", _SOUNDS)) if out is None else out, result.about["rate"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Recipe:
-    """The parts of a run's model, in words; the part of a task that `--plain` is about."""
+    """Parts of a run's model in words; `--plain` sets the options in PLAIN."""
 
     PLAIN: ClassVar[dict[str, Any]] = {}
     MODELS: ClassVar[dict[str, Model]]
@@ -22,7 +22,7 @@ class Recipe:
 
     @classmethod
     def plain(cls, asked: RunConfig, given: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
-        """The config of the named architecture alone, see `PLAIN`, and `given` with the flags of what this decides."""
+        """Return the config of the named architecture alone, and the flags that this decides."""
         sections, decided = {}, set(given)
         for section in ("data", "options", "training"):
             part = getattr(asked, section)
@@ -36,14 +36,14 @@ class Recipe:
 
     @property
     def recipe(self) -> str:
-        """The model in words: its networks, and the parts that the task adds, as `2 × LSTM 256 + 12-gram counts`."""
+        """Return the model in words, such as `2 × LSTM 256 + 12-gram counts`."""
         members = getattr(self.config.options, "num_members", None) or 1
         networks = f"{members} × {self.architecture}" if members > 1 else self.architecture
         return " + ".join([networks, *self.added_parts()])
 
     @property
     def architecture(self) -> str:
-        """One network of the run in words; with its size where several may be averaged."""
+        """Name one network of the run; with its size if several may be averaged."""
         name, options = self.config.model, self.config.options
         if not self.MODELS[name].members:
             return name
@@ -52,12 +52,12 @@ class Recipe:
         return f"{layers}{shown} {getattr(options, 'hidden_size', 0) or options.model_size}"
 
     def added_parts(self) -> Sequence[str]:
-        """What the model has beside its networks, in words; `--plain` leaves it out."""
+        """List the parts added to the networks; `--plain` omits them."""
         return ()
 
 
 def share_of(name: str, told: str) -> "Observe":
-    """An observer of the companion's weight in a `CalibratedMixture`: `name` is for figures, `told` for display."""
+    """Observe the companion's weight in a `CalibratedMixture`."""
 
     def share(trained: Any) -> "Findings":
         from chainrule.training._validation import Findings
@@ -69,7 +69,7 @@ def share_of(name: str, told: str) -> "Observe":
 
 
 def averaged_with(run: "Task[Any]", name: str, told: str) -> dict[str, str]:
-    """The companion with which the network of a run is averaged, and its weight at the best validation."""
+    """Describe the companion of the network, and its weight at the best validation."""
     key = f"share_of_{name}"
     shares = [record[key] for record in run.metrics() if record.get("best") and key in record]
     return {"averaged": f"with {told}" + (f", {shares[-1]:.0%} of the mean" if shares else "")}

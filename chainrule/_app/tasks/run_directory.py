@@ -63,7 +63,6 @@ _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for 
 
 
 def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
-    """Read a config.json and apply `read` to its content."""
     if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
         raise ValueError(f"{path}: expected a file, got a folder, device or pipe: damaged")
     if path.stat().st_size > _CONFIG_LIMIT:
@@ -75,7 +74,7 @@ def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
 
 
 def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
-    """Refuse a config with other facts than the prepared data have: fewer labels, or a row of 16 million symbols."""
+    """Refuse a config whose facts differ from the prepared data's."""
     from chainrule.data._atomic import read_json
 
     try:
@@ -88,7 +87,7 @@ def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
 
 
 def task_of(path: Path) -> str | None:
-    """The name of the task of the run in a directory; None where no run can be read."""
+    """Return the task of the run in a directory; None if no run can be read."""
     try:
         return cast(str, read_config(path / CONFIG, task_in))
     except (OSError, ValueError):
@@ -96,7 +95,7 @@ def task_of(path: Path) -> str | None:
 
 
 def refuse_taken(path: Path, *, overwrite: bool) -> None:
-    """Raise FileExistsError unless `path` is free, or with `overwrite` a run. What a killed process left is free."""
+    """Raise FileExistsError unless `path` is free, holds leftovers of a killed process, or with `overwrite` a run."""
     if not path.exists():
         return
     if not path.is_dir():
@@ -114,7 +113,7 @@ def refuse_taken(path: Path, *, overwrite: bool) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete what a run consists of, except a draft; never another file, and not the directory itself."""
+    """Delete the files of a run except a draft; keep other files and the directory."""
     _remove_parts(path)
     for name in FILES:
         (path / name).unlink(missing_ok=True)
@@ -123,7 +122,7 @@ def remove(path: Path) -> None:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Delete what killed processes left in a run directory: files written in part, and the draft of another run."""
+    """Delete what killed processes left: partial files, and the draft of another run."""
     _remove_parts(path)
     remove_folder(path / DRAFT)
 
@@ -137,7 +136,7 @@ def _remove_parts(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Delete a folder with all in it; of a link, the link alone."""
+    """Delete a folder; of a link, the link alone."""
     if path.is_symlink():
         path.unlink()
     elif path.is_dir():
@@ -145,7 +144,6 @@ def remove_folder(path: Path) -> None:
 
 
 def bytes_on_disk(path: Path) -> dict[str, int]:
-    """Size of each part of a run that exists, bytes."""
     parts = {}
     for name in (*FILES, *FOLDERS):
         part = path / name
@@ -157,7 +155,7 @@ def bytes_on_disk(path: Path) -> dict[str, int]:
 
 
 def count_weights(path: Path) -> int:
-    """How many numbers a file of weights announces in its header, without reading them."""
+    """Count the numbers of a weights file by its header."""
     return _read_header(
         path,
         lambda file: sum(prod(file.get_slice(name).get_shape()) for name in file.keys()),  # noqa: SIM118  no dict
@@ -165,13 +163,13 @@ def count_weights(path: Path) -> int:
 
 
 def count_parameters(path: Path) -> int:
-    """How many parameters a file of trained weights holds, its buffers not counted where the file says so."""
+    """Count the parameters of a weights file, without buffers if the file tells them apart."""
     count = sealed_record(path).get("parameters")
     return count if isinstance(count, int) else count_weights(path)
 
 
 def sealed_record(path: Path) -> dict[str, Any]:
-    """The JSON record in the header of a file that `chainrule.training._checkpoint` wrote; its tensors are not read."""
+    """Read the JSON record in the header of a file of `chainrule.training._checkpoint`."""
     text = (_read_header(path, lambda file: file.metadata()) or {}).get("chainrule", "")
     try:
         record = json.loads(text.partition(" ")[2])
@@ -196,7 +194,6 @@ def _read_header(path: Path, read: Callable[[Any], Any]) -> Any:
 
 
 def _format_of_run(path: Path) -> int | None:
-    """The format of the run in a directory; None where there is none that can be read."""
     from chainrule._app.tasks import open_run
 
     try:
@@ -214,7 +211,7 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 @contextmanager
 def lock_run(path: Path) -> Iterator[None]:
-    """Hold the lock of a run directory for the length of the block; the directory is made if it is missing."""
+    """Hold the lock of a run directory during the block; creates the directory."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:
@@ -230,7 +227,7 @@ def lock_run(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process is at work in a run directory."""
+    """Tell if a process is working in a run directory."""
     file = path / LOCK
     if not file.is_file():
         return False
@@ -280,7 +277,7 @@ else:
     import fcntl
 
     def _try_lock(descriptor: int) -> bool:
-        """Whether the lock is held now; true on file systems that have no locks."""
+        """Try to take the lock; always succeeds on file systems without locks."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -319,7 +316,7 @@ def _holder(descriptor: int) -> str:
 
 
 class TemporaryFolder:
-    """A new folder that is deleted together with this object, or when Python ends."""
+    """New folder, deleted together with this object or when Python ends."""
 
     def __init__(self) -> None:
         self.path = Path(mkdtemp(prefix="chainrule-run-"))
@@ -336,7 +333,7 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 
 def copy_run(run: Path, target: Path, *, overwrite: bool) -> None:
-    """Copy a run directory. What is at the target is replaced only once the whole copy is there."""
+    """Copy a run directory; the target is replaced only when the copy is complete."""
     if target.resolve().is_relative_to(run.resolve()):
         raise ValueError(f"{target}: the run is there already: name another directory")
     refuse_existing(target, overwrite=overwrite)

@@ -22,7 +22,7 @@ TRAINING_SHARE = 0.9  # of a budget goes into training steps
 
 
 def seconds_to_measure(budget: float) -> float:
-    """Seconds that measuring the speed of models may take: 2% of a budget, 2 at most; of a long one 1%, 10 at most.
+    """Return the seconds to measure speed: 2% of a budget up to 2 s; 1% up to 10 s for a long one.
 
     >>> [seconds_to_measure(budget) for budget in (30, 180, 600, 3600)]
     [0.6, 2.0, 6.0, 10.0]
@@ -31,7 +31,7 @@ def seconds_to_measure(budget: float) -> float:
 
 
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
-    """Training steps a second of a model here, computed as its training computes them."""
+    """Measure training steps per second of a model, computed as in its training."""
     from chainrule.training._choice import choose_computation
     from chainrule.training._parallel import choose_device
     from chainrule.training._speed import steps_per_second
@@ -49,7 +49,7 @@ _SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need
 
 @dataclass(frozen=True)
 class SizeSchedule:
-    """Model sizes to choose from, and the training that a size needs to pay off."""
+    """Model sizes from the default down, and the training that a size needs to pay off."""
 
     elements: str  # of the data, in the plural
     smaller: tuple[dict[str, int], ...]  # than the usual size, which is the options' defaults
@@ -59,16 +59,15 @@ class SizeSchedule:
 
     @property
     def names(self) -> list[str]:
-        """The options that a size consists of."""
         return list(self.smaller[0])
 
     def needed_steps(self, steps_per_epoch: int) -> float:
-        """Training steps that a size needs to pay off."""
+        """Return the steps that a size needs to pay off."""
         return max(min(self.steps, self.passes * steps_per_epoch), self.fewest_steps)
 
 
 def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budget: float) -> tuple[int, float]:
-    """The first size that takes so many steps in a budget, the last if none does, and its steps a second.
+    """Return the first size that takes `steps` in a budget, else the last, and its steps per second.
 
     >>> first_that_fits([4.0, 9.0, 20.0].__getitem__, 3, 480, 60)
     (1, 9.0)
@@ -81,12 +80,12 @@ def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budg
 
 
 def is_open(schedule: SizeSchedule, config: RunConfig, given: frozenset[str]) -> bool:
-    """Whether a size is to be chosen: for a budget, where the user names none of its options."""
+    """Tell if the size is to be chosen: there is a budget and no size option was set."""
     return config.duration.budget is not None and given.isdisjoint(map(flag, schedule.names))
 
 
 def choose_size(run: "Task[Any]", schedule: SizeSchedule, batches: "TrainingBatches") -> RunConfig:
-    """The config of a new run with the size that suits its budget, and a record of how it was settled."""
+    """Choose the size that suits the budget of a new run."""
     from chainrule.training._evaluate import count_elements
     from chainrule.training._speed import average_batch
 
@@ -108,7 +107,7 @@ def choose_size(run: "Task[Any]", schedule: SizeSchedule, batches: "TrainingBatc
 
 
 def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
-    """Passes over the data that a new run is about to make; None of a budget for which nothing was timed."""
+    """Return the passes over the data of a new run; None for a budget that was not timed."""
     duration = config.duration
     if config.settled is not None:
         return config.settled.passes
@@ -116,7 +115,7 @@ def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
 
 
 def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig, float]:
-    """The config of a new run, and the passes over the data that it is about to make."""
+    """Return the config and the passes of a new run; a budget is timed if it was not before."""
     from chainrule.training._evaluate import count_elements
     from chainrule.training._speed import average_batch
 
@@ -132,7 +131,7 @@ def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig
 
 
 def record_resolved(config: RunConfig, names: Sequence[str]) -> RunConfig:
-    """The config of a new run that names further options as settled for the user, where something was timed."""
+    """Record further options as chosen, if the run was timed."""
     if config.settled is None:
         return config
     options = list(dict.fromkeys([*config.settled.options, *names]))
@@ -149,7 +148,7 @@ def limit_passes(
     options: Sequence[str] = (),
     most_members: int = 1,
 ) -> RunConfig:
-    """The config of a new run with a budget, which does not read its data so often that it learns them by heart."""
+    """Limit the passes of a new run, so that it does not overfit; spare time trains up to `most_members` models."""
     from chainrule.training._speed import average_batch
 
     budget, training = config.duration.budget, config.training
@@ -171,7 +170,7 @@ def limit_passes(
 
 
 def resolve_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:
-    """The config of a new run whose weight decay, where the user left it open, forgets over so many steps."""
+    """Set the weight decay, if open, to forget over this many steps."""
     from chainrule.training._optimiser import forgetting_decay
 
     training = config.training
@@ -182,7 +181,7 @@ def resolve_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunC
 
 
 def tell_passes(config: RunConfig, elements: str, data: str) -> str:
-    """The line that says how often data are read, and the speed that this follows from, in `elements` a second."""
+    """Describe the speed and the passes over the data."""
     settled, duration, members = config.settled, config.duration, getattr(config.options, "num_members", 1)
     assert settled is not None
     assert settled.passes is not None
@@ -195,7 +194,7 @@ def tell_passes(config: RunConfig, elements: str, data: str) -> str:
 
 
 def tell_size(config: RunConfig, schedule: SizeSchedule, usual: Any) -> str:
-    """The line that says how often data are read, and which size was chosen for that."""
+    """Describe the speed, the passes over the data and the chosen size."""
     settled, options, usually = config.settled, asdict(config.options), asdict(usual)
     assert config.duration.budget is not None
     assert settled is not None

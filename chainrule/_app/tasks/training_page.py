@@ -31,7 +31,7 @@ _NO_CURVES = ("event", "step", "best", "warning", "elements", "rows", "nats_per_
 
 
 def report_training(run: "Task[Any]") -> Report:
-    """The page about the training of a run, and its main figures."""
+    """Build the page and figures about the training of a run."""
     records = run.metrics()
     steps = [record for record in records if record["event"] == "step"]
     validations = [record for record in records if record["event"] == "validation"]
@@ -70,7 +70,7 @@ def report_training(run: "Task[Any]") -> Report:
 
 
 def train_command(run: "Task[Any]") -> str:
-    """The command that trains such a run: data, model and every option that differs from its default."""
+    """Return the command that trains such a run: data, model and every non-default option."""
     config, words = run.config, ["chainrule train"]
     for name, source in run.SOURCES.items():
         if (path := config.sources[name]) is not None:
@@ -91,7 +91,7 @@ def train_command(run: "Task[Any]") -> str:
 
 
 def _is_off(item: Any, value: Any) -> bool:
-    """Whether a switch, which has no --no- form, is off."""
+    """Tell if a switch without a --no- form is off."""
     return value is False and item.default is None
 
 
@@ -128,7 +128,7 @@ def _column(records: Sequence[dict[str, Any]], name: str) -> tuple[list[float]]:
 
 
 def _averaged(records: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
-    """Steps and values of a figure, the mean of each of many stretches."""
+    """Average a figure over stretches of steps."""
     stretches = np.array_split(np.arange(len(records)), min(len(records), _MOST_POINTS))
     steps = [float(np.mean([records[place]["step"] for place in part])) for part in stretches]
     return steps, [float(np.mean([records[place].get(name, np.nan) for place in part])) for part in stretches]
@@ -142,7 +142,7 @@ def _figure(name: str, caption: str, unit: str, series: Any, below: Sequence[Con
 
 
 def _samples(path: Path) -> Iterator[Section]:
-    """Samples over time, evenly chosen, the last among them."""
+    """Show evenly chosen samples, including the last."""
     samples = read_samples(path)
     if not samples:
         return

@@ -37,7 +37,6 @@ class CaptionOptions(NBestOptions):
 
 
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
-    """Caption images."""
     import torch
 
     from chainrule._app.tasks.caption.searching import search, words_of
@@ -78,7 +77,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
 
 
 def read_image(path: Path, data: "CaptionData") -> "Pixels":
-    """An image file as pixels (3, S, S), made to fit as those of the run."""
+    """Read an image file as pixels (3, S, S), fitted like the run's images."""
     from chainrule.data._images.folder import Reading
     from chainrule.data._text import check_file
 
@@ -88,7 +87,7 @@ def read_image(path: Path, data: "CaptionData") -> "Pixels":
 
 
 def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor") -> "Figure":
-    """Where the model looked for each word of a caption."""
+    """Draw the attention for each word of a caption."""
     from chainrule._app.tasks.caption.searching import looked_at
     from chainrule.diagnostics._image_attention import image_attention
 
@@ -118,7 +117,6 @@ class CaptionEvaluation(SearchOptions):
 
 
 def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Result:
-    """Write a caption of each image, and compare."""
     from chainrule._app.tasks.caption.searching import search, words_of
     from chainrule.data._captions import ImageStore, captions_by_image
     from chainrule.metrics import caption_bleu
@@ -155,7 +153,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
 
 
 def _turned(names: Sequence[str], seed: int) -> list[str]:
-    """The names in a cycle drawn from the seed: none keeps its place."""
+    """Turn the names in a cycle drawn from the seed: none keeps its position."""
     import numpy as np
 
     if len(names) < 2:
@@ -173,7 +171,7 @@ def _perplexity(
     shown: Sequence[str],
     file: str,
 ) -> float:
-    """Nats of the reference captions, given the images that are shown."""
+    """Return the perplexity of the reference captions, given the images `shown_names`."""
     import numpy as np
     import torch
 
@@ -210,7 +208,6 @@ class CaptionerInspection(CheckedOptions):
 
 
 def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out images, or on an image."""
     import torch
 
     from chainrule._app.pages.attention_page import AttentionExample
@@ -237,7 +234,7 @@ def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerIn
 
 
 def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":
-    """Images by name, with what people wrote of them, if that is known."""
+    """Return images by name, with their reference captions if known."""
     import numpy as np
 
     if file is not None:

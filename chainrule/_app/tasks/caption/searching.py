@@ -33,7 +33,7 @@ def search(
     length_penalty: float = 0.0,
     batch_size: int = 64,
 ) -> Iterator[Decoded]:
-    """The most probable captions of each image (3, S, S), in their order."""
+    """Search the most probable captions of each image (3, S, S), in order."""
     device = device_of(model)
     for block in in_blocks(images, batch_size):
         yield from beam_search(
@@ -48,19 +48,19 @@ def search(
 
 
 def words_of(found: Decoded, vocabulary: WordVocabulary) -> list[str]:
-    """The captions of one image as text, the best first."""
+    """Decode the captions of one image, best first."""
     return [vocabulary.decode(sequence.tolist()).strip() for sequence in found.sequences]
 
 
 @torch.no_grad()
 def looked_at(model: Captioner, image: np.ndarray, symbols: torch.Tensor) -> torch.Tensor:
-    """The attention over the places of an image (3, S, S) when each of T symbols was written, (T, P)."""
+    """Return the attention over the P regions of an image (3, S, S) for each of T symbols, (T, P)."""
     device = device_of(model)
     return model.attended(symbols.unsqueeze(0).to(device), torch.from_numpy(image).unsqueeze(0).to(device))[0].cpu()
 
 
 def caption_metric(run: "CaptionTask") -> ValidationMetric:
-    """BLEU-4 of greedy captions of the first held-out images; with two of them and a reference of each."""
+    """Measure BLEU-4 of greedy captions of the first held-out images; show two of them."""
     from chainrule.metrics import caption_bleu
 
     vocabulary, valid = run.prepared.vocabulary, run.prepared.valid

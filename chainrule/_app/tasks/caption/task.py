@@ -37,7 +37,7 @@ _CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
 
 @dataclass(frozen=True)
 class CaptionData(SplitOptions):
-    """How images and captions are read, and which are held out."""
+    """Options for reading images and captions, and for holding some out."""
 
     image_size: int = within(64, 8, 1024)
     """Height and width in pixels to which every image is scaled."""
@@ -55,8 +55,6 @@ class CaptionData(SplitOptions):
 
 @dataclass(frozen=True)
 class CaptionTraining(OptimisationOptions):
-    """How a captioner is trained."""
-
     batch_size: int = within(64, 1, 1 << 24)
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(4e-3, 0.0, 1e3)
@@ -65,8 +63,6 @@ class CaptionTraining(OptimisationOptions):
 
 @dataclass(frozen=True)
 class CaptionCounts(Counts):
-    """Counts of a part of the images."""
-
     images: int
     captions: int
     words: int
@@ -75,8 +71,6 @@ class CaptionCounts(Counts):
 
 @dataclass(frozen=True)
 class CaptionFacts(Facts):
-    """Results of preparing images with captions."""
-
     captions: Fingerprint
     validation: Fingerprint | None
     validation_captions: Fingerprint | None
@@ -93,8 +87,6 @@ class CaptionFacts(Facts):
 
 
 class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
-    """A run on captioned images."""
-
     name = "caption"
     help = "Train a captioner: a convolutional network, and a recurrent one that looks at it word by word."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -135,13 +127,12 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     @cached_property
     def prepared(self) -> "PreparedCaptions":
-        """Pixels, words and captions, opened once."""
         from chainrule.data._captions import open_captions
 
         return open_captions(self.path / DATA)
 
     def held_out_captions(self, image: int) -> list[str]:
-        """Reference captions of a held-out image, as the vocabulary knows them."""
+        """Return the reference captions of a held-out image, as the vocabulary decodes them."""
         import numpy as np
 
         valid, decode = self.prepared.valid, self.prepared.vocabulary.decode

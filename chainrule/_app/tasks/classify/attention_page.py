@@ -23,7 +23,7 @@ _LEGEND = (
 
 
 def attention_page(answers: Sequence[LabelledAnswer], names: Sequence[str], lead: str) -> Page:
-    """A page that needs nothing else: the darker a word, the larger its share of the attention."""
+    """Build a page of texts whose words are shaded by attention."""
     texts = [Text(_shaded(answer, names[answer.best]), "attended") for answer in answers]
     return Page("What the classifier looked at", lead, [Text(_LEGEND, "legend"), *texts])
 
@@ -39,7 +39,7 @@ def _shaded(answer: LabelledAnswer, label: str) -> Markup:
 
 
 def attention_figure(answers: Sequence[LabelledAnswer], names: Sequence[str]) -> "Figure":
-    """The texts alone, drawn by matplotlib."""
+    """Draw the shaded texts with matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -75,7 +75,7 @@ def attention_figure(answers: Sequence[LabelledAnswer], names: Sequence[str]) ->
 
 
 def _strengths(weights: Sequence[float]) -> list[float]:
-    """Weights as opacities: 0.8 from five times an even share on, in proportion below it.
+    """Scale weights to opacities: 0.8 from five times an even share, proportional below.
 
     >>> [round(strength, 3) for strength in _strengths([0.125] * 8)] == [0.16] * 8, _strengths([0.75, 0.25, 0, 0, 0, 0])
     (True, [0.72, 0.24, 0.0, 0.0, 0.0, 0.0])

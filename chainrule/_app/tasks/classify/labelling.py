@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def label_columns(top: int, labels: int) -> list[Column]:
-    """The columns of `label_cells`: the likeliest label and its probability, then the others asked for."""
+    """Return the columns that `label_cells` fills."""
     named = [Column("label"), Column("probability", 4)]
     for number in range(2, min(top, labels) + 1):
         named += [Column(f"label_{number}"), Column(f"probability_{number}", 4)]
@@ -32,7 +32,7 @@ def label_columns(top: int, labels: int) -> list[Column]:
 
 
 def label_cells(names: Sequence[str], log_probs: Sequence[float], top: int) -> list[Any]:
-    """The `top` likeliest labels, each with its probability, and the probabilities of all by name."""
+    """Return the `top` most probable labels with their probabilities, then the probabilities of all labels."""
     order = sorted(range(len(names)), key=lambda label: -log_probs[label])
     cells: list[Any] = [part for label in order[:top] for part in (names[label], exp(log_probs[label]))]
     return [*cells, {name: exp(value) for name, value in zip(names, log_probs, strict=True)}]
@@ -44,7 +44,7 @@ _PICTURED, _DRAWN = 500, 20  # texts of a page, of an image
 
 @dataclass(frozen=True)
 class TextColumn(CheckedOptions):
-    """Which column of a file holds the texts."""
+    """Option that selects the column of the texts."""
 
     text_column: str | None = None
     """Name, or number from 1, of the column of texts; found by itself where it can be."""
@@ -75,7 +75,6 @@ class LabelledEmbedding(TextColumn):
 
 
 def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, device: str) -> Result:
-    """Label the texts of a file."""
     names, pictured, counts = run.labels.names, list[LabelledAnswer](), Counter[str]()
     rows = run.file(data[0], text_column=options.text_column, labelled=False)
 
@@ -120,8 +119,6 @@ def _attended(run: "ClassifyTask", read: "list[LabelledAnswer]") -> "list[Labell
 
 @dataclass(frozen=True)
 class LabelledAnswer:
-    """The answer of a classifier to one text."""
-
     row: "LabelledText"
     log_probs: tuple[float, ...]  # of each label, nats
     tokens: list[str]
@@ -130,14 +127,13 @@ class LabelledAnswer:
 
     @property
     def best(self) -> int:
-        """The number of the likeliest label."""
         return max(range(len(self.log_probs)), key=self.log_probs.__getitem__)
 
 
 def answers(
     run: "ClassifyTask", model: "SequenceClassifier", rows: "Iterable[LabelledText]"
 ) -> Iterator[LabelledAnswer]:
-    """The answers to texts, in order, in bounded memory; an empty text is answered with the prior."""
+    """Classify texts in order, in bounded memory; an empty text gets the prior."""
     import torch
 
     limit = run.data.max_length
@@ -153,7 +149,6 @@ def answers(
 
 
 def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, device: str) -> Result:
-    """The code of each text."""
     import torch
 
     model = run.model(device)
@@ -170,7 +165,7 @@ def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, d
 def _contexts(
     run: "ClassifyTask", model: "SequenceClassifier", rows: "Iterable[LabelledText]"
 ) -> "Iterator[tuple[list[LabelledText], Any]]":
-    """Texts in blocks, and each block as the model reads it."""
+    """Yield texts in blocks, each with the context that the model reads."""
     import numpy as np
 
     from chainrule._modes import device_of
@@ -207,7 +202,6 @@ class LabelEvaluation(CheckedOptions):
 
 
 def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluation, *, device: str) -> Result:
-    """Evaluate a run on a file of labelled texts."""
     import torch
 
     from chainrule._app.tasks.classify.validation_metric import ROWS, label_log_probs, surest_mistakes
@@ -239,7 +233,7 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
 
 
 def label_figures(scores: "ClassificationScores", unit: str, names: Sequence[str]) -> dict[str, Any]:
-    """Figures of all rows, by label, and how labels are confused; `unit` is the word for a row."""
+    """Return overall and per-label figures and the confusion matrix; `unit` names a row."""
     figures = {
         "accuracy": scores.accuracy,
         "macro_f1": scores.macro_f1,
@@ -257,7 +251,7 @@ def label_figures(scores: "ClassificationScores", unit: str, names: Sequence[str
 
 
 def figure_notes(figures: dict[str, Any]) -> list[str]:
-    """How to read the figures."""
+    """Explain how to read the figures."""
     return ["confusion: a row for each true label, a column for each predicted one"] if "confusion" in figures else []
 
 
@@ -284,7 +278,6 @@ class ClassifierInspection(CheckedOptions):
 
 
 def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out texts, or on a file."""
     from chainrule.data._labelled import LabelledText
     from chainrule.diagnostics._parts import parts_of
 
@@ -320,7 +313,7 @@ def inspect_classifier(run: "ClassifyTask", data: str | None, options: Classifie
 
 
 def _certainty(read: Sequence[LabelledAnswer], names: tuple[str, ...]) -> dict[str, Any]:
-    """Probabilities of the labels that are given: of all texts, and by label."""
+    """Average the probability of the predicted label: over all texts, and by label."""
     given: dict[str, list[float]] = {name: [] for name in names}
     for answer in read:
         given[names[answer.best]].append(exp(answer.log_probs[answer.best]))
@@ -334,7 +327,7 @@ def _certainty(read: Sequence[LabelledAnswer], names: tuple[str, ...]) -> dict[s
 
 
 def _attention(read: Sequence[LabelledAnswer], top: int) -> dict[str, Any]:
-    """Over how much of a text attention is spread, and the words whose share is largest, in even shares."""
+    """Measure how widely attention spreads, and list the words with the largest shares, relative to an even share."""
     spread, shares = [], defaultdict[str, list[float]](list)
     for answer in read:
         weights, size = answer.attention or [], len(answer.tokens)

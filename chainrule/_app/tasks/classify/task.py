@@ -58,8 +58,6 @@ _MODEL = "SequenceClassifier"
 
 @dataclass(frozen=True)
 class LabelledData(TextColumn, SplitOptions):
-    """How a file of labelled texts is read."""
-
     label_column: str | None = None
     """The same of the labels."""
     level: Literal["word", "char", "byte"] = "word"
@@ -76,8 +74,6 @@ class LabelledData(TextColumn, SplitOptions):
 
 @dataclass(frozen=True)
 class ClassifierTraining(OptimisationOptions):
-    """How a classifier is trained."""
-
     learning_rate: float = within(1e-3, 0.0, 1e3)
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """Precision of matrix products; those of a classifier are too small to gain by bfloat16 on a processor."""
@@ -87,8 +83,6 @@ class ClassifierTraining(OptimisationOptions):
 
 @dataclass(frozen=True)
 class LabelledCounts(Counts):
-    """Counts of a part of the texts."""
-
     rows: int
     elements: int
     longest: int
@@ -98,7 +92,7 @@ class LabelledCounts(Counts):
 
 @dataclass(frozen=True)
 class FoundColumns:
-    """`chainrule.data._labelled.Columns` of the file."""
+    """Stored form of `chainrule.data._labelled.Columns`."""
 
     text: int
     label: int
@@ -109,8 +103,6 @@ class FoundColumns:
 
 @dataclass(frozen=True)
 class LabelledFacts(Facts):
-    """Results of preparing texts with labels."""
-
     validation: Fingerprint | None
     columns: FoundColumns
     train: LabelledCounts
@@ -120,8 +112,6 @@ class LabelledFacts(Facts):
 
 
 class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
-    """A run on labelled texts."""
-
     name = "classify"
     help = "Train a classifier on texts with labels; the accuracy on held-out texts decides which weights are kept."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -160,21 +150,19 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
     @classmethod
     def resolve_reading(cls, asked: RunConfig) -> RunConfig:
-        """Count pairs of words, and up to six characters or bytes."""
+        """Choose the default n-gram order by level."""
         if asked.options.ngram_order is not None:
             return asked
         return replace(asked, options=replace(asked.options, ngram_order=_NGRAM_ORDER[asked.data.level]))
 
     @cached_property
     def symbols(self) -> "TextSymbols":
-        """The elements of texts, read once."""
         from chainrule.data import TextSymbols
 
         return TextSymbols.load(self.path / DATA / "symbols.json")
 
     @cached_property
     def labels(self) -> "Labels":
-        """The labels, read once."""
         from chainrule.data._labelled import Labels
 
         return Labels.load(self.path / DATA / "labels.json")
@@ -187,14 +175,13 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         label_column: str | None = None,
         labelled: bool = True,
     ) -> "LabelledFile":
-        """Another file, read as that of training was where nothing else is said and it has as many columns."""
+        """Read another file with the training file's layout, unless columns are named or the layout differs."""
         from chainrule.data._labelled import Columns, LabelledFile
 
         like = Columns(**asdict(self.facts.columns))
         return LabelledFile(path, text_column=text_column, label_column=label_column, labelled=labelled, like=like)
 
     def texts(self) -> "LabelledTexts":
-        """The prepared texts."""
         from chainrule.data._labelled import open_labelled
 
         return open_labelled(self.path / DATA)
@@ -215,7 +202,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         ).manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Five passes over texts of words are enough, and at least 1,000 steps: more learn them by heart."""
+        """Limit training on words to five passes and at least 1,000 steps: more would overfit."""
         config = self.config
         if config.duration.budget is None or self.data.level != "word":
             return config
@@ -289,7 +276,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
                 yield f"{part.cut:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
 
     def _unnamed_header(self) -> Iterator[str]:
-        """A remark where the first row of the file has a label of its own, as an unusual header has."""
+        """Warn if the first row has a label of its own, as an unrecognised header would."""
         texts = self.texts()
         name, line = texts.labels.names[int(texts.train.labels[0])], int(texts.train.lines[0])
         first = self.facts.validation is not None or line < min(texts.valid.lines)
@@ -355,7 +342,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
 
 def labels_with_shares(counts: dict[str, int], most: int = 12) -> str:
-    """Labels with their share, the first few of many.
+    """Format labels with their shares, the first few of many.
 
     >>> labels_with_shares({"bad": 1, "good": 3})
     'bad 25%, good 75%'

@@ -23,7 +23,7 @@ _WIDTH = 90  # characters of a text that is shown
 
 @torch.no_grad()
 def label_log_probs(model: "SequenceClassifier", batches: Iterable["Batch"]) -> Tensor:
-    """log p(label | row) of every row, (N, C) nats on the CPU; the model should be in evaluation mode."""
+    """Return log p(label | row) of every row, (N, C) nats on the CPU; expects a model in evaluation mode."""
     device = device_of(model)
     contexts = (map_state(lambda leaf: leaf.to(device), batch.context) for batch in batches)
     return torch.cat([model(context).logits.float().cpu() for context in contexts])
@@ -37,7 +37,7 @@ def label_metric(
     *,
     prefer_later: bool = False,
 ) -> ValidationMetric:
-    """The accuracy on held-out rows, and the wrong answers that were given with most confidence."""
+    """Measure accuracy on held-out rows, and show the most confident mistakes."""
 
     def answer(model: "TrainableModel", rows: Rows) -> Sequence[Tensor]:
         return list(label_log_probs(cast("SequenceClassifier", model), batches(rows)))
@@ -57,7 +57,7 @@ def label_metric(
 
 
 def surest_mistakes(log_probs: Tensor, true: Tensor, most: int) -> list[tuple[int, int, float]]:
-    """Wrong answers, those with the highest probability first: row, given label, and its probability.
+    """List the most confident wrong predictions: row, predicted label, its probability.
 
     >>> surest_mistakes(torch.tensor([[0.9, 0.1], [0.6, 0.4]]).log(), torch.tensor([1, 1]), most=1)
     [(0, 0, 0.8999999761581421)]
@@ -69,7 +69,7 @@ def surest_mistakes(log_probs: Tensor, true: Tensor, most: int) -> list[tuple[in
 
 
 def shortened(text: str) -> str:
-    """A text in one line, its end left out where it is long.
+    """Cut a text to one short line.
 
     >>> shortened("so\\ngood")
     'so good'

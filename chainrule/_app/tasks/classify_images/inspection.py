@@ -36,7 +36,6 @@ class ImageClassifierInspection(CheckedOptions):
 def inspect_classifier(
     run: "ClassifyImagesTask", data: str | None, options: ImageClassifierInspection, *, seed: int
 ) -> Report:
-    """Inspect a run on its held-out images."""
     if data is not None:
         raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
     import numpy as np
@@ -86,7 +85,7 @@ def _images(
     true: "Tensor",
     rows: list[int],
 ) -> "list[LabelledImage]":
-    """Some of the held-out images for the page, their values brought to 8 bits, each with where the model looked."""
+    """Return images for the page, scaled to 8 bits, each with its saliency map."""
     from chainrule._app.pages.image_page import LabelledImage
     from chainrule.diagnostics import saliency_maps
 
@@ -108,7 +107,7 @@ def _images(
 
 
 def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
-    """How small a part of the places has half of a map, in words."""
+    """Describe the share of a map's area that holds half of its weight."""
     import torch
 
     from chainrule.diagnostics._saliency import half_share

@@ -45,8 +45,6 @@ _COARSE_SWIN = SizeSchedule("images", ({"patch_size": _COARSE_PATCH},), passes=1
 
 @dataclass(frozen=True)
 class ImageClassifierTraining(OptimisationOptions):
-    """How a classifier of images is trained."""
-
     batch_size: int = within(64, 1, 1 << 24)
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(4e-3, 0.0, 1e3)
@@ -67,7 +65,6 @@ class ImageClassifierTraining(OptimisationOptions):
     """Strength of random operations, as a share of the largest."""
 
     def augmentation(self, levels: int) -> "Augmentation":
-        """How images of so many levels are changed in training."""
         from chainrule.data._images.augmentation import Augmentation
 
         return Augmentation(
@@ -114,14 +111,10 @@ class ImageClassifierEmbedding(ImageFiles):
 
 @dataclass(frozen=True)
 class LabelledImageFacts(ImageFacts):
-    """Results of preparing images with labels."""
-
     classes: list[str]
 
 
 class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
-    """A run on labelled images."""
-
     name = "classify-images"
     verb = "classify"
     help = "Train a classifier on images with labels; the accuracy on held-out images decides which weights are kept."
@@ -168,11 +161,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the labels."""
         return tuple(self.facts.classes)
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Settle the size where it is open, and mixup: images that are read often are mixed."""
+        """Choose the size if it is open, and mixup: images that are read often are mixed."""
         config = super().plan(given)
         if "--mixup" in given:
             return config
@@ -316,7 +308,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return source
 
     def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
-        """Images and their names, of one image file or of many."""
+        """Yield images and their names, from one image file or many."""
         from chainrule.data._kinds import IMAGES
 
         path = Path(data)
@@ -329,7 +321,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             start += len(block)
 
     def _labelled(self, data: str, device: str, *, skip_bad: bool) -> "Iterator[tuple[str, Tensor]]":
-        """Each image with log p of every label."""
+        """Yield each image name with log p of every label."""
         import torch
 
         model = self.model(device)
@@ -337,7 +329,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             yield from zip(names, self.label_log_probs(model, torch.from_numpy(block.copy())), strict=True)
 
     def label_log_probs(self, model: "ImageClassifier", images: "Tensor") -> "Tensor":
-        """log p of every label of images (N, C, H, W), (N, K) in float64 on the CPU."""
+        """Return log p of every label for images (N, C, H, W), as (N, K) in float64 on the CPU."""
         import torch
 
         from chainrule._modes import device_of
@@ -349,7 +341,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
 
 def _check_labels(images: "PreparedImages") -> None:
-    """Raise ValueError for a label that nothing can be learned of, or that nothing can be told of."""
+    """Raise ValueError for a label without training or held-out images."""
     import numpy as np
 
     assert images.train_labels is not None

@@ -50,14 +50,13 @@ class ForecastEvaluation(CheckedOptions):
 
 @dataclass(frozen=True)
 class TrainedRows:
-    """Rows of a file that a run was trained on: those up to its last training date."""
+    """Rows that a run was trained on: up to its last training date, or counted if their values agree."""
 
     count: int  # how many rows, the first ones
     until: str | None  # the last date of training as the file writes it; None where rows are counted
 
     @classmethod
     def find(cls, run: "ForecastTask", file: "SeriesFile") -> "TrainedRows":
-        """Look for them in a file."""
         import numpy as np
 
         last = run.schema.last_trained
@@ -73,7 +72,6 @@ class TrainedRows:
 
 
 def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Result:
-    """Evaluate a run on a file."""
     from chainrule.data._series import rolling_origins
 
     if data is None:
@@ -187,7 +185,6 @@ class ForecastInspection(CheckedOptions):
 
 
 def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out rows, or on a file."""
     import numpy as np
 
     from chainrule.data._series import rolling_origins, window_evaluation
@@ -220,7 +217,7 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
 
 
 def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, int]":
-    """Values, features, and the first row to forecast."""
+    """Return values, features, and the first row to forecast."""
     if data is None:
         series = run.series()
         return series.values, series.features, series.train_rows
@@ -229,7 +226,7 @@ def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, in
 
 
 def _near(run: "ForecastTask") -> str:
-    """What the linear autoregression reads besides."""
+    """Describe the extra lags of the linear autoregression."""
     if not run.training.linear:
         return ""
     from chainrule._app.tasks.forecast.linear import lags_of

@@ -52,7 +52,6 @@ class ForecastPrediction(CheckedOptions):
 
 
 def predict_series(run: "ForecastTask", data: list[str], options: ForecastPrediction, *, device: str) -> Result:
-    """Forecast a file."""
     levels = parse_quantiles(options.quantiles)
     horizon = run.data.horizon if options.horizon is None else options.horizon
     seed = randbelow(1 << 31) if options.seed is None else options.seed
@@ -91,7 +90,7 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
 
 
 def _as_time(text: str) -> datetime | int | str:
-    """The time of a row: a date, or the number of the row."""
+    """Parse the time of a row: a date, or a row number."""
     with suppress(ValueError):
         return int(text) if text.isdecimal() else datetime.fromisoformat(text)
     return text
@@ -99,7 +98,7 @@ def _as_time(text: str) -> datetime | int | str:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A forecast of all series of a file."""
+    """Forecast of all series of a file."""
 
     file: "SeriesFile"  # the data it was made from
     times: list[str]  # name of each step: its date, or its number in rows
@@ -109,11 +108,11 @@ class Forecast:
 
     @property
     def place(self) -> str:
-        """Meaning of the times."""
+        """Return the name of the time column."""
         return self.file.date or "row"
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        """A row for each series and step: time, series, mean, quantiles and all paths."""
+        """Yield one row per series and step: time, series, mean, quantiles and all paths."""
         for number, name in enumerate(self.file.targets):
             paths = self.paths[:, number]
             digits = significant_digits(paths)
@@ -122,14 +121,14 @@ class Forecast:
                 yield time, name, *(float(f"{value:.{digits}g}") for value in (mean, *levels)), values.tolist()
 
     def path_rows(self) -> Iterator[Sequence[Any]]:
-        """A row for each series, path and step: time, series, number of the path and value."""
+        """Yield one row per series, path and step: time, series, path number and value."""
         for number, name in enumerate(self.file.targets):
             for path, values in enumerate(self.paths[:, number].tolist()):
                 yield from ((time, name, path, value) for time, value in zip(self.times, values, strict=True))
 
 
 def significant_digits(paths: "Floats") -> int:
-    """Digits that write each number to a thousandth of the spread of the paths (n, H), 6 to 15.
+    """Return the digits that resolve a thousandth of the spread of the paths (n, H), 6 to 15.
 
     >>> import numpy as np
     >>> [significant_digits(level + np.linspace(-100, 100, 21)[:, None]) for level in (0, 500, 123456789)]
@@ -146,7 +145,7 @@ def significant_digits(paths: "Floats") -> int:
 
 
 def parse_quantiles(text: str) -> list[float]:
-    """The quantiles that a user named, ascending.
+    """Parse quantiles in ascending order.
 
     >>> parse_quantiles("0.9, 0.1")
     [0.1, 0.9]
@@ -190,7 +189,7 @@ def draw_paths(
     paths: int,
     seed: int,
 ) -> "Floats":
-    """Forecasts of all series from each origin."""
+    """Draw n paths of all S series from each of O origins, (n, O, S, H), from `past` rows before each."""
     import torch
 
     from chainrule._modes import device_of
@@ -210,7 +209,7 @@ def draw_paths(
 
 
 def forecast_figure(forecast: Forecast) -> Any:
-    """The last rows, some paths and the quantiles of each series, drawn by matplotlib."""
+    """Plot the last rows, some paths and the quantiles of each series."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -250,7 +249,7 @@ def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
 
 
 def _time(forecast: Forecast, step: int) -> str:
-    """Name of a step, counted from the first forecast one."""
+    """Name a step, counted from the first forecast one."""
     if step >= 0:
         return forecast.times[step]
     row = len(forecast.file.values) + step

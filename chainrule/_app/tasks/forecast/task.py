@@ -52,8 +52,6 @@ _forecaster = partial(Model, "Forecaster", planned=("num_members",), hidden=_FRO
 
 @dataclass(frozen=True)
 class ForecastData(SplitOptions):
-    """How series are read, and what is forecast."""
-
     target: str | None = None
     """The columns to forecast, separated by commas, or all; needed where there are several."""
     horizon: int = within(24, 1, 1 << 20)
@@ -76,8 +74,6 @@ class ForecastData(SplitOptions):
 
 @dataclass(frozen=True)
 class ForecastTraining(OptimisationOptions):
-    """How a forecaster is trained."""
-
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(3e-3, 0.0, 1e3)
     """Peak learning rate; with AdamW 0.002, where not given."""
@@ -87,8 +83,6 @@ class ForecastTraining(OptimisationOptions):
 
 @dataclass(frozen=True)
 class SeriesFacts(Facts):
-    """Results of preparing series."""
-
     rows: Parts
     future: int  # rows after these, whose covariates are known
     step: str | None  # between rows that have dates
@@ -97,8 +91,6 @@ class SeriesFacts(Facts):
 
 
 class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, Checks):
-    """A run on series."""
-
     name = "forecast"
     help = "Train a forecaster on the series of a file: a row for each moment, a column for each series."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -141,25 +133,22 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     @cached_property
     def schema(self) -> "SeriesSchema":
-        """The columns, read once."""
         from chainrule.data._series import SeriesSchema
 
         return SeriesSchema.load(self.path / DATA / "schema.json")
 
     def series(self) -> "PreparedSeries":
-        """The prepared rows."""
         from chainrule.data._series import open_series
 
         return open_series(self.path / DATA)
 
     @property
     def longest_lag(self) -> int:
-        """How far back a step looks."""
         return max(self.schema.lags)
 
     @property
     def history(self) -> int:
-        """Rows that a forecast is made from."""
+        """Return the number of rows that a forecast reads."""
         warm_up = max(2 * self.data.horizon, _WARM_UP)
         usual = self.longest_lag + min(warm_up, self.facts.rows.train // 3)
         return int(usual) if self.data.history is None else max(self.data.history, self.longest_lag)
@@ -177,7 +166,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return facts
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps."""
+        """Limit passes and choose the number of models: overlapping windows are soon overfitted."""
         batches, _ = self.batches((0, 1))
         config = resolve_decay(super().plan(given), batches.steps_per_epoch / 4, most=1.0)
         open_number = config.options.num_members is None

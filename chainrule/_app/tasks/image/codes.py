@@ -70,7 +70,6 @@ class ImageInterpolation(CheckedOptions):
 
 
 def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device: str) -> Result:
-    """The code of each image."""
     import torch
 
     from chainrule._modes import device_of
@@ -88,7 +87,7 @@ def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device
 
 
 def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction, *, seed: int, device: str) -> Result:
-    """Images and, after each, its reconstruction."""
+    """Return images, each followed by its reconstruction."""
     import torch
 
     from chainrule._modes import device_of
@@ -124,7 +123,7 @@ def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction
 def interpolate_images(
     run: "ImageTask", ends: tuple[str, str], options: ImageInterpolation, *, seed: int, device: str
 ) -> Result:
-    """The images between two, and these at the ends."""
+    """Return the images between two, and the two at the ends."""
     import numpy as np
     import torch
 
@@ -148,7 +147,7 @@ def interpolate_images(
 
 
 def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.Generator", *, mean: bool) -> "Pixels":
-    """Images of codes drawn from the prior, (n, C, H, W) of 8 bits."""
+    """Draw images from the prior, (n, C, H, W) of 8 bits; `mean` shows the expected image of each code."""
     import torch
 
     from chainrule._latent import LatentModel
@@ -165,7 +164,7 @@ def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.G
 
 
 def shown(run: "ImageTask", x: "Tensor") -> "Pixels":
-    """Levels, or expected levels, (N, C, H, W), as 8 bits."""
+    """Convert levels, or expected levels, (N, C, H, W) to 8 bits."""
     import numpy as np
 
     scale = 255 / (run.reduction.levels - 1)
@@ -174,7 +173,7 @@ def shown(run: "ImageTask", x: "Tensor") -> "Pixels":
 
 
 def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
-    """Images to look at during training: draws of a variational model, reconstructions of another."""
+    """Draw preview images: samples of a variational model, reconstructions of another."""
     import numpy as np
     import torch
 
@@ -189,7 +188,6 @@ def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
 
 
 def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) -> Report:
-    """Inspect the code of a run on its held-out images."""
     import torch
 
     from chainrule._app.pages.code_page import code_sections
@@ -226,7 +224,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) ->
 def _rebuilt(
     run: "ImageTask", model: "CodeModel", x: "Tensor", generator: "torch.Generator"
 ) -> "tuple[Pixels, Tensor, float]":
-    """Pairs in a grid, the squared error of each pixel (H, W) of values from 0 to 1, and its mean."""
+    """Return pairs in a grid, the squared error of each pixel (H, W) on a scale from 0 to 1, and its mean."""
     import numpy as np
     import torch
 

@@ -24,7 +24,8 @@ BITS_OF_A_PART = 1 << 19  # as the model finds them; a part costs ten bytes, and
 
 
 class ImageCodec(FileCodec):
-    """Arrays of NumPy (.npy) and idx files as MNIST comes in, not compressed, of one byte a channel."""
+    """Codec of uncompressed .npy and idx files of bytes, exact, and of image files, which come back as PNG with equal
+    pixels."""
 
     def __init__(self, shape: tuple[int, int, int], reduction: Reduction, *, labelled: bool):
         self.shape, self.reduction, self.labelled = shape, reduction, labelled
@@ -67,7 +68,7 @@ class ImageCodec(FileCodec):
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
     ) -> bytes:
-        """The file; lost images are black, and the header of the file is left out if it is lost."""
+        """Decode the file; lost images are black, a lost header is left out."""
         x = torch.cat(list(elements))
         for row in lost:
             x[row :: len(elements[0])] = 0
@@ -77,7 +78,7 @@ class ImageCodec(FileCodec):
         return head + x.contiguous().numpy().astype(np.uint8).tobytes()
 
     def finish(self, layout: dict[str, Any], bundle: Bundle) -> Bundle:
-        """Image files as PNG, each with its name."""
+        """Write image files as PNG."""
         if "png" not in layout:
             return bundle
         channels, height, width = self.shape
@@ -88,7 +89,7 @@ class ImageCodec(FileCodec):
         return Bundle(b"".join(contents), bundle.described | {"files": files})
 
     def _fits(self, pixels: Pixels) -> bool:
-        """True of an image of the model's shape and levels."""
+        """Check an image's shape and levels."""
         height, width, *channels = pixels.shape
         if (*(channels or [1]), height, width) != self.shape or pixels.max(initial=0) >= self.reduction.levels:
             raise ValueError(f"expected images of {_size(self.shape)}, of levels below {self.reduction.levels}")
@@ -100,7 +101,7 @@ class ImageCodec(FileCodec):
 
 
 def _header(data: bytes) -> tuple[int, tuple[int, ...]]:
-    """Where the numbers begin, and the shape of the array."""
+    """Return the offset of the numbers, and the shape of the array."""
     file = BytesIO(data)
     try:
         shape, dtype, by_columns = read_header(file)
@@ -116,12 +117,11 @@ def _is_image(content: bytes) -> bool:
 
 
 def _as_png(name: str) -> str:
-    """The name under which an image file comes back."""
     return name if name.lower().endswith(".png") else f"{name}.png"
 
 
 def _pixels(content: bytes) -> Pixels:
-    """The pixels of a file that keeps them without loss, and has nothing else to show: (H, W) or (H, W, 3)."""
+    """Read the pixels of a lossless file with nothing else to show: (H, W) or (H, W, 3)."""
     try:
         with Image.open(BytesIO(content), formats=("PNG", "BMP", "PPM", "TIFF")) as image:
             pixels = np.asarray(image)

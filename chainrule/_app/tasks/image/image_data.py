@@ -19,7 +19,7 @@ LARGEST = 1 << 14  # pixels of a side
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Which image files are read."""
+    """Option for unreadable image files."""
 
     skip_bad: Switch = False
     """Leave out image files that cannot be read."""
@@ -27,7 +27,7 @@ class ImageFiles:
 
 @dataclass(frozen=True)
 class ImageReading(SplitOptions):
-    """How image files are read, and how many images are held out."""
+    """Options for reading image files and holding some out."""
 
     size: str = ""
     """Cut and scale image files to this size: 32, or HEIGHTxWIDTH."""
@@ -38,7 +38,6 @@ class ImageReading(SplitOptions):
 
     @property
     def reading(self) -> "Reading":
-        """How image files become pixels."""
         from chainrule.data._images import Reading
 
         return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
@@ -46,7 +45,7 @@ class ImageReading(SplitOptions):
 
 @dataclass(frozen=True)
 class ImageData(ImageReading):
-    """How images are read and reduced, and which of them are held out."""
+    """Options for reading, reducing and holding out images."""
 
     bits: int | None = within(None, 1, 8)
     """Bits that are kept of each channel of a pixel; all that there are if not given."""
@@ -57,7 +56,7 @@ class ImageData(ImageReading):
 
 
 def parse_size(text: str) -> tuple[int, int] | None:
-    """The height and width that a user named; `None` for nothing.
+    """Parse a height and width; None for an empty text.
 
     >>> parse_size("32"), parse_size("20x30"), parse_size("")
     ((32, 32), (20, 30), None)
@@ -74,7 +73,7 @@ def parse_size(text: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Images that cannot be read: how many, and the names of the first."""
+    """Unreadable images: their number, and the first names."""
 
     count: int
     names: list[str]
@@ -82,8 +81,6 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class ImageFacts(Facts):
-    """Results of preparing images."""
-
     validation: Fingerprint | None
     name: str
     shape: tuple[int, int, int]  # channels, height, width
@@ -105,7 +102,7 @@ class ImageFacts(Facts):
 
 
 class ImageDataTask(Task[M]):
-    """A run whose prepared data are `chainrule.data._images.PreparedImages`."""
+    """Run whose prepared data are `chainrule.data._images.PreparedImages`."""
 
     PREPARED = f"{DATA}/images.json"
     Facts: ClassVar[type] = ImageFacts
@@ -120,7 +117,6 @@ class ImageDataTask(Task[M]):
         _ = asked.data.reading  # an invalid size is rejected before anything is read
 
     def prepared(self, **options: Any) -> "PreparedImages":
-        """Read and write the images; `options` are further ones of `prepare_images`."""
         from chainrule.data._images import prepare_images
 
         data, sources = self.data, self.config.sources
@@ -138,12 +134,11 @@ class ImageDataTask(Task[M]):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(C, H, W)."""
         channels, height, width = self.facts.shape
         return channels, height, width
 
     def read_pixels(self, path: Path) -> "Pixels":
-        """The pixels of an image file, (C, H, W), with the levels of the images trained on."""
+        """Read the pixels of an image file, (C, H, W), spread over the levels of the training images."""
         from chainrule.data._images import format_shape, spread_over
         from chainrule.data._text import check_file
 
@@ -158,14 +153,12 @@ class ImageDataTask(Task[M]):
         return spread_over(pixels, self.facts.found_levels)
 
     def images(self) -> "PreparedImages":
-        """The prepared images."""
         from chainrule.data._images import open_images
 
         return open_images(self.path / DATA)
 
     @property
     def reduction(self) -> "Reduction":
-        """From stored values to levels."""
         from chainrule.data._images import Reduction
 
         facts = self.facts
@@ -173,7 +166,6 @@ class ImageDataTask(Task[M]):
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the labels."""
         classes = self.facts.classes
         return None if classes is None else tuple(classes)
 

@@ -37,7 +37,6 @@ class ImageInspection(CheckedOptions):
 
 
 def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out images."""
     if data is not None:
         raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
     if run.has_code:
@@ -72,7 +71,7 @@ def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection,
 
 
 def findings(field: "ReceptiveField", rows: int) -> list[str]:
-    """Findings about a pixel, in sentences."""
+    """Describe the receptive field of a pixel in sentences."""
     from chainrule._app.pages.image_page import blind_side, pixel_of
 
     summary, (row, column) = field.summary(), pixel_of(field)
@@ -111,7 +110,7 @@ def _counted(elements: int) -> str:
 
 
 def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
-    """The mean nats of each pixel over some held-out images, as brightness."""
+    """Average the nats of each pixel over held-out images, as brightness."""
     import torch
 
     batch = run.held_out_batch(max(1, _ELEMENTS // run.dimensions))
@@ -125,7 +124,7 @@ def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
 
 
 def bright(numbers: "Tensor") -> "Pixels":
-    """Numbers (H, W) as brightness, enlarged; white is the greatest."""
+    """Scale numbers (H, W) to brightness, enlarged; the greatest is white."""
     import numpy as np
 
     scale = max(1, -(-280 // numbers.shape[1]))
@@ -134,7 +133,7 @@ def bright(numbers: "Tensor") -> "Pixels":
 
 
 def _unmasked(model: "ImageModel") -> str:
-    """Means of keeping the order in layers without a mask."""
+    """Explain how layers without a mask keep the order."""
     from torch import nn
 
     from chainrule.layers import MaskedConv2d, MultiHeadAttention

@@ -75,7 +75,6 @@ def _result(run: "ImageTask", images: "Pixels", labels: list[str] | None, seed: 
 
 
 def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, device: str) -> "Pixels":
-    """Draw codes, and images from them."""
     import torch
 
     from chainrule._app.tasks.image.codes import draw_codes
@@ -95,7 +94,7 @@ def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, d
 
 
 def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor":
-    """(1, C, rows, W) levels of the rows of an image file that are kept."""
+    """Read the first rows of an image file, (1, C, rows, W) levels."""
     import torch
 
     height = run.shape[1]
@@ -106,20 +105,20 @@ def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor"
 
 
 class Sampler:
-    """Draws images of a run's model."""
+    """Sampler of a run's images."""
 
     def __init__(self, run: "ImageTask", model: "ImageModel", temperature: float = 1.0):
         self.run, self.model, self.temperature = run, model, temperature
 
     def labels_in_turn(self, n: int) -> "Tensor | None":
-        """(n,) all labels in turn; `None` without labels."""
+        """Return all labels in turn, (n,); None without labels."""
         import torch
 
         classes = self.run.classes
         return None if classes is None else torch.arange(n) % len(classes)
 
     def label(self, name: str | None, n: int) -> "Tensor | None":
-        """(n,) the label of that name; all in turn where none is named."""
+        """Return the named label n times; all labels in turn if none is named."""
         import torch
 
         classes = self.run.classes
@@ -132,7 +131,7 @@ class Sampler:
         return torch.full((n,), classes.index(name))
 
     def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":
-        """Draw images as `images` does, in about `seconds`: they are black from where that is over."""
+        """Draw images in about `seconds`; they are black where the time ran out."""
         import torch
 
         from chainrule._modes import device_of
@@ -153,7 +152,7 @@ class Sampler:
         return brightness(levels.numpy().astype(np.uint8), self.run.reduction.levels)
 
     def images(self, n: int, labels: "Tensor | None", seed: int, first_rows: "Tensor | None" = None) -> "Pixels":
-        """Draw images, (n, C, H, W) of 8 bits."""
+        """Draw images, (n, C, H, W) of 8 bits, that all begin with `first_rows` (1, C, rows, W)."""
         import torch
 
         from chainrule._modes import device_of

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NamedImages:
-    """Images of a batch."""
-
     x: "Tensor"  # (B, C, H, W) levels
     context: "Tensor | None"  # (B,) labels of a model that is conditioned on them; None for another
     names: list[str]
@@ -33,7 +31,7 @@ class NamedImages:
 
 
 def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
-    """Open images that are like those that a run was trained on."""
+    """Open images like those that the run was trained on."""
     from chainrule.data._images import check_alike, is_collection, is_images, open_source
     from chainrule.data._text import no_such_file, refuse_stdin
 
@@ -54,19 +52,19 @@ def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
 
 
 def _labelled(run: "ImageTask") -> bool | None:
-    """Whether labels are needed; None takes them where there are any."""
+    """Tell if labels are required; None reads them if there are any."""
     if run.conditions is not None:
         return True
     return None if run.classes is not None else False
 
 
 def as_they_are(run: "ImageTask", source: "ImageSource") -> bool:
-    """Whether a model of binarised images is given images that are binary already."""
+    """Tell if a model of binarised images reads images that are binary already."""
     return run.reduction.binarise is not None and source.levels == 2
 
 
 def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImages]:
-    """The images of a source in order; the draws of a binarisation are those of held-out images."""
+    """Yield batches of a source in order; a binarisation draws as for held-out images."""
     import numpy as np
 
     from chainrule.data._images import image_evaluation
@@ -87,7 +85,7 @@ def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImage
 
 
 def read_image(run: "ImageTask", path: Path) -> "Pixels":
-    """An image file read, reduced and checked as those that the run was trained on, (C, H, W) levels."""
+    """Read and reduce an image file like the training images, (C, H, W) levels."""
     import numpy as np
 
     return run.reduction.apply(run.read_pixels(path), np.random.default_rng([run.config.training.seed, 3]))
@@ -112,7 +110,7 @@ class ImageScoring(CheckedOptions, ImageFiles):
 
 
 def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: str) -> Result:
-    """Score images, a row each: by their likelihood, by bounds of it, or by the error of their reconstruction."""
+    """Score images by their likelihood, by a bound, or by the reconstruction error."""
     if not run.has_code:
         refuse_samples(options.samples, run.config.model)
         return _by_likelihood(run, source_of(run, data, skip_bad=options.skip_bad), device)
@@ -206,7 +204,6 @@ def _named(images: NamedImages) -> Iterator[tuple[str, str | None]]:
 
 
 def basis_of(run: "ImageTask", source: "ImageSource") -> Basis:
-    """How images of a source are measured."""
     return replace(run.basis, base_measure="2 levels") if as_they_are(run, source) else run.basis
 
 

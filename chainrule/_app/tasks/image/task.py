@@ -68,7 +68,7 @@ _MEASURED = 256  # held-out images whose codes are looked at during training
 
 @dataclass(frozen=True)
 class ImageTraining(OptimisationOptions):
-    """How a model of images is trained: each of them is hundreds of elements."""
+    """Training options of an image model: each image has hundreds of elements."""
 
     batch_size: int = within(16, 1, 1 << 24)
     """Rows of a batch; 128 of a model with a code, where not given."""
@@ -90,8 +90,6 @@ class ImageTask(
     Reconstructs,
     Interpolates,
 ):
-    """A run on images, of an `ImageModel` or, where `has_code`, a `chainrule._latent.CodeModel`."""
-
     name = "image"
     help = "Train a model of images: exact likelihoods, samples, completions; or one with a code, and bounds."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -154,11 +152,11 @@ class ImageTask(
 
     @property
     def conditions(self) -> tuple[str, ...] | None:
-        """Names of the labels that the model is conditioned on; `None` where it knows none."""
+        """Return the labels that condition the model; None if it reads none."""
         return None if self.has_code else self.classes
 
     def held_out_batch(self, count: int) -> "Batch":
-        """The first held-out images, with their labels where the model is conditioned on them."""
+        """Return the first held-out images, with their labels if these condition the model."""
         from chainrule.data._images import image_batch
 
         images = self.images()
@@ -167,19 +165,18 @@ class ImageTask(
 
     @property
     def dimensions(self) -> int:
-        """The numbers of an image."""
         return prod(self.shape)
 
     @property
     def rows_at_once(self) -> int:
-        """The images that are scored together."""
+        """Return the number of images scored together."""
         return max(1, (_ELEMENTS_OF_A_CODE if self.has_code else _ELEMENTS) // self.dimensions)
 
     def build(self) -> "ImageModel":
         return self.model_of(self.shape)
 
     def model_of(self, shape: tuple[int, int, int]) -> "ImageModel":
-        """The run's model for images of another size; weights are the same, as they are shared by all pixels."""
+        """Build the run's model for another image size; the weights are shared by all pixels."""
         classes = None if self.conditions is None else len(self.conditions)
         return self.built(image_shape=shape, levels=self.reduction.levels, num_classes=classes)
 
@@ -268,7 +265,7 @@ class ImageTask(
         return entry if entry is None or entry.basis.quantity == "nats" else replace(entry, nats=2 * entry.nats)
 
     def checked_rows(self) -> CheckedRows:
-        """The middle of held-out images, and the trained weights in the same model for images of that size."""
+        """Return the middle of held-out images, and the trained weights in a model of that size."""
         from chainrule.data._images import image_batch
 
         if self.has_code:

@@ -29,7 +29,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Samples:
-    """The samples of a file: from byte `start` to `stop`, of so many bits; none of a file that is kept as it is."""
+    """Samples of a file, at bytes `start` to `stop`; none in a file that is stored as it is."""
 
     start: int
     stop: int
@@ -42,7 +42,7 @@ class _Samples:
 
 
 class SoundCodec(FileCodec):
-    r"""wav files of one channel with 8 or 16 bits at the run's rate, uncompressed; any other is kept as it is."""
+    r"""Codec of uncompressed wav files with one channel of 8 or 16 bits at the run's rate; others are stored."""
 
     def __init__(self, levels: "SoundLevels", rate: int, labels: list[str], labelling: Labelling):
         self.levels, self.rate, self.labels, self.labelling = levels, rate, labels, labelling
@@ -72,7 +72,6 @@ class SoundCodec(FileCodec):
         return EncodedFiles(layout, side, laid, samples, "sample", note=told)
 
     def _label(self, name: str, part: _Samples) -> int:
-        """The label of a file that is coded; else 0."""
         return label_number(self.labels, self.labelling(name)) if self.labels and part.count else 0
 
     def lay_out(self, layout: dict[str, Any], elements: Sequence[Numbers] | None = None) -> Laid:
@@ -97,7 +96,7 @@ class SoundCodec(FileCodec):
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
     ) -> bytes:
-        """The files; where rows are lost, silence, and where `side` is, zeros in place of headers."""
+        """Decode the files: silence for lost rows, zeros for lost headers."""
         found = [_Samples(*part) for part in layout["files"]]
         levels = [np.full(part.count, self.levels.silence) for part in found]
         order = _pieces(layout)
@@ -124,7 +123,7 @@ class SoundCodec(FileCodec):
 
 
 class _Table:
-    """The samples of so many bits, by level."""
+    """Samples of a bit depth, sorted by level."""
 
     def __init__(self, levels: "SoundLevels", bits: int):
         self._type, self._zero = _STORED[bits]
@@ -135,17 +134,16 @@ class _Table:
         self._count = np.bincount(self._level, minlength=levels.levels)
 
     def split(self, data: bytes) -> tuple[Numbers, Numbers]:
-        """The level of each sample, and its place among the samples of that level."""
+        """Return the level of each sample, and its rank among the samples of that level."""
         codes = np.frombuffer(data, self._type).astype(np.int64) + self._offset
         levels = self._level[codes]
         return levels, codes - self._first[levels]
 
     def counts(self, levels: Numbers) -> Numbers:
-        """How many samples have each level."""
         return self._count[levels]
 
     def join(self, levels: Numbers, ranks: Numbers) -> bytes:
-        """The inverse of `split`."""
+        """Invert `split`."""
         return (self._first[levels] + ranks - self._offset).astype(self._type).tobytes()
 
 
@@ -157,7 +155,7 @@ class _Piece:
 
 
 def _pieces(layout: dict[str, Any]) -> list[_Piece]:
-    """Pieces of the files that are sequences of their own, the longest first."""
+    """Cut the files into independent pieces, longest first."""
     counts = [_Samples(*part).count for part in layout["files"]]
     most = max(-(-sum(counts) // ROWS), SHORTEST_PIECE)
     pieces = [
@@ -169,7 +167,7 @@ def _pieces(layout: dict[str, Any]) -> list[_Piece]:
 
 
 def _find_samples(content: bytes, rate: int) -> _Samples:
-    """The samples of a wav file, where they are as the codec takes them."""
+    """Find the samples of a wav file that the codec supports."""
     kind: tuple[int, ...] = ()
     if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
         for name, start, stop in _chunks(content):
@@ -183,7 +181,7 @@ def _find_samples(content: bytes, rate: int) -> _Samples:
 
 
 def _chunks(content: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """The name of each part of a wav file, and where its content begins and ends."""
+    """Yield the name of each part of a wav file, and its start and stop."""
     start = 12
     while start + 8 <= len(content):
         size = int.from_bytes(content[start + 4 : start + 8], "little")

@@ -55,7 +55,7 @@ _CHECKED_ROWS, _CHECKED_SAMPLES = 3, 24
 
 @dataclass(frozen=True)
 class SoundData(SplitOptions):
-    """How sounds become sequences of levels, and which are held out."""
+    """Options for turning sounds into sequences of levels."""
 
     rate: int | None = within(None, 100, 1_000_000)
     """Samples a second; the lowest of the files, 16000 at most, where not given. Others are resampled."""
@@ -75,7 +75,7 @@ class SoundData(SplitOptions):
 
 @dataclass(frozen=True)
 class SoundTraining(OptimisationOptions):
-    """How a model of sounds is trained: a row is thousands of samples."""
+    """Training options of a sound model: a row is thousands of samples."""
 
     batch_size: int = within(2, 1, 1 << 24)
     optimiser: Literal["adamw", "muon"] = "muon"
@@ -87,24 +87,18 @@ class SoundTraining(OptimisationOptions):
 
 @dataclass(frozen=True)
 class SoundCounts(Counts):
-    """Counts of a part of the sounds."""
-
     clips: int
     samples: int
 
 
 @dataclass(frozen=True)
 class SkippedFile:
-    """A file that cannot be read, and why."""
-
     file: str
     reason: str
 
 
 @dataclass(frozen=True)
 class SoundFacts(Facts):
-    """Results of preparing sounds."""
-
     validation: Fingerprint | None
     rate: int
     rates: dict[str, int]  # files of each rate
@@ -125,8 +119,6 @@ class SoundFacts(Facts):
 
 
 class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Compresses):
-    """A run on sounds."""
-
     name = "sound"
     help = "Train a WaveNet on sounds. Needs two packages: pip install soundfile scipy."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -161,16 +153,13 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     @property
     def rate(self) -> int:
-        """Samples a second."""
         return self.facts.rate
 
     @property
     def labels(self) -> list[str]:
-        """Labels that may condition a sound; empty in a run without labels."""
         return self.facts.labels
 
     def label(self, name: str) -> int:
-        """The number of a label."""
         from chainrule.data._sounds.labels import label_number
 
         if not self.labels:
@@ -179,26 +168,22 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     @property
     def levels(self) -> "SoundLevels":
-        """Meaning of an element."""
         from chainrule.data._sounds import make_levels
 
         return make_levels(self.facts.law, self.facts.levels)
 
     @property
     def labelling(self) -> "Labelling":
-        """How a label is read off a name, in a run with labels."""
         from chainrule.data._sounds import Labelling
 
         return Labelling(self.data.label_pattern)
 
     @property
     def mean_seconds(self) -> float:
-        """How long a clip of those to train on is."""
         train = self.facts.train
         return train.samples / train.clips / self.rate
 
     def sounds(self) -> "Sounds":
-        """The prepared sounds."""
         from chainrule.data._sounds import open_sounds
 
         return open_sounds(self.path / DATA)
@@ -322,7 +307,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
 
 def _found(facts: SoundFacts) -> Iterable[str]:
-    """Findings of preparing sounds, line by line."""
+    """Describe the prepared sounds line by line."""
     train, valid, rate = facts.train, facts.valid, facts.rate
     law = "μ-law" if facts.law == "mu" else "linear"
     yield (

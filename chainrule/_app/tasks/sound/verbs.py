@@ -133,7 +133,6 @@ class SoundScoring:
 
 
 def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: str) -> Result:
-    """Score files one at a time."""
     from chainrule.data._sounds import Collection
 
     if options.label is not None:
@@ -164,7 +163,7 @@ def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: 
 
 
 def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[str | None, Tensor | None]":
-    """The label of a file, by name and as the model takes it, (1,); read off the name of the file if not given."""
+    """Return the label of a file, from its name if not given, also as the model reads it, (1,)."""
     import torch
 
     from chainrule.data._sounds.labels import label_number
@@ -179,7 +178,7 @@ def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[s
 
 
 def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | None) -> dict[str, Any]:
-    """The surprise of one file, in memory that does not grow with it but for a number a sample."""
+    """Score one file; `most_at` is the second of the highest surprise."""
     import numpy as np
     import torch
 
@@ -225,7 +224,6 @@ class SoundEmbedding:
 
 
 def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device: str) -> Result:
-    """The code of each file."""
     import torch
 
     from chainrule._modes import device_of
@@ -272,7 +270,7 @@ class SoundInspection(CheckedOptions):
 
 
 def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection, *, seed: int) -> Report:
-    """Inspect a run at the last of a few samples of each clip, one more than the receptive field if there are."""
+    """Inspect a run at the last of a few samples of each clip, past the receptive field if they are long enough."""
     import torch
 
     from chainrule.diagnostics import receptive_field
@@ -301,7 +299,7 @@ def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection,
 
 
 def _held_out(run: "SoundTask", rows: int, most: int) -> "tuple[list[Tensor], Tensor | None]":
-    """The ends of the longest clips, and their labels."""
+    """Return the ends of the longest clips, and their labels."""
     import torch
 
     sounds = run.sounds()
@@ -314,7 +312,7 @@ def _held_out(run: "SoundTask", rows: int, most: int) -> "tuple[list[Tensor], Te
 
 
 def _read(run: "SoundTask", data: str, rows: int, most: int) -> "tuple[list[Tensor], Tensor | None]":
-    """The beginnings of the first files, and their labels."""
+    """Read the beginnings of the first files, and their labels."""
     import numpy as np
     import torch
 

@@ -73,7 +73,7 @@ def compare_tables(real: Any, synthetic: Any, *, seed: int = 0) -> Result:
 
 
 def _binned(schema: "TableSchema", train: Array, drawn: Array) -> Iterator[tuple[Array, Array]]:
-    """The columns of both tables as bins 0, 1, ...: categories, or parts that are equally full of real rows."""
+    """Bin the columns of both tables: categories, or ten bins with equally many real rows."""
     for place, column in enumerate(schema.kept):
         pair = train[:, place], drawn[:, place]
         if column.kind != "categorical":
@@ -93,7 +93,7 @@ def _total_variation(first: Array, second: Array) -> float:
 
 
 def _cramers_v(first: Array, second: Array) -> float:
-    r"""V = √(χ² / (n · (min(rows, columns) − 1))); 0 where a column is constant."""
+    r"""Compute V = √(χ² / (n · (min(rows, columns) − 1))); 0 if a column is constant."""
     _, rows = np.unique(first, return_inverse=True)
     _, columns = np.unique(second, return_inverse=True)
     counts = np.zeros((rows.max() + 1, columns.max() + 1))
@@ -151,7 +151,7 @@ def _summary(
 
 
 def _nearest(rows: Array, among: Array, categorical: npt.NDArray[np.bool_], scale: Array) -> Array:
-    """Gower's distance of each row to the nearest of others: the mean over columns of differences from 0 to 1."""
+    """Compute Gower's distance of each row to its nearest: the mean over columns of differences from 0 to 1."""
     found = []
     for start in range(0, len(rows), _BLOCK):
         apart = np.abs(np.nan_to_num(rows[start : start + _BLOCK, None]) - np.nan_to_num(among[None])) / scale
@@ -161,7 +161,7 @@ def _nearest(rows: Array, among: Array, categorical: npt.NDArray[np.bool_], scal
 
 
 def _classifier(real: Array, drawn: Array, categorical: npt.NDArray[np.bool_], seed: int) -> tuple[float, float, str]:
-    """The area under the ROC curve of a two-sample test by a classifier, its standard error, and the classifier."""
+    """Return the area under the ROC curve of a two-sample test, its standard error, and the classifier."""
     size = min(len(real), len(drawn))
     rows, labels = np.concatenate([real[:size], drawn[:size]]), np.repeat([0, 1], size)
     if find_spec("sklearn") is None:
@@ -186,7 +186,7 @@ def _classifier(real: Array, drawn: Array, categorical: npt.NDArray[np.bool_], s
 
 
 def _area(scores: Array, labels: npt.NDArray[Any]) -> float:
-    """The area under the ROC curve: the chance that a synthetic row has a higher score than a real one."""
+    """Compute the area under the ROC curve: the chance that a synthetic row scores above a real one."""
     _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[places.reshape(-1)]
     ones = int(labels.sum())

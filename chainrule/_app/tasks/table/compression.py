@@ -32,7 +32,7 @@ Digits = tuple[int, int] | None  # the fewest and the most after the point
 
 
 class TableCodec(FileCodec):
-    """Lines of CSV as rows of numbers."""
+    """Codec of CSV lines as rows of numbers; lines that do not fit the columns are stored."""
 
     def __init__(self, schema: "TableSchema"):
         self.schema = schema
@@ -64,7 +64,7 @@ class TableCodec(FileCodec):
         return EncodedFiles(layout, side, self.lay_out(layout, x), len(rows), "row")
 
     def ready(self, model: "TableMADE", layout: dict[str, Any]) -> "TableMADE":
-        """The model, which codes real columns in the digits of the file."""
+        """Return the model with real columns coded in the file's digits."""
         made = copy.copy(model)  # its weights are shared
         made.layout = model.layout.coded_with([None if digits is None else digits[1] for digits in layout["digits"]])
         return made
@@ -75,7 +75,7 @@ class TableCodec(FileCodec):
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
     ) -> bytes:
-        """The file; where rows are lost, the header and the other rows."""
+        """Decode the file; without lost rows."""
         kept: dict[str, Any] = {"lines": [], "cells": [], "separator": ",", "end": "", "comma": False}
         if side:
             kept |= json.loads(unpacked(side, most))
@@ -101,7 +101,7 @@ class TableCodec(FileCodec):
         return "\n".join(lines).encode("utf-8", "surrogateescape")
 
     def _separator(self, lines: Sequence[str]) -> str:
-        """The separator by which the most of the first lines have as many cells as there are columns."""
+        """Find the separator that gives most of the first lines the schema's cell count."""
         count = len(self.schema.columns)
         found = {mark: sum(len(line.split(mark)) == count for line in lines[:_FIRST_LINES]) for mark in SEPARATORS}
         mark = max(found, key=lambda mark: found[mark])
@@ -110,25 +110,25 @@ class TableCodec(FileCodec):
         return mark
 
     def _digits(self, table: Sequence[Sequence[str]]) -> list[Digits]:
-        """The digits of each column that the model knows; `None` where it is not one of real numbers."""
+        """Choose the digits of each modelled column; None unless it is real."""
         return [
             _digits(Counter(cells[place] for cells in table)) if column.kind == "real" else None
             for place, column in zip(self.places, self.schema.kept, strict=True)
         ]
 
     def _has_commas(self, table: Sequence[Sequence[str]]) -> bool:
-        """Whether a number of a real column has a decimal comma."""
+        """Tell if a real column uses decimal commas."""
         width = len(self.schema.columns)
         rows = (cells for cells in table if len(cells) == width)
         return any(DECIMAL_COMMA.fullmatch(cells[place]) for cells in rows for place in self._reals)
 
     def _swapped(self, cells: Sequence[str]) -> list[str]:
-        """The cells of a line with points and commas of real numbers exchanged, which a second time undoes."""
+        """Exchange points and commas in real numbers; applied twice, it changes nothing."""
         swap = len(cells) == len(self.schema.columns)
         return [cell.translate(_SWAP) if swap and place in self._reals else cell for place, cell in enumerate(cells)]
 
     def _row(self, cells: list[str], digits: Sequence[Digits]) -> list[float] | None:
-        """The numbers of a line, where they bring its cells back."""
+        """Encode a line, if its cells can be restored exactly."""
         if len(cells) != len(self.schema.columns):
             return None
         own = [cells[place] for place in self.places]
@@ -141,13 +141,13 @@ class TableCodec(FileCodec):
         return row if back else None
 
     def _with(self, row: list[str], more: list[str]) -> list[str]:
-        """The cells of a line, those of columns that the model leaves out among them."""
+        """Merge the cells of modelled columns with those of the other columns."""
         own, others = iter(row), iter(more)
         return [next(own) if place in self.places else next(others) for place in range(len(self.schema.columns))]
 
 
 def _digits(cells: Counter[str]) -> Digits:
-    """The digits after the point with which cells of real numbers are written in the fewest bits."""
+    """Choose the decimals that write the cells in the fewest bits."""
     numbers = {cell: count for cell, count in cells.items() if cell not in MISSING and as_number(cell) is not None}
     places = {cell: after for cell in numbers if (after := decimals(cell)) is not None and after <= MOST_DECIMALS}
     best, least = (0, 0), math.inf
@@ -162,12 +162,12 @@ def _digits(cells: Counter[str]) -> Digits:
 
 
 def _fits(value: float, digits: Digits) -> bool:
-    """Whether a number times a power of ten is rounded to the whole number that it spells."""
+    """Tell if a number, scaled by a power of ten, rounds to the whole number that it spells."""
     return digits is None or math.isnan(value) or abs(value) * 10.0 ** digits[1] < LARGEST / 4
 
 
 def _text(column: "ColumnSchema", value: float, digits: Digits) -> str:
-    """The cell of a number, also outside the range of the training rows."""
+    """Format the cell of a number, also outside the training range."""
     if column.numbers is None:
         return column.decode(value)
     return _number(value, digits or column.decimals)

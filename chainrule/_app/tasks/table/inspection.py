@@ -55,7 +55,6 @@ class TableInspection(CheckedOptions):
 
 
 def inspect_table(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out rows, or on those of a file."""
     import torch
 
     if run.has_code:
@@ -79,7 +78,7 @@ def inspect_table(run: "TableTask", file: str | None, options: TableInspection, 
 
 
 def rows_of(run: "TableTask", file: str | None, count: int) -> "Tensor":
-    """(N, D) of the held-out rows, or of a file."""
+    """Return (N, D) held-out rows, or rows of a file."""
     import torch
 
     if file is None:
@@ -101,7 +100,6 @@ def _table(columns: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
-    """Inspect the code of a run on held-out rows or those of a file."""
     import torch
 
     from chainrule._app.pages.code_page import code_sections
@@ -170,7 +168,7 @@ def _traversals(
 
 
 def _typical(run: "TableTask", model: "TableVAE", z: "Tensor", generator: "torch.Generator") -> list[list[str]]:
-    """The cells of a typical row of each code (N, L)."""
+    """Decode a typical row from each code (N, L)."""
     import torch
 
     writer = deepcopy(model)
@@ -183,7 +181,7 @@ def _typical(run: "TableTask", model: "TableVAE", z: "Tensor", generator: "torch
 
 
 def _labels(run: "TableTask", x: "Tensor") -> "Labels | None":
-    """The last column of few categories, where a table has its labels as a rule, and its cells in the rows."""
+    """Return the last column with few categories, usually the labels, and its cells."""
     from chainrule._app.pages.code_page import Labels
 
     for place, column in reversed(list(enumerate(run.schema.kept))):

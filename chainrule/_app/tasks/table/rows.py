@@ -48,7 +48,6 @@ class TableSampling(CheckedOptions):
 
 
 def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, device: str) -> Result:
-    """Draw n rows, or n completions of each row of a file."""
     if run.has_code and (options.complete is not None or options.where):
         raise ValueError("--complete, --where: a vae draws whole rows from a code: train a made to fill in others")
     if options.where:
@@ -65,7 +64,7 @@ def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, 
 
 
 def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, device: str) -> Result:
-    """Rows with given values: exact where these columns come first in the model's order, else chosen from draws."""
+    """Draw rows with given values: exact if these columns come first in the model's order, else resampled."""
     import torch
 
     row = _known_row(run, options.where)
@@ -79,7 +78,7 @@ def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, de
 
 
 def _known_row(run: "TableTask", where: str) -> "PartialRow":
-    """A row with the cells that `--where` gives."""
+    """Parse the cells that `--where` names."""
     from chainrule.data._tables.schema import PartialRow
 
     pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
@@ -139,7 +138,7 @@ def _completed(
 def complete_block(
     trained: "TableMADE", schema: "TableSchema", block: "Sequence[PartialRow]", particles: int, generator: "Generator"
 ) -> tuple[list[list[str]], list[float] | None]:
-    """Draw the missing cells of rows, side by side."""
+    """Draw the missing cells of rows; also return each row's effective draws, None if every draw is exact."""
     import torch
 
     from chainrule.decoding import complete
@@ -183,7 +182,6 @@ class TableScoring(CheckedOptions):
 
 
 def score_table(run: "TableTask", file: str, options: TableScoring, *, device: str) -> Result:
-    """Score the rows of a file."""
     empty = f"{file}: expected at least one row to score, got none"
     if run.has_code:
         return _by_bounds(run, file, options, device, empty)
@@ -216,7 +214,7 @@ def _by_bounds(run: "TableTask", file: str, options: TableScoring, device: str, 
 
 
 def blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]":
-    """Lines and rows (B, D) of a file."""
+    """Yield the lines and rows (B, D) of a file."""
     import torch
 
     for block in in_blocks(run.schema.encoded(file), BLOCK):
@@ -224,7 +222,7 @@ def blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]":
 
 
 def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
-    """(B, D), of each value given those visited before it."""
+    """Return the nats (B, D) of each value given the previous ones."""
     from chainrule._modes import device_of
 
     rows = rows.to(device_of(model))
@@ -232,7 +230,7 @@ def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
 
 
 def usual_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
-    """(D,), the mean of each column over held-out rows."""
+    """Return the mean nats (D,) of each column over held-out rows."""
     import torch
 
     held_out = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
@@ -270,7 +268,6 @@ class TableEmbedding:
 
 
 def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: str) -> Result:
-    """The code of each row."""
     import torch
 
     from chainrule._modes import device_of

@@ -76,7 +76,7 @@ _LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 @dataclass(frozen=True)
 class TableData(SplitOptions):
-    """How a table is read, and which of its rows are held out."""
+    """Options for reading a table and holding out rows."""
 
     header: Literal["auto", "yes", "no"] = "auto"
     """Whether the first row is a header."""
@@ -88,7 +88,7 @@ class TableData(SplitOptions):
 
 @dataclass(frozen=True)
 class FoundColumn:
-    """A column as it was found: its kind in the model and in the file, missing and distinct cells, and a doubt."""
+    """Column of the file: kinds in the model and in the file, counts, and a doubt."""
 
     name: str
     kind: str
@@ -100,16 +100,12 @@ class FoundColumn:
 
 @dataclass(frozen=True)
 class TableFacts(Facts):
-    """Results of preparing a table."""
-
     validation: Fingerprint | None
     rows: Parts
     columns: list[FoundColumn]
 
 
 class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
-    """A run on a table, of a `TableMADE` or, where `has_code`, a `TableVAE`."""
-
     name = "table"
     help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -146,13 +142,11 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
 
     @cached_property
     def schema(self) -> "TableSchema":
-        """The columns, read once."""
         from chainrule.data._tables import TableSchema
 
         return TableSchema.load(self.path / DATA / "schema.json")
 
     def table(self) -> "Table":
-        """The prepared rows."""
         from chainrule.data._tables import open_table
 
         return open_table(self.path / DATA)
@@ -206,7 +200,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return table.manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Few rows are soon learnt by heart: for them more dropout, and no more than `_MOST_PASSES` over the rows."""
+        """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted."""
         from chainrule.data._tables import table_batches
 
         config, table, options = self.config, self.table(), self.config.options
@@ -230,7 +224,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return self._count_weights(self.schema)
 
     def _count_weights(self, schema: "TableSchema") -> int:
-        """Weights of the model of a schema, biases left out."""
+        """Count the weights of the model of a schema, without biases."""
         options, heads, features = self.config.options, schema.heads(), self._features(schema)
         outputs = sum(column.outputs(options.components) for column in heads)
         if self.has_code:
@@ -326,7 +320,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
 
 
 def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
-    """The columns as they were found, a line each; of a wide table those after the first are counted by kind."""
+    """List the columns, one line each; of a wide table count the rest by kind."""
     listed = columns if len(columns) <= _LISTED_COLUMNS else columns[: _LISTED_COLUMNS // 2]
     rows = [("column", "kind", "different", "missing")]
     for column in listed:
@@ -341,5 +335,5 @@ def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
 
 
 def _short(cell: str) -> str:
-    """A real number in five digits: a preview is to be read, a sample written to a file keeps them all."""
+    """Shorten a real number to five digits for previews."""
     return f"{float(cell):.5g}" if len(cell) > 8 and re.fullmatch(r"-?[0-9.]+(e[-+]?[0-9]+)?", cell) else cell

@@ -36,7 +36,6 @@ class TagInspection(CheckedOptions):
 
 
 def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out sentences, or on a file."""
     from chainrule.diagnostics._parts import parts_of
 
     model = run.model()
@@ -54,7 +53,7 @@ def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, 
 
 
 def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences, list[list[str]], str]":
-    """Sentences as numbers and as words, and where they come from."""
+    """Return sentences as numbers and as words, and their source."""
     from chainrule.data._tagged import number_sentences
 
     if data is None:
@@ -71,7 +70,7 @@ def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences
 def _certainty(
     model: "SequenceTagger", sentences: "TaggedSentences", words: list[list[str]], tags: tuple[str, ...], top: int
 ) -> dict[str, Any]:
-    """Probabilities of the tags that words get: of all, by tag, and the words of least certainty."""
+    """Measure the probabilities of predicted tags: overall, by tag, and of the least certain words."""
     import numpy as np
     import torch
 
@@ -113,7 +112,7 @@ def _words_of(marginals: "Tensor", best: "Tensor", words: list[str]) -> list[tup
 
 
 def _neighbours(model: "SequenceTagger", tags: tuple[str, ...], top: int) -> dict[str, Any] | None:
-    """The pairs of tags with the highest and the lowest learnt scores; None without a random field."""
+    """Return the pairs of tags with the highest and lowest learnt scores; None without a CRF."""
     from chainrule.heads import LinearChainCRF
 
     if not isinstance(model.head, LinearChainCRF):

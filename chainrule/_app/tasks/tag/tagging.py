@@ -38,7 +38,6 @@ class Tagging(CheckedOptions):
 
 
 def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) -> Result:
-    """Tag a file: a row a sentence."""
     file, n = sentences_of(run, data[0], tagged=False, text=options.text), options.n_best
     marks_spans = run.vocabulary.scheme is not None
 
@@ -59,7 +58,7 @@ def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) 
 
 
 def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str, Any]]:
-    """The spans that tags mark: the type of each, its first word from 0, and the word behind its last."""
+    """List the spans that tags mark: type, first word from 0, and the word after the last."""
     from chainrule.metrics import find_entities
 
     found = find_entities(vocabulary.standard(tags))
@@ -68,20 +67,17 @@ def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """The answer of a tagger to one sentence."""
-
     n_best: list[dict[str, Any]]  # the most probable tag sequences, best first: the tags and the nats of each
     probabilities: list[float]  # of each tag of the best, given the whole sentence
 
     @property
     def tags(self) -> list[str]:
-        """The most probable ones."""
         best: list[str] = self.n_best[0]["tags"]
         return best
 
 
 def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile", n: int) -> Iterator[TaggedSentence]:
-    """The answers to the sentences of a file, in order."""
+    """Tag the sentences of a file, in order."""
     import torch
 
     tags = run.vocabulary.tags
@@ -114,7 +110,6 @@ class TagEmbedding:
 
 
 def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device: str) -> Result:
-    """The code of each sentence."""
     import torch
 
     from chainrule.layers import mean_pooling
@@ -132,7 +127,7 @@ def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device:
 
 
 def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Iterator[tuple[Context, Tensor]]":
-    """The words of a file's sentences as the model reads them, and the lengths of the sentences, in order."""
+    """Yield batches of a file's sentences as the model reads them, with lengths, in order."""
     from chainrule.data._tagged import number_sentences, tagged_evaluation
     from chainrule.state import map_state
 
@@ -145,7 +140,7 @@ def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Ite
 def sentences_of(
     run: "TagTask", file: str, *, tagged: bool, column: str | None = None, text: bool = False
 ) -> "ConllFile":
-    """Read a file, or standard input for "-"."""
+    """Read tagged sentences, words alone, or with `text` one sentence per line; "-" is standard input."""
     from chainrule.data._tagged.conll_file import TEXT_HINT, ConllFile, columns_of, is_conllu, read_lines_of
     from chainrule.data._text import name_of
 
@@ -209,7 +204,6 @@ class TagEvaluation(CheckedOptions):
 
 
 def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Result:
-    """Evaluate a run on a file."""
     from chainrule._app.tasks.tag.training import predicted_tags
     from chainrule.data._tagged import number_sentences, tagged_evaluation
     from chainrule.data._tagged.prepare import check_tags_known, possible
@@ -257,7 +251,7 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
 def _nats_per_word(
     model: "SequenceTagger", sentences: Sequence["Sentence"], vocabulary: "TaggedVocabulary"
 ) -> float | None:
-    """Mean over the sentences whose tags are all known; None without any."""
+    """Average the nats over sentences with known tags; None without any."""
     from chainrule.data._tagged import number_sentences, tagged_evaluation
     from chainrule.training import evaluate
 

@@ -45,8 +45,6 @@ _WORD_DROPOUT_OF_FEW = 0.25
 
 @dataclass(frozen=True)
 class TagData(SplitOptions):
-    """How a file of tagged sentences is read."""
-
     column: str | None = None
     """Column of the tags: upos, xpos or another name of CoNLL-U, or a number from 1; upos or the last if not given."""
     word_column: int = within(1, 1, 1 << 20)
@@ -59,8 +57,6 @@ class TagData(SplitOptions):
 
 @dataclass(frozen=True)
 class TagTraining(OptimisationOptions):
-    """How a tagger is trained."""
-
     learning_rate: float = within(4e-3, 0.0, 1e3)
     clip_norm: float | None = within(5.0, 0.0, 1e9)
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
@@ -73,8 +69,6 @@ class TagTraining(OptimisationOptions):
 
 @dataclass(frozen=True)
 class TagFacts(Facts):
-    """Results of preparing tagged sentences."""
-
     validation: Fingerprint | None
     conllu: bool
     column: str
@@ -87,8 +81,6 @@ class TagFacts(Facts):
 
 
 class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Embeds):
-    """A run on tagged sentences."""
-
     name = "tag"
     help = "Train a tagger on sentences with a tag for every word."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -135,13 +127,11 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
     @cached_property
     def vocabulary(self) -> "TaggedVocabulary":
-        """Words, characters and tags, read once."""
         from chainrule.data._tagged import TaggedVocabulary
 
         return TaggedVocabulary.load(self.path / DATA / "vocabulary.json")
 
     def corpus(self) -> "TaggedCorpus":
-        """The prepared sentences."""
         from chainrule.data._tagged import open_tagged
 
         return open_tagged(self.path / DATA)
@@ -165,7 +155,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Settle weight decay, the passes of templates, and, from the number of passes, how words are read."""
+        """Choose weight decay, template passes, word dropout and the character encoder from the number of passes."""
         from chainrule._app.tasks.tag.training import usual_passes
 
         batches, _ = self.batches((0, 1))

@@ -30,7 +30,7 @@ _TIMED = 8  # steps
 
 
 def usual_passes(run: "TagTask", batches: "TrainingBatches", passes: float) -> float:
-    """Passes over the sentences in which the table of a new run is fitted."""
+    """Choose the passes that fit the templates: three, or as many as a tenth of the budget allows; none for spans."""
     if run.facts.scheme is not None:
         return 0.0
     budget = run.config.duration.budget
@@ -46,12 +46,12 @@ def usual_passes(run: "TagTask", batches: "TrainingBatches", passes: float) -> f
 
 
 def new_templates(run: "TagTask") -> TemplateScores:
-    """Scores that say nothing yet. The first number is that of characters that were never seen."""
+    """Return empty template scores; symbol 0 stands for unseen characters."""
     return TemplateScores(["", *run.vocabulary.characters], len(run.vocabulary.tags))
 
 
 def fitted_templates(run: "TagTask", passes: float) -> TemplateScores:
-    """The scores of a run: fitted, or read where that was done before."""
+    """Return the template scores of a run: read, or fitted if there are none yet."""
     scores, path = new_templates(run), run.path / DATA / _FILE
     if path.is_file():
         load_weights(path, scores)
@@ -78,7 +78,7 @@ _SHOWN = 14  # words of an example
 def predicted_tags(
     model: "SequenceTagger", batches: Iterable["Batch"], vocabulary: "TaggedVocabulary"
 ) -> Iterator[list[str]]:
-    """The most probable tags of each sentence, in order; the model should be in evaluation mode."""
+    """Predict the tags of each sentence, in order; expects a model in evaluation mode."""
     from chainrule.state import map_state
 
     device = next(model.parameters()).device
@@ -91,7 +91,7 @@ def predicted_tags(
 
 
 def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
-    """Entity F1 of the held-out sentences where the tags mark spans, the accuracy of words where they do not."""
+    """Measure entity F1 if the tags mark spans, else word accuracy; show another sentence each time."""
     from chainrule.data._tagged import tagged_evaluation
     from chainrule.metrics import entity_scores, tag_accuracy
 
@@ -126,7 +126,7 @@ def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
 
 
 def side_by_side(words: Sequence[str], gold: Sequence[str], found: Sequence[str]) -> str:
-    """A sentence, a word with its tag each; where the tag is wrong, the wrong one with the right one.
+    """Format a tagged sentence; wrong tags show the right one.
 
     >>> side_by_side(["Time", "flies"], ["NOUN", "VERB"], ["NOUN", "NOUN"])
     'Time/NOUN flies/NOUN(is VERB)'

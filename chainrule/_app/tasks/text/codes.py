@@ -45,7 +45,7 @@ _UNFIT = {"prompt": "", "temperature": 1.0, "top_k": None, "top_p": None}  # opt
 
 
 def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
-    """Score the lines of a file, or texts of a line each, by bounds."""
+    """Score lines of a file, or single-line texts, by bounds."""
     if options.per == "element":
         raise ValueError("--per element: the bound is of a whole line, which is encoded at once: use --per line")
     if options.adapt or options.adapt_rate is not None:
@@ -116,8 +116,6 @@ def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: in
 
 
 def sentence_preview(run: "TextTask") -> OnValidation:
-    """A function that draws a few lines at each validation."""
-
     def preview(trained: Any, step: int, seconds: float) -> str:
 
         generator = torch.Generator(next(trained.parameters()).device).manual_seed(step)
@@ -127,21 +125,20 @@ def sentence_preview(run: "TextTask") -> OnValidation:
 
 
 def held_out(run: "TextTask") -> tuple[Tensor, Tensor]:
-    """(N, T) symbols of held-out lines, cut as in training, and their lengths."""
+    """Return held-out lines (N, T), cut as in training, and their lengths."""
     x, lengths, _ = own_window(run, _LOOKED_AT, run.training.line_length)
     assert lengths is not None
     return x, lengths
 
 
 def text_of(run: "TextTask", ids: list[int]) -> tuple[str, int]:
-    """The text of symbols up to the end of the line, and how many they are, the end counted."""
+    """Decode symbols up to the end of the line; also return their number, including the end."""
     ends = run.vocabulary.eos
     read = ids[: ids.index(ends)] if ends in ids else ids
     return run.vocabulary.decode(read), min(len(read) + 1, len(ids))
 
 
 def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *, seed: int) -> Report:
-    """Inspect the code of a run on its held-out lines."""
     if data is not None or options.property is not None:
         what = data if data is not None else f"--property {options.property}"
         raise ValueError(f"inspect: reads the codes of held-out lines of the run, got {what}: leave it out")
@@ -181,7 +178,7 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
 
 
 def _texts(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:
-    """The line of each code (N, L), symbol by symbol the most probable one."""
+    """Decode each code (N, L) greedily."""
 
     with torch.no_grad():
         found = greedy(model.decoder, z.to(next(model.parameters())), max_length=model.max_length, eos=model.eos)
@@ -189,14 +186,14 @@ def _texts(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:
 
 
 def _ranges(length: int) -> list[str]:
-    """The positions of a line in at most so many ranges, from 1."""
+    """Split the positions of a line into ranges, from 1."""
     size = -(-length // _RANGES)
     starts = range(1, length + 1, size)
     return [str(start) if size == 1 else f"{start}–{min(start + size - 1, length)}" for start in starts]
 
 
 def _nats(model: SentenceVAE, x: Tensor, lengths: Tensor, ranges: list[str]) -> tuple[Tensor, Tensor]:
-    """The mean −ln p of the symbols in each range of positions, (R,), with their own codes and with others'."""
+    """Average −ln p per range of positions, (R,), given each line's own code and another's."""
 
     rows, size = max(1, _LOGITS // (x.shape[1] * model.vocab_size)), -(-x.shape[1] // len(ranges))
     with torch.no_grad():

@@ -32,7 +32,7 @@ _UNKNOWN_WORD = re.compile(r"(?<!\S)<unk>(?!\S)")
 
 
 class TextCodec(FileCodec):
-    """Files as the symbols of a vocabulary, in streams or by line, as the model was trained."""
+    """Codec of files as symbols of a vocabulary, in streams or by line, as in training."""
 
     def __init__(self, vocabulary: "Vocabulary", reading: str, unit: str):
         self.vocabulary, self.unit = vocabulary, unit
@@ -72,7 +72,7 @@ class TextCodec(FileCodec):
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
     ) -> bytes:
-        """The file; where something is lost, the rest of it, with U+FFFD for symbols outside the vocabulary."""
+        """Decode the file; where something is lost, U+FFFD stands for unknown symbols."""
         rows = []
         for batch, laid in zip(elements, self.lay_out(layout).batches, strict=True):
             assert laid.lengths is not None
@@ -96,7 +96,7 @@ def _padded(rows: "Sequence[Ids]", count: int) -> "Ids":
 
 
 def _symbols(vocabulary: "Vocabulary", data: bytes) -> "tuple[Ids, dict[str, Any]]":
-    """The symbols of a file, and what they leave out: unknown characters or words, and whole lines by number."""
+    """Encode a file as symbols; also return unknown characters or words, and irregular lines by number."""
     text = data.decode("utf-8", "surrogateescape")
     extra: dict[str, Any] = {}
     if vocabulary.level in ("word", "bpe"):
@@ -111,7 +111,7 @@ def _symbols(vocabulary: "Vocabulary", data: bytes) -> "tuple[Ids, dict[str, Any
 
 
 def _bytes(vocabulary: "Vocabulary", ids: "Ids", extra: dict[str, Any], unknown: Iterator[str]) -> bytes:
-    """The file of symbols, of lines that were left out and of unknown characters or words, one after the other."""
+    """Decode symbols, inserting irregular lines and unknown characters or words."""
     if vocabulary.level == "byte":
         return ids.astype(np.uint8).tobytes()
     if vocabulary.level == "char":
@@ -128,7 +128,7 @@ def _bytes(vocabulary: "Vocabulary", ids: "Ids", extra: dict[str, Any], unknown:
 
 
 def _regular_lines(vocabulary: "Vocabulary", text: str) -> tuple[str, dict[str, Any]]:
-    """The lines that symbols bring back as they are, and the others with their numbers."""
+    """Separate the lines that symbols restore exactly from the others."""
     kept, left_out = [], []
     for number, line in enumerate(text.split("\n")):
         if vocabulary.level == "word":

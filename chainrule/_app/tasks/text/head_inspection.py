@@ -28,7 +28,6 @@ MOST_WEIGHTS = 1 << 24  # of a head on all rows
 def inspect_heads(
     run: "TextTask", model: TransformerLM, file: str | None, options: TextInspection, *, command: str
 ) -> Report:
-    """Inspect a Transformer on the run's held-out text, or on a file."""
     if options.property is not None:
         raise ValueError(f"--property: units are sought in recurrences, got {run.config.model}: leave it out")
     if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
@@ -77,7 +76,7 @@ def inspect_heads(
 
 
 def _table(views: Iterable[MixerView]) -> Iterable[str]:
-    """A line for each head; for blocks without attention weights, one for the block."""
+    """Describe each head; blocks without attention weights get one line."""
     for number, view in enumerate(views, 1):
         if view.weights is None:
             yield f"block {number}, {view.name}: {kept_line(view)}"

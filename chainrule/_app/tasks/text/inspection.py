@@ -58,7 +58,6 @@ class TextInspection(CheckedOptions):
 
 
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out text, or on a file."""
     rows, steps = options.rows, options.steps
     if rows * steps > MOST_SYMBOLS:
         raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
@@ -112,7 +111,7 @@ def _recurrent(run: "TextTask", model: "AutoregressiveModel") -> "RecurrentLM":
 
 
 def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
-    """The rows, their lengths, and where they come from."""
+    """Return the rows, their lengths, and a description of their source."""
     from chainrule._app.tasks.text.preparing import file_window, own_window
     from chainrule.data._text import name_of
 
@@ -128,7 +127,7 @@ def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tu
 def _read(
     run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, asked: str | None
 ) -> "tuple[ReadText, Tensor | None]":
-    """The text of the rows, and which of its elements have the property that units are sought for."""
+    """Return the text of the rows, and the elements that have the property sought for units."""
     import torch
 
     from chainrule._app.pages.read_text import ReadRow, ReadText
@@ -161,7 +160,7 @@ def _read(
 
 
 def count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
-    """Elements of the rows that training never saw."""
+    """Count elements that training never saw."""
     return sum(int((row[:count] == run.vocabulary.unknown).sum()) for row, count in zip(x, counts, strict=True))
 
 
@@ -172,7 +171,7 @@ def _model_line(run: "TextTask") -> str:
 
 
 def looked_into(run: "TextTask") -> str:
-    """The network of the recipe that is shown, in brackets; empty where there is nothing beside it."""
+    """Name the inspected network of a recipe, in brackets; empty for a plain model."""
     members = run.config.options.num_members
     if members == 1 and not run.training.kneser_ney_order:
         return ""
@@ -198,7 +197,7 @@ def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None
 def inspection_figures(
     inspection: "Inspection", read: "ReadText", x: "Tensor", vocabulary: "Vocabulary", trained: "Clipping | None"
 ) -> dict[str, Any]:
-    """All figures, the traces of units apart; what is not finite becomes null. x: (B, T) symbols."""
+    """Return all figures except unit traces, with null for non-finite numbers. x: (B, T) symbols."""
     from chainrule._app.pages.recurrence_page import mean_surprise
 
     flow, surprise, has = inspection.flow, inspection.surprise, inspection.has_property

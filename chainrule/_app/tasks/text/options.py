@@ -14,7 +14,7 @@ PLANNED = ("batch_size", "optimiser", "learning_rate", "weight_decay", "kneser_n
 
 @dataclass(frozen=True)
 class TextData(CheckedOptions):
-    """How a text becomes symbols, and which part of it is held out."""
+    """Options for turning a text into symbols and holding out a part."""
 
     level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
     """Unit of one symbol; subword is another name of bpe."""
@@ -37,7 +37,7 @@ class TextData(CheckedOptions):
 
 @dataclass(frozen=True)
 class TextTraining(OptimisationOptions):
-    """How a model of a text is trained; `plan` and `block_plan` settle what is None.
+    """Training options of a text model; `plan` resolves those that are None.
 
     `watch_gradients` decides on what `chainrule.training.train` is given to look with, `kneser_ney_order` on what is
     counted before; the others are options of `chainrule.training.TrainingOptions`.

@@ -57,7 +57,7 @@ NGRAM_VOCABULARY = 512  # wider vocabularies have too many pairs of symbols for 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """Nats a symbol as a function of weights and symbols read."""
+    """Nats per symbol as a function of weights and symbols read."""
 
     A: float
     a: float
@@ -73,7 +73,7 @@ LAW = PowerLaw(A=4.5, a=0.3, B=152.0, b=0.5)
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds that a symbol costs in training, a + b W of the W multiply-adds of its forward pass."""
+    """Training seconds per symbol, a + b W for W multiply-adds of the forward pass."""
 
     base: float
     per_multiply: float
@@ -84,7 +84,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes that the cost of a model depends on."""
+    """Sizes that decide the cost of a model."""
 
     cell: str
     vocabulary: int
@@ -95,7 +95,7 @@ class Shape:
 
     @property
     def multiplies(self) -> float:
-        """Multiply-adds of a forward pass, a symbol: about the weights of the matrices that it meets."""
+        """Count the multiply-adds of a forward pass per symbol."""
         size = self.hidden_size
         recurrent = GATES[self.cell] * size * (self.embedding_size + size + (self.num_layers - 1) * 2 * size)
         return float(recurrent + size * self._scores())
@@ -112,7 +112,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Plan:
-    """Options with nothing left open, and what they follow from."""
+    """Resolved options, and what they follow from."""
 
     options: Any
     batch_size: int
@@ -125,7 +125,7 @@ class Plan:
 
 
 def plan_recurrence(run: TextTask) -> RunConfig:
-    """The config of a new run of a recurrence, with what the user left open decided, and on record."""
+    """Resolve the options of a new recurrent run."""
     from chainrule._app.tasks.text.preparing import batches_of, corpus_of
     from chainrule.training._speed import average_batch
 
@@ -152,7 +152,7 @@ def plan_text(
     corpus: "Corpus",
     measure: "Callable[[Sequence[Shape], int, Kind], Speed]",
 ) -> Plan:
-    """Settle what is None in the options of a new run."""
+    """Resolve the options of a new run; `measure` times models, if budget and size or dropout require it."""
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
     optimiser: Kind = training.optimiser or "muon"
     batch_size = training.batch_size or usual_batch_size(text, training.chunk_length)
@@ -217,7 +217,7 @@ def plan_text(
 
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
-    """The shape of a model with so many units, with what the user said of the rest."""
+    """Return the shape of a model with `size` units and the user's other options."""
     from chainrule.layers import default_cutoffs
 
     adaptive = options.adaptive_softmax
@@ -229,19 +229,19 @@ def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) ->
 
 
 def tie_weights(options: Any, level: str) -> bool:
-    """Whether the embedding is the output matrix: as the user said, else for words and subwords."""
+    """Tell if the embedding is the output matrix: as the user set, else for words and subwords."""
     if options.tie_weights is not None:
         return options.tie_weights
     return level in ("word", "bpe") and options.embedding_size is None
 
 
 def usual_batch_size(symbols: int, chunk_length: int) -> int:
-    """32 rows, of a short text as many as have 16 chunks each."""
+    """Return 32 rows; fewer for a short text, so that each row has 16 chunks."""
     return max(1, min(32, symbols // (16 * chunk_length)))
 
 
 def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
-    """Dropout that grows with the passes over the text, up to 0.5, and is smaller for a model small for its text.
+    """Increase dropout with the passes over the text, up to 0.5; less for a model small for its text.
 
     >>> usual_dropout(12, 1.0, wide=False), usual_dropout(12, 0.2, wide=False), usual_dropout(2, 1.0, wide=False)
     (0.3, 0.15, 0.0)
@@ -254,7 +254,7 @@ def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
 
 
 def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
-    """The decay that forgets over one pass over the text, 1 / (learning rate · steps of a pass); less for words.
+    """Return the decay that forgets over one pass, 1 / (learning rate · steps per pass); less for words.
 
     >>> usual_weight_decay(0.008, 434, wide=False), usual_weight_decay(0.008, 4e6, wide=False)
     (0.29, 0.01)
@@ -263,7 +263,7 @@ def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) ->
 
 
 def usual_learning_rate(size: int, cautious: bool) -> float:
-    """Peak learning rate for a number of units; half of it for AdamW where embeddings are wide and shared.
+    """Return the peak learning rate for a number of units; half for AdamW with wide, shared embeddings.
 
     >>> usual_learning_rate(256, False), usual_learning_rate(256, True), usual_learning_rate(1024, False)
     (0.01, 0.005, 0.005)
@@ -272,7 +272,7 @@ def usual_learning_rate(size: int, cautious: bool) -> float:
 
 
 def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
-    """Time training steps of one or two shapes on a batch, each within 1% of the budget of a run."""
+    """Time training steps of one or two shapes, each within 1% of the budget."""
     import torch
 
     from chainrule.models import RecurrentLM
@@ -304,7 +304,7 @@ _WEIGHT_DECAY = 0.1  # of words, and by AdamW
 
 
 def plan_blocks(run: TextTask, given: frozenset[str]) -> RunConfig:
-    """The config of a new run, with its training decided, the size of a model of blocks, and its dropouts."""
+    """Resolve the training options, size and dropout of a new run with blocks."""
     config, training, corpus = run.config, run.config.training, corpus_of(run)
     rows = training.batch_size or usual_batch_size(len(corpus.train), training.chunk_length)
     optimiser: Kind = training.optimiser or ("muon" if config.model in run.SIZE_SCHEDULES else "adamw")
@@ -326,7 +326,7 @@ def plan_blocks(run: TextTask, given: frozenset[str]) -> RunConfig:
 
 
 def with_dropout(run: TextTask, given: frozenset[str]) -> RunConfig:
-    """The config of a new run of blocks, with the dropouts that the user left open."""
+    """Resolve the dropout of a new run with blocks."""
     config = run.config
     left_open = [name for name in DROPOUTS if flag(name) not in given]
     if not left_open:
@@ -338,7 +338,7 @@ def with_dropout(run: TextTask, given: frozenset[str]) -> RunConfig:
 
 
 def block_dropouts(passes: float) -> dict[str, float]:
-    """Dropouts of a Transformer's blocks and of its n-grams: none for two passes over the text, more for more.
+    """Return dropout of blocks and n-grams: none up to two passes over the text, more for more passes.
 
     >>> block_dropouts(2)
     {'dropout': 0.0, 'ngram_dropout': 0.0}
@@ -350,7 +350,7 @@ def block_dropouts(passes: float) -> dict[str, float]:
 
 
 def block_weight_decay(learning_rate: float, steps_a_pass: float) -> float:
-    """The decay of a Transformer's matrices: it forgets over half of a pass, where a recurrence does over one.
+    """Return the decay of a Transformer's matrices: it forgets over half a pass, a recurrence over one.
 
     >>> block_weight_decay(0.008, 485), block_weight_decay(0.008, 4e6)
     (0.52, 0.1)

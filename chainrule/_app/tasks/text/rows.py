@@ -68,7 +68,7 @@ class TextScoring(CheckedOptions):
 
 
 def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
-    """Score a file, or texts in memory: each of these on its own."""
+    """Score a file, or in-memory texts independently."""
     if run.has_code:
         from chainrule._app.tasks.text.codes import score_by_bounds
 
@@ -82,13 +82,13 @@ def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring,
 
 
 def scored_per(per: Per | None, data: str | Sequence[str], make: Callable[[Per, Form], Result]) -> Result:
-    """The result of a function for a part of data; lines by default, of which the figures of the file are shown."""
+    """Make the result for a part of data; by default lines, with the figures of the file."""
     return make(per or "line", "figures" if per is None and isinstance(data, str) else "table")
 
 
 @dataclass(frozen=True)
 class _Scorer:
-    """Scores data by an exact likelihood, in rows for any of their parts."""
+    """Scorer with an exact likelihood, by line, element or file."""
 
     run: "TextTask"
     data: str | Sequence[str]
@@ -97,7 +97,6 @@ class _Scorer:
     expected: float  # nats per element of the held-out text
 
     def result(self, per: Per, form: Form = "table") -> Result:
-        """Rows for the lines or elements of the data, or none."""
         in_memory, vocabulary = not isinstance(self.data, str), self.run.vocabulary
         columns: Sequence[Column] = {"line": _OF_LINES, "element": _OF_ELEMENTS, "file": ()}[per]
         if in_memory and per == "line":
@@ -151,7 +150,7 @@ class _Scorer:
 
 @dataclass
 class Row:
-    """The surprise of a line, an element, or everything."""
+    """Surprise of a line, an element, or all of the text."""
 
     line: int = 0
     text: str = ""
@@ -162,7 +161,6 @@ class Row:
     bytes: int = 0
 
     def add(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
-        """Add the surprise of more elements, and the characters and bytes of their text."""
         self.nats += nats
         self.elements += elements
         self.unknown += unknown
@@ -170,7 +168,7 @@ class Row:
         self.bytes += text[1]
 
     def figures(self) -> dict[str, Any]:
-        """Nats, bits and perplexity; of no element the last two are None."""
+        """Return nats, bits and perplexity; the latter two are None without elements."""
         from chainrule.training import Evaluation
 
         total = Evaluation(self.nats, self.elements)
@@ -183,14 +181,14 @@ class Row:
         }
 
     def text_figures(self) -> dict[str, Any]:
-        """Figures that compare between levels; only where the row knows the text it was read from."""
+        """Return figures that compare between levels, if the text is known."""
         counts = {"elements": self.elements, "unknown": self.unknown}
         from chainrule.training._evaluate import text_figures
 
         return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
 
     def values(self, expected: float) -> dict[str, Any]:
-        """The figures of a row, its excess over the `expected` nats per element, and its text."""
+        """Return the figures of a row, its excess over `expected` nats per element, and its text."""
         text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         excess = surprise(self.nats, self.elements, expected) if self.elements else None
         return self.figures() | self.text_figures() | {"excess": excess, "text": text}
@@ -200,7 +198,7 @@ class Row:
         summary: Callable[[], Mapping[str, Any]], notes: Callable[[], Iterable[str]] = tuple, rank: str, form: Form,
         views: Mapping[str, Callable[[], Result]], error: Callable[[], float | None] = lambda: None,
     ) -> Result:  # fmt: skip
-        """The result of scoring data, whose rows add themselves here while they are made."""
+        """Build the result of scoring; `rows` call `add` as they are made."""
 
         def some() -> Iterator[Sequence[Any]]:
             yield from rows
@@ -227,7 +225,7 @@ Piece = TypeVar("Piece")
 def _noticing(
     run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str], notes: list[str]
 ) -> Iterator[Piece]:
-    """Pass the pieces of a file on; add a note if its lines end in another way than those of the training text."""
+    """Pass pieces of a file through; note if its line ends differ from the training text's."""
     from chainrule.data._text import name_of
 
     own: bool | None = None
@@ -246,7 +244,7 @@ def _noticing(
 
 
 def _trained_on_crlf(run: "TextTask") -> bool | None:
-    """Whether lines of the training text end in a carriage return too; None where that cannot be told."""
+    """Tell if lines of the training text end in CR LF; None if unknown."""
     from chainrule._app.tasks.text.preparing import corpus_of
 
     if run.data.level == "word":
@@ -260,7 +258,7 @@ def _trained_on_crlf(run: "TextTask") -> bool | None:
 
 
 def expected_nats(run: "TextTask") -> float:
-    """Nats per element of the held-out text at the run's best validation; 0 where none is recorded."""
+    """Return held-out nats per element at the best validation; 0 if none is recorded."""
     from chainrule._app.tasks.run_directory import METRICS
     from chainrule.training._records import read_metrics
 
@@ -270,7 +268,7 @@ def expected_nats(run: "TextTask") -> float:
 
 
 def surprise(nats: float, elements: int, expected: float) -> float:
-    """Nats of a row above the expected ones, in units in which rows of unequal length compare.
+    """Standardise the excess nats of a row by the root of its length, so that rows of unequal length compare.
 
     >>> surprise(12.0, 4, 1.0)
     4.0
@@ -299,7 +297,7 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, kee
 
 
 def size_of_text(text: str) -> tuple[int, int]:
-    """Characters and bytes of a text; what is no UTF-8 counts as the bytes that it was."""
+    """Count characters and bytes; invalid UTF-8 counts as its original bytes."""
     if text.isascii():
         return len(text), len(text)
     try:

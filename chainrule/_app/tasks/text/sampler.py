@@ -22,14 +22,14 @@ _LONGEST_WINDOW = 24  # symbols, before the window is cut to that size, which ta
 
 
 class Decoder:
-    """Turns symbols into text as they come."""
+    """Incremental decoder of symbols."""
 
     def __init__(self, vocabulary: Vocabulary, before: Ids | Sequence[int] = ()):
         self._vocabulary, self._window = vocabulary, list(map(int, before[-_WINDOW:]))
         self._shown, self._held = vocabulary.decode(self._window), 0
 
     def add(self, symbol: int) -> str:
-        """What a symbol adds to the text: nothing as long as a character may lack its last bytes."""
+        """Return the text that a symbol adds: empty while a character may be incomplete."""
         self._window.append(symbol)
         text = self._vocabulary.decode(self._window)
         if self._vocabulary.unknown is None and text.endswith("\N{REPLACEMENT CHARACTER}") and self._held < 3:
@@ -42,12 +42,12 @@ class Decoder:
         return added
 
     def rest(self) -> str:
-        """What is held back of the text where no more symbols come."""
+        """Return the text held back at the end."""
         return self._vocabulary.decode(self._window)[len(self._shown) :] if self._held else ""
 
 
 class Sampler:
-    """How a text is drawn: the model, its vocabulary and the filters."""
+    """Sampler of texts from a model, its vocabulary and filters."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Sampler:
         self.device = next(model.parameters()).device
 
     def stream(self, prompt: Beginning, length: int, seed: int) -> Iterator[str]:
-        """One text of at most `length` symbols after the prompt, in pieces as they are drawn, the prompt left out."""
+        """Yield one text of at most `length` symbols after the prompt in pieces, without the prompt."""
         with one_thread(self.device):
             generator = self._generator(seed)
             (cover,) = self._draw_covers(1, prompt, generator)
@@ -72,7 +72,7 @@ class Sampler:
             yield from self._after(prompt, cover, symbols)
 
     def texts(self, n: int, prompt: Beginning, length: int, seed: int) -> list[tuple[str, int]]:
-        """n texts drawn side by side, each with the number of symbols drawn, the one that ended it counted."""
+        """Draw n texts side by side; also return the symbols drawn for each, including an end."""
         generator, found = self._generator(seed), dict[int, tuple[str, int]]()
         covers = self._draw_covers(n, prompt, generator)
         for size in sorted(set(map(len, covers))):  # rows of one length go on side by side
@@ -97,7 +97,7 @@ class Sampler:
         return [found[row] for row in range(n)]
 
     def _draw_covers(self, n: int, prompt: Beginning, generator: torch.Generator) -> list[tuple[int, ...]]:
-        """The symbols of the last word of the prompt, and of what completes it, for each of n texts."""
+        """Draw the symbols that complete the last word of the prompt, for each of n texts."""
         if not prompt.covers:
             return [()] * n
         scores = cover_log_probs(self.model, prompt)
@@ -120,7 +120,7 @@ class Sampler:
             yield symbol
 
     def _after(self, prompt: Beginning, cover: Sequence[int], symbols: Iterator[int]) -> Iterator[str]:
-        """The text of symbols without the last word of the prompt, with which it begins."""
+        """Yield the text without the last word of the prompt, with which it begins."""
         pieces = self._decoded(prompt.ids, symbols)
         if cover:
             text = ""
@@ -146,7 +146,7 @@ def _joined(ids: Ids, cover: Sequence[int]) -> Ids:
 @in_evaluation
 @torch.no_grad()
 def cover_log_probs(model: AutoregressiveModel, prompt: Beginning) -> Tensor:
-    """log p(cover | ids) of each way in which the symbols of a prompt may go on to its end, (C,), nats."""
+    """Return log p(cover | ids) of each way to complete the prompt's last word, (C,), nats."""
     device = device_of(model)
     inner = sorted({tuple(cover[:-1]) for cover in prompt.covers})
     known = torch.zeros(len(inner), max(map(len, inner)) + 1, dtype=torch.long)  # padded: nothing looks ahead
@@ -168,7 +168,7 @@ def cover_log_probs(model: AutoregressiveModel, prompt: Beginning) -> Tensor:
 
 @contextmanager
 def one_thread(device: torch.device) -> Iterator[None]:
-    """Compute with one thread: for one row at a time, handing work to others costs more than the work."""
+    """Compute with one thread: for one row at a time, splitting the work costs more than it saves."""
     import torch
 
     threads = torch.get_num_threads()

@@ -46,7 +46,6 @@ class TextSampling(CheckedOptions):
 
 
 def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str) -> Result:
-    """Draw n texts, side by side."""
     if run.has_code:
         from chainrule._app.tasks.text.codes import sample_sentences
 
@@ -63,14 +62,14 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
 def texts_result(
     rows: Iterator[Sequence[Any]], seed: int, notice: str = "", *, form: Literal["texts", "lines"] = "texts"
 ) -> Result:
-    """The result of drawing texts: the prompt of each, the text with it, and the number of symbols drawn."""
+    """Build the result of sampling: prompt, text including it, and number of symbols drawn."""
     columns = [Column("prompt", shown=False), Column("text"), Column("elements", shown=False)]
     notes = (notice,) if notice else ()
     return Result(columns, rows, about={"seed": seed}, notes=lambda: notes, main="text", form=form)
 
 
 def text_pieces(run: "TextTask", options: TextSampling, *, seed: int, device: str) -> Result | None:
-    """Draw one text in pieces, the prompt first; None where a whole line is drawn at once."""
+    """Draw one text in pieces, the prompt first; None if a whole line is drawn at once."""
     if run.has_code:
         return None
     asked = _prompted(run, options, device)
@@ -85,7 +84,7 @@ def text_pieces(run: "TextTask", options: TextSampling, *, seed: int, device: st
 
 @dataclass(frozen=True)
 class _Prompted:
-    """A sampler, the prompt as it is shown, what the model reads of it, and a notice about the rest."""
+    """Sampler, the prompt as shown and as the model reads it, and a notice about the difference."""
 
     sampler: "Sampler"
     prompt: str
@@ -117,7 +116,7 @@ def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
 
 
 def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tuple[Ids, str]":
-    """The last part of a prompt that matters to a model, and a line that says so; empty where all of it does."""
+    """Return the last part of a prompt that a model can read, and a notice if it is cut."""
     kept = model.useful_prefix(length)
     if kept is None or len(ids) <= kept:
         return ids, ""
@@ -127,7 +126,6 @@ def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tu
 
 
 def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
-    """The symbols of a prompt."""
     from chainrule.data._characters import split_words
 
     ids = vocabulary.encode(prompt)
@@ -168,7 +166,6 @@ class TextEmbedding:
 
 
 def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbedding, *, device: str) -> Result:
-    """The code of each line of a file, or of each text in memory."""
     import torch
 
     model: Any = run.model(device)
@@ -193,7 +190,7 @@ def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbeddi
 def batched_lines(
     run: "TextTask", data: str | Sequence[str], *, ends: bool
 ) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
-    """Lines of a file, or texts, with numbers and symbols, as batches: (B, T) padded, and their lengths (B,)."""
+    """Yield lines with numbers and symbols, as padded batches (B, T) with lengths (B,)."""
     import torch
 
     from chainrule._app.tasks.text.scoring import read_pieces, whole_lines
@@ -222,7 +219,7 @@ def batched_lines(
 
 
 def _texts(run: "TextTask", texts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Texts with numbers, a line end added to each."""
+    """Number texts and add line ends."""
     for number, text in enumerate(texts, 1):
         if run.data.reading == "stream":
             yield number, f"{text}\n"

@@ -45,8 +45,6 @@ _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 
 @dataclass(frozen=True)
 class TextCounts(Counts):
-    """Counts of a part of a text."""
-
     elements: int
     lines: int
     unknown: int
@@ -56,8 +54,6 @@ class TextCounts(Counts):
 
 @dataclass(frozen=True)
 class TextFacts(Facts):
-    """Results of preparing a text."""
-
     validation: Fingerprint | None
     train: TextCounts
     valid: TextCounts
@@ -69,13 +65,11 @@ class TextFacts(Facts):
 
     @property
     def imported(self) -> bool:
-        """Whether the model was trained elsewhere: its checkpoint is the source, and there is no text."""
+        """Tell if the model was trained elsewhere: its checkpoint is the source, and there is no text."""
         return not (self.train.elements or self.valid.elements)
 
 
 class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
-    """A run on a text."""
-
     name = "text"
     help = "Train a model of a text."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -109,7 +103,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
 
     @cached_property
     def vocabulary(self) -> "Vocabulary":
-        """The symbols, read once."""
         from chainrule.data._corpus import load_vocabulary
 
         vocabulary = load_vocabulary(self.path / VOCABULARY)

@@ -38,7 +38,6 @@ class TranslationOptions(NBestOptions):
 
 
 def translate(run: "TranslateTask", data: list[str], options: TranslationOptions, *, device: str) -> Result:
-    """Translate the sentences of a file: a row a translation."""
     translator, file = translator_of(run, options.max_length, device), data[0]
     sentences = read_sources(run, file)
     first: list[tuple[str, str]] = []  # sentence that is not empty, and its translation
@@ -82,7 +81,6 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
 
 
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":
-    """The trained model with its vocabularies."""
     from chainrule._app.tasks.translate.searching import Translator
 
     model, pairs = run.model(device), run.pairs
@@ -91,7 +89,7 @@ def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> 
 
 
 def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
-    """The sentences of a file with the numbers of their lines, all of them checked."""
+    """Read and check the sentences of a file, with line numbers."""
     from chainrule.data._pairs import encode_sentence, read_sentences
     from chainrule.data._text import name_of
 
@@ -130,7 +128,6 @@ class TranslationEvaluation(SearchOptions):
 def evaluate_translator(
     run: "TranslateTask", data: str | None, options: TranslationEvaluation, *, device: str
 ) -> Result:
-    """Translate the sources of pairs, and compare with their targets."""
     from chainrule.data._pairs import pair_evaluation, read_pairs
     from chainrule.metrics import bleu, chrf
     from chainrule.training import evaluate
@@ -161,7 +158,7 @@ def evaluate_translator(
 
 
 def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, target: Path | None) -> "PairedSentences":
-    """Pairs as numbers."""
+    """Encode pairs as numbers."""
     from chainrule.data._pairs import PairedSentences, encode_sentence
     from chainrule.data._ragged import Ragged
 
@@ -196,7 +193,6 @@ class TranslatorInspection(CheckedOptions):
 
 
 def inspect_translator(run: "TranslateTask", file: str | None, options: TranslatorInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out pairs, or on those of a file."""
     import numpy as np
     import torch
 
@@ -221,7 +217,7 @@ def inspect_translator(run: "TranslateTask", file: str | None, options: Translat
 
 
 def _pairs(run: "TranslateTask", file: str | None, rows: int) -> "list[Pair]":
-    """The first pairs of a file, or of those held out."""
+    """Return the first pairs of a file, or held-out ones."""
     from itertools import islice
 
     from chainrule._app.tasks.run_directory import DATA

@@ -37,7 +37,7 @@ def translations(
     batch_size: int = 128,
     exact: bool = False,
 ) -> list[Decoded]:
-    """The most probable translations of each sentence that a beam finds, in the order of the sentences."""
+    """Search the most probable translations of each sentence, in order, in batches of similar length."""
     order = np.argsort(sources.lengths, kind="stable")
     results: dict[int, Decoded] = {}
     for first in range(0, len(order), batch_size):
@@ -68,7 +68,8 @@ def _on_device(context: dict[str, torch.Tensor], model: TranslationModel) -> dic
 
 @dataclass(frozen=True)
 class Translator:
-    """A model with its vocabularies: text in, text out."""
+    """Model with its vocabularies: text in, text out. An unknown word is replaced by the source word it attends to
+    most."""
 
     model: TranslationModel  # in evaluation mode
     source_vocabulary: Vocabulary  # with an <eos>
@@ -84,7 +85,7 @@ class Translator:
         length_penalty: float = 0.0,
         exact: bool = False,
     ) -> "list[list[Translation]]":
-        """The n best translations of each sentence, best first; with `exact`, figures are those of each alone."""
+        """Return the n best translations of each sentence; `exact` scores each alone."""
         eos = self.target_vocabulary.eos
         assert eos is not None
         spoken = [place for place, source in enumerate(sources) if source.strip()]
@@ -107,7 +108,7 @@ class Translator:
         return answers
 
     def symbols(self, source: str, target: str) -> tuple[list[str], list[str]]:
-        """The symbols of a sentence and of its translation, in print."""
+        """Return the printed symbols of a sentence and of its translation."""
         vocabularies = (self.source_vocabulary, source), (self.target_vocabulary, target)
         read, written = (
             [vocabulary.token(symbol) for symbol in vocabulary.encode(f"{text}\n")] for vocabulary, text in vocabularies
@@ -115,7 +116,7 @@ class Translator:
         return read, written
 
     def attention(self, source: str, target: str) -> torch.Tensor:
-        """How much each symbol of a translation attended to each symbol of its source, (T, S)."""
+        """Return the attention of each translated symbol over the source symbols, (T, S)."""
         return self._attended(source, self.target_vocabulary.encode(f"{target}\n").tolist())
 
     def _text(self, source: str, symbols: list[int]) -> str:
@@ -139,8 +140,6 @@ class Translator:
 
 @dataclass(frozen=True)
 class Translation:
-    """One of the n best."""
-
     text: str  # without its end
     log_prob: float  # under the model, nats
     score: float  # used for ranking
@@ -149,7 +148,7 @@ class Translation:
 
 
 def translation_metric(run: "TranslateTask") -> ValidationMetric:
-    """BLEU of greedy translations of the held-out sentences; with it one of them, another each time."""
+    """Measure BLEU of greedy translations of held-out sentences; show another one each time."""
     from chainrule.metrics import bleu
 
     sources, references = (texts[:_COMPARED] for texts in held_out_texts(run.path / DATA))

@@ -50,7 +50,8 @@ LEARNING_RATE: dict[str, dict[str, float]] = {  # by model and optimiser; of a T
 
 
 def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoch: int) -> RunConfig:
-    """The config of a new run with what the user left open settled."""
+    """Resolve the options of a new run: learning rate, dropout, and for a Transformer warm-up, batch and feed-forward
+    size."""
     options, training, transformer = config.options, config.training, config.model == "transformer"
     passes = expected_passes(config, steps_per_epoch)
     rate = LEARNING_RATE[config.model][training.optimiser]
@@ -74,7 +75,7 @@ def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoc
 
 
 def usual_learning_rate(rate: float, model_size: int) -> float:
-    """Peak learning rate of a Transformer, as 1/D.
+    """Scale the peak learning rate of a Transformer of 256 features as 1/D.
 
     >>> usual_learning_rate(0.001, 256), usual_learning_rate(0.001, 128)
     (0.001, 0.002)
@@ -83,7 +84,7 @@ def usual_learning_rate(rate: float, model_size: int) -> float:
 
 
 def usual_warmup(steps: float | None) -> float:
-    """Share of a run for about `WARM_UP_STEPS` steps, a fifth at most.
+    """Return the share of a run for about `WARM_UP_STEPS` steps, at most a fifth.
 
     >>> usual_warmup(10_000), usual_warmup(600), usual_warmup(None)
     (0.05, 0.2, 0.1)
@@ -92,7 +93,7 @@ def usual_warmup(steps: float | None) -> float:
 
 
 def usual_dropout(passes: float | None, most: float) -> float:
-    """0 up to two passes over the pairs, more for more; 0.2 where they are unknown.
+    """Increase dropout with the passes over the pairs, from 0 at two; 0.2 if they are unknown.
 
     >>> usual_dropout(2, 0.3), usual_dropout(8, 0.3), usual_dropout(100, 0.3), usual_dropout(None, 0.3)
     (0.0, 0.2, 0.3, 0.2)
@@ -105,8 +106,6 @@ _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 
 @dataclass(frozen=True)
 class PairsData(SplitOptions):
-    """How pairs of sentences are read."""
-
     level: Literal["word", "bpe"] = "word"
     """word: text between blanks; bpe: pieces of words, for ordinary text."""
     min_count: int = within(2, 1, 1 << 40)
@@ -121,8 +120,6 @@ class PairsData(SplitOptions):
 
 @dataclass(frozen=True)
 class TranslatorTraining(OptimisationOptions):
-    """How a translator is trained."""
-
     batch_size: int = within(64, 1, 1 << 24)
     """Rows of a batch; half of it where a Transformer would take less than 1,000 steps, where not given."""
     optimiser: Literal["adamw", "muon"] = "muon"
@@ -138,8 +135,6 @@ class TranslatorTraining(OptimisationOptions):
 
 @dataclass(frozen=True)
 class PairCounts(Counts):
-    """Counts of a part of the pairs."""
-
     pairs: int
     source_symbols: int
     target_symbols: int
@@ -151,15 +146,13 @@ class PairCounts(Counts):
 
 @dataclass(frozen=True)
 class VocabularySizes(Counts):
-    """Symbols of each side."""
-
     source: int
     target: int
 
 
 @dataclass(frozen=True)
 class PairsFacts(Facts):
-    """Results of preparing pairs; `target` is None where one file has both sides."""
+    """Facts about prepared pairs; `target` is None if one file has both sides."""
 
     target: Fingerprint | None
     validation: Fingerprint | None
@@ -170,8 +163,6 @@ class PairsFacts(Facts):
 
 
 class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspects):
-    """A run on pairs of sentences."""
-
     name = "translate"
     help = "Train a translator on pairs of sentences."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -219,19 +210,17 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
     @property
     def tokenize(self) -> str:
-        """How sacrebleu cuts words."""
         if self.data.tokenize != "auto":
             return self.data.tokenize
         return "none" if self.data.level == "word" else "13a"
 
     @property
     def longest(self) -> int:
-        """Symbols of the longest translation to search for: some more than training ever saw."""
+        """Return the longest translation to search for, in symbols: a few more than in training."""
         return min(int(self.facts.train.target_longest), int(self.data.max_length) + 1) + 10  # <eos> is counted there
 
     @cached_property
     def pairs(self) -> "Pairs":
-        """The prepared pairs and their vocabularies."""
         from chainrule.data._pairs import open_pairs
 
         return open_pairs(self.path / DATA)
@@ -353,11 +342,9 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
 
 def _names(facts: PairsFacts) -> str:
-    """The files of the pairs."""
     source, target = facts.source.name, facts.target
     return source if target is None else f"{source} and {target.name}"
 
 
 def _counted(part: PairCounts) -> str:
-    """How many pairs a part has, and symbols of their targets."""
     return f"{counted(part.pairs, 'pair')} ({counted(part.target_symbols, 'symbol')} to predict)"
