@@ -97,21 +97,23 @@ def fit(
         inputs.task = chosen.name
         sources: dict[str, str | None] = dict.fromkeys(chosen.SOURCES)
         for name in chosen.SOURCES:
-            given = options.pop(name, None) if name != "source" or source is None else source
-            if given is not None:
-                sources[name] = inputs.path(given, name)
+            value = options.pop(name, None) if name != "source" or source is None else source
+            if value is not None:
+                sources[name] = inputs.path(value, name)
         options = inputs.options | options
         before = None if init is None else init.path if isinstance(init, Run) else Path(init)
         if before is not None and model is None:
             model = str(chosen.open(before).config.model)
-        asked = config_of(chosen, sources, model, options, budget=budget, steps=steps, epochs=epochs)
+        request = config_of(chosen, sources, model, options, budget=budget, steps=steps, epochs=epochs)
         given_flags = flags_given(options, budget=budget, steps=steps, epochs=epochs, model=model)
         given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
         if before is not None:
-            asked = started_from(chosen, asked, before, given_flags)
+            request = started_from(chosen, request, before, given_flags)
         folder = TemporaryFolder() if out is None else None
-        place = folder.path if folder is not None else Path(str(out))
-        trained = train_with(chosen, asked, place, given_flags, plain=plain, overwrite=overwrite, callbacks=callbacks)
+        target = folder.path if folder is not None else Path(str(out))
+        trained = train_with(
+            chosen, request, target, given_flags, plain=plain, overwrite=overwrite, callbacks=callbacks
+        )
         run = Run(trained, folder)
         if inputs.description is not None:
             frames.save_description(inputs.description, run.path / FRAME)

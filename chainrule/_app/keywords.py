@@ -44,9 +44,9 @@ def flags_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:
     return frozenset(map(flag, [*options, *(name for name, value in others.items() if value is not None)]))
 
 
-def check_known(options: Iterable[str], known: Iterable[str], others: Iterable[str] = ()) -> None:
+def check_known(options: Iterable[str], choices: Iterable[str], others: Iterable[str] = ()) -> None:
     """Raise ValueError for the first unknown option, suggesting the nearest known one."""
-    names = sorted(set(known))
+    names = sorted(set(choices))
     for option in options:
         if option not in names:
             near = get_close_matches(option, [*names, *others], 1)
@@ -55,14 +55,14 @@ def check_known(options: Iterable[str], known: Iterable[str], others: Iterable[s
 
 
 def train_with(
-    task: "type[Task[Any]]", asked: RunConfig, out: Path, given: frozenset[str], **settings: Any
+    task: "type[Task[Any]]", request: RunConfig, out: Path, explicit_flags: frozenset[str], **settings: Any
 ) -> "Task[Any]":
     """Train a run with `train_run`; an interrupted run is saved and returned."""
     from chainrule._app.training_run import train_run
     from chainrule.training import Interrupted
 
     try:
-        train_run(task, asked, out, given, **settings)
+        train_run(task, request, out, explicit_flags, **settings)
     except Interrupted as stop:
         print(f"Interrupted: step {stop.step} is saved; run.resume() continues.", file=sys.stderr)
     return task.open(out)

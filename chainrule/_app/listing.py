@@ -81,8 +81,8 @@ def _row(path: Path) -> tuple[Any, ...]:
 def _best(run: "Task[Any]") -> tuple[float | None, str | None]:
     if run.metric_name:
         records = run.metrics("validation")
-        found = [record[run.metric_name] for record in records if record.get("best") and run.metric_name in record]
-        return (found[-1], run.metric_name) if found else (None, None)
+        values = [record[run.metric_name] for record in records if record.get("best") and run.metric_name in record]
+        return (values[-1], run.metric_name) if values else (None, None)
     entry = run.held_out()
     return (None, None) if entry is None else (entry.nats / entry.elements, entry.basis.per)  # imports no torch
 

@@ -48,8 +48,8 @@ class ModuleRun:
 
         from chainrule.training import TrainingOptions
 
-        known = [item.name for item in fields(TrainingOptions)]
-        check_known(options, known, ["context", "lengths", "validation_fraction"])
+        names = [item.name for item in fields(TrainingOptions)]
+        check_known(options, names, ["context", "lengths", "validation_fraction"])
         if len(x) < 2:
             raise ValueError(f"rows: expected at least two, one of them to hold out, got {len(x)}")
         self.model = module
@@ -119,9 +119,9 @@ class ModuleRun:
                 nats += (-self.model.log_prob(**chosen)).double().tolist()
         columns = [Column("row"), Column("nats", 3), Column("elements"), Column("bits_per_element", 4)]
         measured = zip(range(len(nats)), nats, sizes, strict=True)
-        found = [(row, value, count, bits(value) / count) for row, value, count in measured]
+        scores = [(row, value, count, bits(value) / count) for row, value, count in measured]
         total = {"rows": len(nats), "nats": sum(nats), "bits_per_element": bits(sum(nats)) / max(sum(sizes), 1)}
-        return Result(columns, found, summary=lambda: total, rank="bits_per_element")
+        return Result(columns, scores, summary=lambda: total, rank="bits_per_element")
 
     def save(self, path: str | Path) -> None:
         """Move the run directory if it is temporary, else copy it; model.safetensors there holds the weights.

@@ -116,10 +116,10 @@ class Result:
 
     def rows(self) -> Iterator[Sequence[Any]]:
         """Yield the rows; each is kept for later calls."""
-        place = 0
-        while place < len(self._kept) or self._read(1):
-            yield self._kept[place]
-            place += 1
+        index = 0
+        while index < len(self._kept) or self._read(1):
+            yield self._kept[index]
+            index += 1
 
     def stream(self) -> Iterator[Sequence[Any]]:
         """Yield the rows as they are computed without keeping them: for results larger than memory, once."""
@@ -147,15 +147,15 @@ class Result:
         if isinstance(key, str):
             if key not in self.names:
                 raise KeyError(f"no column {key!r}: expected one of {', '.join(self.names)}")
-            place = self.names.index(key)
-            return [self.columns[place].value(row[place]) for row in self._kept]
+            index = self.names.index(key)
+            return [self.columns[index].value(row[index]) for row in self._kept]
         return self.record(self._kept[key])
 
     @property
     def values(self) -> list[Any]:
         """Return the values of the main column."""
-        found: list[Any] = self[self.main]
-        return found
+        values: list[Any] = self[self.main]
+        return values
 
     def top(self, n: int | None = None) -> "Result":
         """Return the rows with the greatest rank first, all or the first n.
@@ -165,8 +165,8 @@ class Result:
         """
         if not self.rank:
             raise ValueError(f"these rows have no rank; their columns are {', '.join(self.names)}")
-        place, rows = self.names.index(self.rank), list(self.rows())
-        rows.sort(key=lambda row: -inf if row[place] is None else row[place], reverse=True)
+        index, rows = self.names.index(self.rank), list(self.rows())
+        rows.sort(key=lambda row: -inf if row[index] is None else row[index], reverse=True)
         return self.with_rows(rows[:n])
 
     def per(self, part: str) -> "Result":
@@ -189,16 +189,16 @@ class Result:
 
     def replaced(self, name: str, other: str, values: Sequence[Any]) -> "Result":
         """Return the same rows with one column replaced."""
-        place = self.names.index(name)
-        rows = ([*row[:place], value, *row[place + 1 :]] for row, value in zip(self.rows(), values, strict=True))
+        index = self.names.index(name)
+        rows = ([*row[:index], value, *row[index + 1 :]] for row, value in zip(self.rows(), values, strict=True))
         changed = self.with_rows(rows)
-        changed.columns = (*self.columns[:place], Column(other), *self.columns[place + 1 :])
+        changed.columns = (*self.columns[:index], Column(other), *self.columns[index + 1 :])
         return changed
 
     def cells(self) -> dict[str, list[Any]]:
         """Return the cells of each column, as they are written to a file."""
         rows = list(self.rows())
-        return {name: [row[place] for row in rows] for place, name in enumerate(self.names)}
+        return {name: [row[index] for row in rows] for index, name in enumerate(self.names)}
 
     def plot(self, suffix: str = "") -> Any:
         """Plot the rows: a matplotlib figure, or a page of HTML.
@@ -259,15 +259,15 @@ class Result:
         if not self.columns:
             return f"<pre>{html.escape(repr(self))}</pre>"
         rows, more = self._head()
-        shown = [(place, column) for place, column in enumerate(self.columns) if column.shown]
-        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for _, column in shown)
+        visible = [(index, column) for index, column in enumerate(self.columns) if column.shown]
+        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for _, column in visible)
         body = "".join(
             "<tr>"
-            + "".join(f"<td>{html.escape(cell_text(row[place], column.digits))}</td>" for place, column in shown)
+            + "".join(f"<td>{html.escape(cell_text(row[index], column.digits))}</td>" for index, column in visible)
             + "</tr>"
             for row in rows
         )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if shown else ""
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if visible else ""
         below = [*(["…"] if more else []), *self._facts(more=more)]
         return table + "".join(f"<p>{html.escape(line)}</p>" for line in below)
 
@@ -307,17 +307,17 @@ def table_lines(
     a       1.50
     bcdef  12.50
     """
-    shown = [place for place, column in enumerate(columns) if column.shown]
+    visible = [position for position, column in enumerate(columns) if column.shown]
 
     def cells(row: Sequence[Any]) -> list[str]:
-        return [cell_text(row[place], columns[place].digits, width) for place in shown]
+        return [cell_text(row[index], columns[index].digits, width) for index in visible]
 
     rows = iter(rows)
     first = list(islice(rows, _ALIGNED_ROWS))
-    heading = [columns[place].heading or columns[place].name for place in shown]
+    heading = [columns[position].heading or columns[position].name for position in visible]
     texts = list(map(cells, first))
     sizes = [min(_SHOWN_WIDTH, max(map(len, column))) for column in zip(heading, *texts, strict=True)]
-    numbers = [bool(first) and all(is_number(row[place]) for row in first) for place in shown]
+    numbers = [bool(first) and all(is_number(row[position]) for row in first) for position in visible]
     for row in chain([heading], texts, map(cells, rows)):
         line = "  ".join(
             cell.rjust(size) if number else cell.ljust(size)

@@ -288,9 +288,9 @@ class Run:
             **options: the few that may change, such as `patience` or `device`.
         """
         task, length = type(self._task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
-        asked = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
+        request = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
         flags = flags_given(options, **length)
-        self._task = train_with(task, asked, self.path, flags, resume=True, callbacks=callbacks)
+        self._task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
         self.__dict__.pop("model", None)
         return self
 
@@ -334,10 +334,10 @@ class Run:
     def capabilities(self) -> list[str]:
         """List the methods that this run's task and model support."""
         lacking = self._task.lacking()
-        found = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
+        names = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
         draws_text = getattr(type(self._task), "pieces", None) is not capabilities.Samples.pieces
         others = {*_PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
-        return [name for name in found if name not in others]
+        return [name for name in names if name not in others]
 
     @property
     def _can(self) -> str:
@@ -363,8 +363,8 @@ class Run:
         """Build an options dataclass; in-memory data for an option that names a file are written to one."""
         check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
         paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
-        given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
-        return kind(**{**options, **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
+        in_memory = {name: options[name] for name in paths & options.keys() if options[name] is not None}
+        return kind(**{**options, **{name: Path(inputs.file(data, name)) for name, data in in_memory.items()}})
 
     def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
         with self._inputs() as inputs:
@@ -377,11 +377,11 @@ class Run:
                 path = inputs.path(data, **labels)
             return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
 
-    def _settled(self, found: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
+    def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
         """Compute a result now if requested, or if its data or run may disappear."""
-        if isinstance(found, Result) and (at_once or inputs.written or self._folder is not None):
-            len(found)
-        return found
+        if isinstance(result, Result) and (at_once or inputs.written or self._folder is not None):
+            len(result)
+        return result
 
     def _native(self, result: Result) -> Any:
         """Return samples in the kind of the data that `fit` received."""

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 def train_run(
     task: type[Task[Any]],
-    asked: RunConfig,
+    request: RunConfig,
     out: Path,
-    given: frozenset[str],
+    explicit_flags: frozenset[str],
     *,
     plain: bool = False,
     resume: bool = False,
@@ -60,20 +60,20 @@ def train_run(
 ) -> "tuple[Task[Any], TrainingResult | None]":
     """Train a new run, or continue one; returns it, and in the first of several processes its result."""
     if plain:
-        asked, given = task.plain(asked, given)
-    if asked.training.device == "mps":  # what stays on the processor is measured there too
-        asked = replace(asked, training=replace(asked.training, device=str(task.device("mps"))))
+        request, explicit_flags = task.plain(request, explicit_flags)
+    if request.training.device == "mps":  # what stays on the processor is measured there too
+        request = replace(request, training=replace(request.training, device=str(task.device("mps"))))
     before = task.open(out).config if resume else None
     if before is None:
-        task.check_asked(asked, given)
-    _check_packages(task, asked if before is None or "--track" in given else before)
+        task.check_asked(request, explicit_flags)
+    _check_packages(task, request if before is None or "--track" in explicit_flags else before)
     if before is None:
         refuse_taken(out, overwrite=overwrite)
-        for source in filter(None, asked.sources.values()):
+        for source in filter(None, request.sources.values()):
             for path in paths_of(source):
                 check_path(path)
-    _announce(out if before is not None else asked.sources["source"])
-    return _train(task, asked, before, out, given, overwrite=overwrite, began=began, callbacks=callbacks)
+    _announce(out if before is not None else request.sources["source"])
+    return _train(task, request, before, out, explicit_flags, overwrite=overwrite, began=began, callbacks=callbacks)
 
 
 def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
@@ -89,16 +89,16 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
 def _announce(source: Path | str | None) -> None:
     """Announce the data at once: importing torch takes a second or more."""
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
-        shown = "the text built into Python" if source is None else printable(str(source))
-        print(f"reading {shown} …", file=sys.stderr, flush=True)
+        name = "the text built into Python" if source is None else printable(str(source))
+        print(f"reading {name} …", file=sys.stderr, flush=True)
 
 
 def _train(
     task: type[Task[Any]],
-    asked: RunConfig,
+    request: RunConfig,
     before: RunConfig | None,
     out: Path,
-    given: frozenset[str],
+    explicit_flags: frozenset[str],
     *,
     overwrite: bool,
     began: float | None,
@@ -109,22 +109,22 @@ def _train(
     from chainrule.training._parallel import processes
     from chainrule.training._trackers import make_tracker
 
-    device = task.device((asked if before is None or "--device" in given else before).training.device)
+    device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
     with processes(str(device)) as process_group, lock_run(out) if process_group.first else nullcontext():
         if process_group.first and before is None:
-            create_run(task, asked, out, overwrite=overwrite, given=given)
+            create_run(task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
         process_group.agree([0.0])  # the others wait for the first
         run = task.open(out)
         if before is not None:
             if process_group.first:
                 remove_unfinished(out)
-            run.config = resumed_config(run, asked, given, check_data=process_group.first)
+            run.config = resumed_config(run, request, explicit_flags, check_data=process_group.first)
             if process_group.first and not run.is_prepared():
                 with readable(task, run.config) as unpacked:
                     task(run.path, unpacked).prepare_data()
             process_group.agree([0.0])
             there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
-            confirm = "" if "--model" in given else f"--model {run.config.model}"
+            confirm = "" if "--model" in explicit_flags else f"--model {run.config.model}"
             run.check_size(there[0] if there else None, confirm=confirm)
         network = run.new_model(run.config.training.seed)
         load_initial(run, network)
@@ -154,12 +154,12 @@ def training_options(config: RunConfig) -> "TrainingOptions":
     """Return the options of training that a config describes."""
     from chainrule.training import TrainingOptions
 
-    known = {item.name for item in fields(TrainingOptions)}
+    names = {item.name for item in fields(TrainingOptions)}
     settings = asdict(config.duration) | asdict(config.training)
     unsettled = {
         name for name in ("batch_size", "optimiser", "learning_rate", "weight_decay") if settings[name] is None
     }
-    return TrainingOptions(**{name: value for name, value in settings.items() if name in known - unsettled})
+    return TrainingOptions(**{name: value for name, value in settings.items() if name in names - unsettled})
 
 
 def _check_startable(task: type[Task[Any]], options: "TrainingOptions") -> None:
@@ -170,37 +170,44 @@ def _check_startable(task: type[Task[Any]], options: "TrainingOptions") -> None:
 
 
 def create_run(
-    task: type[Task[Any]], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
+    task: type[Task[Any]],
+    request: RunConfig,
+    out: Path,
+    *,
+    overwrite: bool,
+    explicit_flags: frozenset[str] = frozenset(),
 ) -> None:
     """Make a new run in a draft folder and prepare its data; it replaces an old run only when it is complete."""
     from chainrule.training import make_optimiser
 
     refuse_taken(out, overwrite=overwrite)
-    _check_startable(task, training_options(asked))
-    made = not out.exists()
+    _check_startable(task, training_options(request))
+    is_new = not out.exists()
     draft_path = out / DRAFT
     remove_folder(draft_path)  # left by a run that was killed while it prepared its data
     try:
-        with readable(task, asked) as unpacked:
+        with readable(task, request) as unpacked:
             unpacked = task.resolve_reading(unpacked)
             draft = task.create(draft_path, unpacked)
             draft.config = replace(unpacked, facts=facts_of(task.Facts, draft.prepare_data()))
-            draft.config = draft.plan(given if asked.init is None else given | flags_of_model(unpacked))
-        draft.config = replace(draft.config, sources=asked.sources)
+            draft.config = draft.plan(
+                explicit_flags if request.init is None else explicit_flags | flags_of_model(unpacked)
+            )
+        draft.config = replace(draft.config, sources=request.sources)
         if draft.config.training.weight_decay is None:
             decay = training_options(draft.config).weight_decay
             draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
         draft.write_config()
         draft.batches((0, 1))
         training = training_options(draft.config)
-        network = draft.new_model(asked.training.seed)
+        network = draft.new_model(request.training.seed)
         make_optimiser(network, training.learning_rate, training.weight_decay, training.optimiser)
         remove(out)
         for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
             part.rename(out / part.name)
     finally:
         remove_folder(draft_path)
-        if made:
+        if is_new:
             with suppress(OSError):  # not there, or not empty
                 out.rmdir()
 
@@ -212,17 +219,17 @@ def resolve_computation(
     from chainrule.training._choice import choose_computation
     from chainrule.training._computation import Computation, most_threads
 
-    known, most = run.config.computation, most_threads()
-    if known is not None:
-        if known.threads > most and process_group.first:
-            print(f"{most} threads instead of the {known.threads} that the run began with", file=sys.stderr)
-        return Computation(min(known.threads, most), known.precision, known.backend)
-    asked = run.config.training
-    if asked.threads is not None and asked.threads > most:
-        raise ValueError(f"threads: expected at most {most} on this machine, got {asked.threads}")
+    recorded, most = run.config.computation, most_threads()
+    if recorded is not None:
+        if recorded.threads > most and process_group.first:
+            print(f"{most} threads instead of the {recorded.threads} that the run began with", file=sys.stderr)
+        return Computation(min(recorded.threads, most), recorded.precision, recorded.backend)
+    requested = run.config.training
+    if requested.threads is not None and requested.threads > most:
+        raise ValueError(f"threads: expected at most {most} on this machine, got {requested.threads}")
     chosen, reason = choose_computation(
         network, batches.at(0), process_group.device,
-        threads=asked.threads, precision=asked.precision, backend=asked.backend,
+        threads=requested.threads, precision=requested.precision, backend=requested.backend,
     )  # fmt: skip
     if process_group.first:
         print(reason, file=sys.stderr, flush=True)
@@ -231,38 +238,40 @@ def resolve_computation(
     return chosen
 
 
-def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, check_data: bool) -> RunConfig:
+def resumed_config(
+    run: Task[Any], request: RunConfig, explicit_flags: frozenset[str], *, check_data: bool
+) -> RunConfig:
     """Return the config of a resumed run with the user's changes, without writing it."""
-    changed = list(_changes(run, run.config, asked, given))
+    changed = list(_changes(run, run.config, request, explicit_flags))
     if changed:
         raise ValueError(
             f"--resume: {run.path} was begun with other options: {'; '.join(changed)}: leave them out, "
             "or begin another run with another --out"
         )
     sources = {
-        name: asked.sources[name] if source.is_given(given) else run.config.sources[name]
+        name: request.sources[name] if source.is_given(explicit_flags) else run.config.sources[name]
         for name, source in run.SOURCES.items()
     }
     for name, source in run.SOURCES.items():
-        if check_data and (name == "source" or source.is_given(given) or sources[name] is not None):
+        if check_data and (name == "source" or source.is_given(explicit_flags) or sources[name] is not None):
             _compare(run, sources[name], name)
-    free = {name: getattr(asked.training, name) for name in run.FREE if flag(name) in given}
-    extended = {flag(item.name) for item in fields(Duration)} & given
+    free = {name: getattr(request.training, name) for name in run.FREE if flag(name) in explicit_flags}
+    extended = {flag(item.name) for item in fields(Duration)} & explicit_flags
     return replace(
         run.config,
         sources=sources,
         training=replace(run.config.training, **free),
-        duration=asked.duration if extended else run.config.duration,
+        duration=request.duration if extended else run.config.duration,
     )
 
 
-def _changes(run: Task[Any], old: RunConfig, new: RunConfig, given: frozenset[str]) -> Iterable[str]:
-    if "--model" in given and old.model != new.model:
+def _changes(run: Task[Any], old: RunConfig, new: RunConfig, explicit_flags: frozenset[str]) -> Iterable[str]:
+    if "--model" in explicit_flags and old.model != new.model:
         yield f"--model was {old.model} and is {new.model}"
     for section in ("data", "options", "training"):
         before, now = asdict(getattr(old, section)), asdict(getattr(new, section))
         for name, value in now.items():
-            if name not in run.FREE and flag(name) in given and before.get(name) != value:
+            if name not in run.FREE and flag(name) in explicit_flags and before.get(name) != value:
                 yield f"{flag(name)} was {before.get(name)} and is {value}"
 
 
@@ -287,7 +296,7 @@ def _describe(source: Fingerprint | None) -> str:
 _OF_THE_DATA = frozenset({"validation_fraction"})  # options of reading that the new data may have of their own
 
 
-def started_from(task: "type[Task[Any]]", asked: RunConfig, path: Path, given: frozenset[str]) -> RunConfig:
+def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, explicit_flags: frozenset[str]) -> RunConfig:
     """Return the config of a run with another run's weights: its reading, model and size."""
     if (name := task_of(path)) not in (None, task.name):
         raise ValueError(f"--from: {path} is a run of the task {name}, and the data are of {task.name}: add --task")
@@ -297,23 +306,28 @@ def started_from(task: "type[Task[Any]]", asked: RunConfig, path: Path, given: f
     weights = path / WEIGHTS
     if not weights.is_file():
         raise FileNotFoundError(f"--from: {weights}: no weights yet: train that run first")
-    asked_values = {"model": asked.model, **asdict(asked.training), **asdict(asked.data), **asdict(asked.options)}
+    asked_values = {
+        "model": request.model,
+        **asdict(request.training),
+        **asdict(request.data),
+        **asdict(request.options),
+    }
     old_values = {"model": old.config.model, **asdict(old.data), **asdict(old.config.options)}
     old_values |= old.options_in_weights()
     changed = [
         f"{flag(name)} was {old_values[name]} and is {value}"
         for name, value in asked_values.items()
-        if flag(name) in given and name in old_values.keys() - _OF_THE_DATA and old_values[name] != value
+        if flag(name) in explicit_flags and name in old_values.keys() - _OF_THE_DATA and old_values[name] != value
     ]
     if changed:
         raise ValueError(f"--from: {path} was trained with other options: {'; '.join(changed)}: leave them out")
-    own = {name: getattr(asked.data, name) for name in _OF_THE_DATA if hasattr(asked.data, name)}
+    own = {name: getattr(request.data, name) for name in _OF_THE_DATA if hasattr(request.data, name)}
     return replace(
-        asked,
+        request,
         data=replace(old.data, **own),
         model=old.config.model,
         options=old.config.options,
-        training=replace(asked.training, **old.options_in_weights()),
+        training=replace(request.training, **old.options_in_weights()),
         init=InitialWeights(str(path), sha256(weights.read_bytes()).hexdigest()),
     )
 
@@ -350,8 +364,8 @@ def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
         return
     column = getattr(config.data, "text_column", None) or "" if kind == "text" else ""
     with TemporaryDirectory(prefix="chainrule-") as folder:
-        found: dict[str, str | None] = {}
+        paths: dict[str, str | None] = {}
         for name in gathered:
             (Path(folder) / name).mkdir()
-            found[name] = str(gather(sources[name], Path(folder) / name, kind, column))
-        yield replace(config, sources=config.sources | found)
+            paths[name] = str(gather(sources[name], Path(folder) / name, kind, column))
+        yield replace(config, sources=config.sources | paths)

@@ -116,7 +116,7 @@ _COLUMNS = (
 
 def _compared(lines: list[Line], why: str) -> Result:
     rows = [
-        _row(values, entry, None if why or entry is None else place) for place, (values, entry) in enumerate(lines, 1)
+        _row(values, entry, None if why or entry is None else index) for index, (values, entry) in enumerate(lines, 1)
     ]
     columns = [column for column in _COLUMNS if any(row.get(column.name) is not None for row in rows)]
 

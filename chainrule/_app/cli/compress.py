@@ -41,22 +41,24 @@ def compress(
     from chainrule._app.tasks.compression import compress_data
     from chainrule.data._atomic import write_bytes
 
-    place = out or named(file).with_name(f"{named(file).name}.chain")
-    refuse_taken(place)
+    index = out or named(file).with_name(f"{named(file).name}.chain")
+    refuse_taken(index)
     bundle, began = read_bundle(file), monotonic()
     with progress_bars() as progress:
-        made = compress_data(bundle.data, bundle.described, run, progress=progress, verify=verify, portable=portable)
-    write_bytes(place, made.data)
-    seconds, size, written = monotonic() - began, len(bundle.data), len(made.data)
+        compressed = compress_data(
+            bundle.data, bundle.described, run, progress=progress, verify=verify, portable=portable
+        )
+    write_bytes(index, compressed.data)
+    seconds, size, written = monotonic() - began, len(bundle.data), len(compressed.data)
     values = {
         "file": str(file),
-        "out": str(place),
-        "method": made.method,
+        "out": str(index),
+        "method": compressed.method,
         "bytes": size,
         "compressed_bytes": written,
-        "elements": made.elements,
-        "unit": made.unit,
-        "bits_per_element": 8 * written / made.elements if made.elements else None,
+        "elements": compressed.elements,
+        "unit": compressed.unit,
+        "bits_per_element": 8 * written / compressed.elements if compressed.elements else None,
         "bits_per_byte": 8 * written / size if size else None,
         "seconds": seconds,
         "verified": verify,
@@ -64,13 +66,13 @@ def compress(
     if json:
         print(dump_json(values))
         return
-    rate = f", {8 * written / made.elements:.4f} bits a {made.unit}" if made.elements else ""
-    if made.unit != "byte" and size:
+    rate = f", {8 * written / compressed.elements:.4f} bits a {compressed.unit}" if compressed.elements else ""
+    if compressed.unit != "byte" and size:
         rate += f", {8 * written / size:.4f} bits a byte"
     checked = "read back and compared" if verify else "not read back"
-    print(f"{one_line(str(place))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
-    if made.note:
-        print(made.note)
+    print(f"{one_line(str(index))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
+    if compressed.note:
+        print(compressed.note)
 
 
 @offered(Compresses)
@@ -104,14 +106,14 @@ def decompress(
     described = container.header
     check_header(container, str(file))
     name = bundle_name(described)
-    place = out or Path(name)
-    refuse_taken(place)
+    target = out or Path(name)
+    refuse_taken(target)
     with progress_bars() as progress:
         bundle = decompress_data(container, str(file), run, progress=progress, salvage=salvage)
-    write_bundle(place, bundle)
+    write_bundle(target, bundle)
     values = {
         "file": str(file),
-        "out": str(place),
+        "out": str(target),
         "bytes": len(bundle.data),
         "method": described["method"],
         "damaged_parts": container.damaged,
@@ -126,4 +128,4 @@ def decompress(
         if not container.damaged
         else f"{tell_damage(container)}: what is left of {size_of(size)}"
     )
-    print(f"{one_line(str(place))}: {size_of(len(bundle.data))}; {checked}; {values['seconds']:.1f} s")
+    print(f"{one_line(str(target))}: {size_of(len(bundle.data))}; {checked}; {values['seconds']:.1f} s")

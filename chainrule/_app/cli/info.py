@@ -37,8 +37,8 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
         parameters = run.check_size(None)  # built without memory
     config = run.config.to_json(run.name)
     metrics = run.metrics()
-    kept = [record for record in metrics if record.get("event") == "validation" and record.get("best")]
-    best, told = _best(run, _Validation(kept[-1])) if kept else (None, "no validation yet")
+    best_records = [record for record in metrics if record.get("event") == "validation" and record.get("best")]
+    best, best_line = _best(run, _Validation(best_records[-1])) if best_records else (None, "no validation yet")
     held_out = run.held_out()
     facts = {
         "run": str(run.path),
@@ -58,7 +58,7 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
         "measured": None if held_out is None else str(held_out),
         "continue": resume_command(run.path),
     }
-    return facts, told
+    return facts, best_line
 
 
 class _Validation(dict[str, Any]):
@@ -74,34 +74,34 @@ def _best(run: Task[Any], record: _Validation) -> tuple[dict[str, Any], str]:
     elements, value = int(record["elements"]), record[run.metric_name] if run.metric_name else None
     if elements < 1:
         raise ValueError(f"{METRICS}: expected elements in the best validation, got {elements}: the file is damaged")
-    found = Evaluation(record["nats_per_element"] * elements, elements)
-    figures, told = run.best(found, value, int(record.get("rows", 0)))
-    return figures | record, f"{told}, at step {record['step']:,}"
+    evaluation = Evaluation(record["nats_per_element"] * elements, elements)
+    figures, line = run.best(evaluation, value, int(record.get("rows", 0)))
+    return figures | record, f"{line}, at step {record['step']:,}"
 
 
 def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str) -> None:
     """Print the facts of every run, with the task's `rows` about the data among them."""
     model, training = facts["model"], facts["training"]
-    asked = (
+    length = (
         counted(training["steps"], "step") if training["steps"] is not None else f"{training['epochs'] or 0:g} epochs"
     )
     if training["budget"] is not None:
-        asked = format_duration(training["budget"])
+        length = format_duration(training["budget"])
     options = ", ".join(f"{name} {value}" for name, value in model["options"].items() if value is not None)
-    shown = {
+    lines = {
         "run": facts["run"],
         "model": f"{facts['recipe']} ({options})",
         "parameters": f"{facts['parameters']:,}",
         "on disk": ", ".join(f"{name} {size_of(size)}" for name, size in facts["bytes"].items()),
         **{name: text for name, text in rows.items() if name},
-        "training": f"{counted(facts['step'], 'step')}; asked for {asked}",
+        "training": f"{counted(facts['step'], 'step')}; asked for {length}",
         "chosen": facts["chosen"],
         "best": best,
         "measured": facts["measured"],
         "next": following,
         "continue": facts["continue"],
     }
-    for name, value in shown.items():
+    for name, value in lines.items():
         if value:
             print(f"{name:<12} {one_line(value)}")
     if rows.get(""):

@@ -33,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "torch" not in sys.modules:  # it reads them once
         bound_spinning(os.environ)
         os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # torch names each operator that mps lacks, once
-    known: set[str] = set()
+    verb_flags: set[str] = set()
     try:
-        status = _run(sys.argv[1:] if arguments is None else list(arguments), known, began)
+        status = _run(sys.argv[1:] if arguments is None else list(arguments), verb_flags, began)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader, `head` for one, has had enough
@@ -46,16 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("CHAINRULE_DEBUG") or not _is_expected(error):
             raise
-        return _say(_one_line(error, known), USER_ERROR)
+        return _say(_one_line(error, verb_flags), USER_ERROR)
 
 
-def _run(arguments: list[str], known: set[str], began: float) -> int:
+def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
     """Run a command line that started at `began`; adds the flags of its verb to `verb_flags`."""
-    given: set[str] = set()
+    explicit_flags: set[str] = set()
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
-        given.update(argument.name for argument in arguments if argument.tokens)
-        known.update(argument.name for argument in arguments)
+        explicit_flags.update(argument.name for argument in arguments if argument.tokens)
+        verb_flags.update(argument.name for argument in arguments)
 
     app = App(
         name="chainrule",
@@ -82,13 +82,13 @@ def _run(arguments: list[str], known: set[str], began: float) -> int:
         app.command(verb, name=name, help=description(verb), usage=usage(name, verb))
     else:
         verbs = dict(described_verbs())
-        for place, (other, line) in enumerate(verbs.items()):
-            app.command(_listed, name=other, help=line, sort_key=place)
+        for index, (other, line) in enumerate(verbs.items()):
+            app.command(_listed, name=other, help=line, sort_key=index)
     try:
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
         if command is not verb:  # help and version, which style their own text
             return command(*bound.args, **bound.kwargs) or 0
-        context = {"given": frozenset(given), "began": began}
+        context = {"explicit_flags": frozenset(explicit_flags), "began": began}
         bound.arguments.update({name: context[name] for name in unbound if name in context})
         with closing(SafeOutput(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)):
             assert task is not None
@@ -114,10 +114,10 @@ def _run(arguments: list[str], known: set[str], began: float) -> int:
     except ValueError as error:  # the library names the argument, the user wrote the flag
         if isinstance(error, CycloptsError):
             raise
-        raise ValueError(_with_flags(shortened(str(error), 4 * LINE_LIMIT), known)) from error
+        raise ValueError(_with_flags(shortened(str(error), 4 * LINE_LIMIT), verb_flags)) from error
 
 
-def _with_flags(message: str, known: set[str]) -> str:
+def _with_flags(message: str, verb_flags: set[str]) -> str:
     """Replace argument names by flags of this verb: before the first colon, or names with a `_`.
 
     >>> _with_flags("size: expected a multiple of num_heads, got 3", {"--size", "--num-heads"})
@@ -126,12 +126,12 @@ def _with_flags(message: str, known: set[str]) -> str:
 
     def with_flag(word: str) -> str:
         name = word.strip("(),;:")
-        return word.replace(name, flag(name)) if flag(name) in known else word
+        return word.replace(name, flag(name)) if flag(name) in verb_flags else word
 
     words = message.split(" ")
     return " ".join(
-        with_flag(word) if "_" in word or (place == 0 and word.endswith(":")) else word
-        for place, word in enumerate(words)
+        with_flag(word) if "_" in word or (index == 0 and word.endswith(":")) else word
+        for index, word in enumerate(words)
     )
 
 
@@ -166,11 +166,11 @@ def _is_out_of_memory(error: Exception) -> bool:
 _COSTLY = "batch-size hidden-size channels rows steps beam paths particles number"
 
 
-def _one_line(error: Exception, known: set[str]) -> str:
+def _one_line(error: Exception, verb_flags: set[str]) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if _is_out_of_memory(error):
-        costly = [f"--{name}" for name in _COSTLY.split() if f"--{name}" in known]
+        costly = [f"--{name}" for name in _COSTLY.split() if f"--{name}" in verb_flags]
         return f"out of memory: choose a smaller {' or '.join(costly) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         extra = error.unused_tokens[0]
@@ -239,7 +239,7 @@ OPTION_SYNONYMS = {
 }  # fmt: skip
 
 
-def suggestion(word: str, known: Iterable[str], synonyms: Mapping[str, tuple[str, ...]]) -> str:
+def suggestion(word: str, choices: Iterable[str], synonyms: Mapping[str, tuple[str, ...]]) -> str:
     """Suggest the nearest valid words for an unknown one, as a question; empty if none is near.
 
     >>> suggestion("generate", ["sample", "interpolate"], VERB_SYNONYMS)
@@ -247,19 +247,19 @@ def suggestion(word: str, known: Iterable[str], synonyms: Mapping[str, tuple[str
     >>> suggestion("--hlep", ["--steps", "--help"], {})
     ' Did you mean --help?'
     """
-    known = list(known)
+    choices = list(choices)
     stem, dashes = word.lstrip("-").lower().replace("_", "-"), word.startswith("-")
-    found = [f"--{other}" if dashes else other for other in synonyms.get(stem, ())]
-    found = [other for other in found if other in known or (not dashes and other.startswith("-"))]
+    matches = [f"--{other}" if dashes else other for other in synonyms.get(stem, ())]
+    matches = [other for other in matches if other in choices or (not dashes and other.startswith("-"))]
     if dashes:
-        found = found[:1]
-    if not found and len(stem) > 1:
-        near = min(known, key=lambda other: edits(word.lower(), other), default="")
+        matches = matches[:1]
+    if not matches and len(stem) > 1:
+        near = min(choices, key=lambda other: edits(word.lower(), other), default="")
         if near and edits(word.lower(), near) <= max(1, len(stem) // 3):
-            found = [near]
-    if not found:
+            matches = [near]
+    if not matches:
         return ""
-    *others, last = found
+    *others, last = matches
     return f" Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
 
 
@@ -270,11 +270,11 @@ def edits(first: str, second: str) -> int:
     (1, 1, 3)
     """
     rows = [list(range(len(second) + 1))]
-    for place, letter in enumerate(first, 1):
-        above, row = rows[-1], [place]
+    for index, letter in enumerate(first, 1):
+        above, row = rows[-1], [index]
         for column, other in enumerate(second, 1):
             best = min(above[column] + 1, row[-1] + 1, above[column - 1] + (letter != other))
-            if place > 1 and column > 1 and letter == second[column - 2] and other == first[place - 2]:
+            if index > 1 and column > 1 and letter == second[column - 2] and other == first[index - 2]:
                 best = min(best, rows[-2][column - 2] + 1)
             row.append(best)
         rows.append(row)

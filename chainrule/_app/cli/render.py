@@ -87,8 +87,8 @@ def _ranked(result: Result, top: int | None) -> Result:
         raise ValueError(f"--{'sort' if top is None else 'top'}: these rows have no order: leave it out")
     if top is None:
         return result.top()
-    place = result.names.index(result.rank)
-    best = heapq.nlargest(top, result.stream(), key=lambda row: row[place])  # the others are not kept
+    index = result.names.index(result.rank)
+    best = heapq.nlargest(top, result.stream(), key=lambda row: row[index])  # the others are not kept
     return result.with_rows(best)
 
 
@@ -97,8 +97,8 @@ def _lines(result: Result, form: str) -> Iterator[str]:
     if form in ("csv", "cells"):
         yield from map(csv_line, _csv(result, header=form == "csv"))
     elif form == "lines":
-        place = result.names.index(result.main)
-        yield from (str(row[place]) for row in result.stream())
+        index = result.names.index(result.main)
+        yield from (str(row[index]) for row in result.stream())
     elif form == "texts":
         texts = result.values
         for number, text in enumerate(texts, 1):
@@ -122,16 +122,16 @@ def _json_lines(result: Result) -> Iterator[str]:
 
 def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
     """Return the visible cells; a vector has one cell per number."""
-    shown = [place for place, column in enumerate(result.columns) if column.shown]
+    visible = [index for index, column in enumerate(result.columns) if column.shown]
     first = next(result.rows(), None)
     if header:
         yield [
             name
-            for place in shown
-            for name in _csv_names(result.columns[place], () if first is None else getattr(first[place], "shape", ()))
+            for index in visible
+            for name in _csv_names(result.columns[index], () if first is None else getattr(first[index], "shape", ()))
         ]
     for row in result.stream():
-        yield [cell for place in shown for cell in _csv_cells(row[place])]
+        yield [cell for index in visible for cell in _csv_cells(row[index])]
 
 
 def _csv_names(column: Column, shape: tuple[int, ...]) -> list[str]:
@@ -283,10 +283,10 @@ def _digits(values: Sequence[Any]) -> int | None:
     sizes = [abs(value) for value in values if isinstance(value, float) and value and math.isfinite(value)]
     if not sizes:
         return 4
-    place = math.floor(math.log10(max(sizes)))
-    if place < -6 or max(sizes) / min(sizes) > 1e4:
+    index = math.floor(math.log10(max(sizes)))
+    if index < -6 or max(sizes) / min(sizes) > 1e4:
         return None
-    return max(0, min(4, 5 - place)) if place >= -1 else 3 - place
+    return max(0, min(4, 5 - index)) if index >= -1 else 3 - index
 
 
 def _figure(value: Any) -> str:

@@ -87,9 +87,11 @@ def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb |
         model = line.flags.get("--model") or _model_to_resume(line)
         return task, train_verb(task, model if model in task.MODELS else "")
     runs = [line.flags.get("--run", "")] if name in RUN_BY_FLAG else [*line.words, *line.unsure]
-    known = next((known for run in runs if (known := task_of(Path(run))) in TASKS), None)
-    tasks = map(task_class, TASKS if known is None else [known])
-    return next(((task, verb) for task in tasks if (verb := verb_of(task, name))), (task_class(known or "text"), None))
+    name_of_run = next((name_of_run for run in runs if (name_of_run := task_of(Path(run))) in TASKS), None)
+    tasks = map(task_class, TASKS if name_of_run is None else [name_of_run])
+    return next(
+        ((task, verb) for task in tasks if (verb := verb_of(task, name))), (task_class(name_of_run or "text"), None)
+    )
 
 
 def owners(task: type[Task[Any]], flag: str) -> list[str]:
@@ -150,13 +152,13 @@ def _task_to_train(line: Line) -> str:
         return resumed
     if data is None or _AS_TEXT & line.flags.keys():
         return "text"
-    found = recognise(Path(data))
-    if found is None and Path(data).is_dir():
+    recognised = recognise(Path(data))
+    if recognised is None and Path(data).is_dir():
         raise ValueError(
             f"{data}: expected a file, or a directory of images or sounds, got a directory without any"
             f"{_inside(Path(data))}"
         )
-    return found or "text"
+    return recognised or "text"
 
 
 def _inside(folder: Path) -> str:
@@ -192,8 +194,8 @@ def _run_before(line: Line) -> Path | None:
 
 def _task_to_resume(line: Line) -> str | None:
     before = _run_before(line)
-    found = None if before is None else task_of(before)
-    return found if found in TASKS else None
+    task = None if before is None else task_of(before)
+    return task if task in TASKS else None
 
 
 def _model_to_resume(line: Line) -> str | None:

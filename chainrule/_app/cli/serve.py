@@ -51,10 +51,10 @@ def serve(
     from chainrule._app.fitting import load
     from chainrule.serve._server import serve_runs
 
-    found = {}
+    runs_by_name = {}
     for path in runs:
         name = path.resolve().name
-        if name in found:
+        if name in runs_by_name:
             raise ValueError(f"{path}: another run is called {name} too: rename one of the two directories")
-        found[name] = load(path)
-    serve_runs(found, host=host, port=port, token=token, open_page=open_page)
+        runs_by_name[name] = load(path)
+    serve_runs(runs_by_name, host=host, port=port, token=token, open_page=open_page)

@@ -62,7 +62,7 @@ def described(options: type) -> type:
     if not any("help" in item.metadata for item in fields(options)):
         return options
     hints = get_type_hints(options, include_extras=True)
-    made = [
+    options_fields = [
         (
             item.name,
             Annotated[hints[item.name], Parameter(help=item.metadata.get("help", ""))],
@@ -70,7 +70,7 @@ def described(options: type) -> type:
         )
         for item in fields(options)
     ]
-    return options_class(options.__name__, made, options)
+    return options_class(options.__name__, options_fields, options)
 
 
 def as_flags(options: type, group: Group | None = None) -> Any:
@@ -79,7 +79,7 @@ def as_flags(options: type, group: Group | None = None) -> Any:
 
 
 RUN, DATA, MODEL, TRAINING = (
-    Group(name, sort_key=place) for place, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
+    Group(name, sort_key=position) for position, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
 )
 
 
@@ -139,19 +139,19 @@ class VerbTemplate:
             return with_types(self.body, types)
         options = getattr(task, self.options)
         types["options"] = as_flags(options) if fields(options) else Annotated[Any, Parameter(parse=False)]
-        made = with_types(self.body, types, options=described(options)())
-        made.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
-        return made
+        verb = with_types(self.body, types, options=described(options)())
+        verb.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
+        return verb
 
 
 def with_types(body: Verb, types: dict[str, Any], **defaults: Any) -> Verb:
     """Copy a function, with other argument types for the parser and other defaults."""
     assert isinstance(body, FunctionType)
-    made = FunctionType(body.__code__, body.__globals__, body.__name__, body.__defaults__, body.__closure__)
-    made.__annotations__ = body.__annotations__ | types
-    made.__kwdefaults__ = (body.__kwdefaults__ or {}) | defaults
-    made.__doc__ = body.__doc__
-    return made
+    function = FunctionType(body.__code__, body.__globals__, body.__name__, body.__defaults__, body.__closure__)
+    function.__annotations__ = body.__annotations__ | types
+    function.__kwdefaults__ = (body.__kwdefaults__ or {}) | defaults
+    function.__doc__ = body.__doc__
+    return function
 
 
 _INPUTS = ("data", "file", "files", "first", "last")
@@ -160,7 +160,7 @@ _INPUTS = ("data", "file", "files", "first", "last")
 def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
     """Open the run named by the argument `run`, in place."""
     run = arguments.get("run")
-    if isinstance(run, RunFlags) or "given" in arguments:  # of training, which may go on without its data
+    if isinstance(run, RunFlags) or "explicit_flags" in arguments:  # of training, which may go on without its data
         return
     if isinstance(run, Path):
         arguments["run"] = task.open(run)

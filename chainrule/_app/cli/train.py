@@ -26,8 +26,8 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
     flagged = options_class(
         "Sources",
         (
-            (source, Annotated[str | None, Parameter(name=flagged, help=told)], None)
-            for source, (flagged, told) in _flags(task).items()
+            (source, Annotated[str | None, Parameter(name=flagged, help=text)], None)
+            for source, (flagged, text) in _flags(task).items()
         ),
     )
 
@@ -39,7 +39,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         model: str = name,
         options: Any,
         training: Any,
-        given: Annotated[frozenset[str], Parameter(parse=False)],
+        explicit_flags: Annotated[frozenset[str], Parameter(parse=False)],
         began: Annotated[float, Parameter(parse=False)],
     ) -> int:
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
@@ -53,19 +53,26 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
             files[source] = data[0] if len(data) == 1 else join(data)
         files = {source: "-" if path == "/dev/stdin" else path for source, path in files.items()}
         length = Duration.of(run.budget, run.steps, run.epochs, task.BUDGET)
-        asked = RunConfig(files, reading, model, options, length, training)
+        request = RunConfig(files, reading, model, options, length, training)
         if run.resume and run.overwrite:
             raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
         if run.init is not None:
             if run.resume:
                 raise ValueError("--from and --resume: one begins a run, the other continues one: choose one")
-            asked = started_from(task, asked, run.init, given)
-        out = run.out or Path("runs") / task.run_name(asked)
+            request = started_from(task, request, run.init, explicit_flags)
+        out = run.out or Path("runs") / task.run_name(request)
         if run.resume and run.out is None and not out.exists():
             raise FileNotFoundError(f"--resume continues the run that --out names: add --out RUN (there is no {out})")
         try:
             trained, result = train_run(
-                task, asked, out, given, plain=run.plain, resume=run.resume, overwrite=run.overwrite, began=began
+                task,
+                request,
+                out,
+                explicit_flags,
+                plain=run.plain,
+                resume=run.resume,
+                overwrite=run.overwrite,
+                began=began,
             )
         except KeyboardInterrupt as stop:
             if not hasattr(stop, "step"):  # before training
@@ -79,7 +86,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
 
     groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
     groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
-    train.__annotations__ |= {part: as_flags(made, group) for part, (made, group) in groups.items()}
+    train.__annotations__ |= {part: as_flags(part_options, group) for part, (part_options, group) in groups.items()}
     if not fields(flagged):  # the parser shows a group of no flags
         train.__annotations__["sources"] = Annotated[Any, Parameter(parse=False)]
     train.__annotations__["model"] = Annotated[
@@ -89,7 +96,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         ),
     ]
     train.__kwdefaults__ = (train.__kwdefaults__ or {}) | {
-        part: described(made)() for part, (made, _) in groups.items()
+        part: described(part_options)() for part, (part_options, _) in groups.items()
     }
     data_help = "\n".join(f"    data: {task.SOURCES[source].help}" for source in positional)
     train.__doc__ = f"{task.help}\n\nArgs:\n{data_help}" if data_help else task.help
@@ -117,7 +124,7 @@ def _longer(config: RunConfig, ended_by: str) -> str:
 
 def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
     """Print the summary of a training run, and the next commands."""
-    figures, told = run.best(result.best, result.best_value, result.best_rows)
+    figures, best_line = run.best(result.best, result.best_value, result.best_rows)
     if json:
         summary = {
             "run": str(run.path),
@@ -139,13 +146,16 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
             if result.ended_by == "patience"
             else f"has had all that it was asked for, {counted(result.step, 'step')}"
         )
-        print(f"\nnothing to do: the run {ended}\nbest: {printable(told)}, at step {result.best_step:,}\nnext: {again}")
+        print(
+            f"\nnothing to do: the run {ended}\n"
+            f"best: {printable(best_line)}, at step {result.best_step:,}\nnext: {again}"
+        )
         return
     early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
     commands = [*run.next_steps(), again]
     print(
         f"\n{result.step:,} step{'s' * (result.step != 1)} in {format_duration(result.elapsed)}{early}\n"
-        f"best: {printable(told)}, at step {result.best_step:,}\n"
+        f"best: {printable(best_line)}, at step {result.best_step:,}\n"
         f"run:  {run.path}\n"
         f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
     )

@@ -32,14 +32,14 @@ class AttentionExample:
     @property
     def figures(self) -> dict[str, Any]:
         attention = None if self.weights is None else self.weights.tolist()
-        shown = {"symbols": list(self.written), "bits": self.bits, "attention": attention}
-        return {**self.facts, "nats": sum(self.nats), **shown}
+        symbols = {"symbols": list(self.written), "bits": self.bits, "attention": attention}
+        return {**self.facts, "nats": sum(self.nats), **symbols}
 
     @property
     def section(self) -> Section:
         lines = [marked('<p><span class="note">{}</span> {}</p>', name, text) for name, text in self.lines.items()]
-        shown = self._alignment() if self.image is None else self._looked(self.image)
-        return Section(self.title, [*lines, shown])
+        exhibit = self._alignment() if self.image is None else self._looked(self.image)
+        return Section(self.title, [*lines, exhibit])
 
     def _alignment(self) -> Table:
         weights: list[list[float]] = [[]] * len(self.written) if self.weights is None else self.weights.tolist()
@@ -53,11 +53,11 @@ class AttentionExample:
     def _looked(self, image: Pixels) -> Group:
         """Show the image once per symbol, brightened by attention."""
         figures = [Figure([Picture(image.transpose(1, 2, 0), "image", filling=True)], "image")]
-        for place, (symbol, bits) in enumerate(zip(self.written, self.bits, strict=True)):
+        for index, (symbol, bits) in enumerate(zip(self.written, self.bits, strict=True)):
             drawn: list[Picture] = []
-            told = f"{bits:.2f} bits"
+            note = f"{bits:.2f} bits"
             if self.weights is not None:
-                drawn = [Picture(brightened(image, self.weights[place]), symbol, filling=True)]
-                told += f", weight up to {float(self.weights[place].max()):.2f}"
-            figures.append(Figure(drawn, symbol, [told]))
+                drawn = [Picture(brightened(image, self.weights[index]), symbol, filling=True)]
+                note += f", weight up to {float(self.weights[index].max()):.2f}"
+            figures.append(Figure(drawn, symbol, [note]))
         return Group("written", figures)

@@ -70,8 +70,8 @@ def code_sections(
     ]
     wrong = [error[0], _exhibit(error[1], "mean squared error of each pixel")]
     strips = [
-        Group("strip-row", [Text(f"dimension {place}"), _exhibit(strip, f"images along dimension {place}")])
-        for place, strip in traversals[1].items()
+        Group("strip-row", [Text(f"dimension {index}"), _exhibit(strip, f"images along dimension {index}")])
+        for index, strip in traversals[1].items()
     ]
     return [
         Section("How much of the code is in use", list(_use(use, noun)), "use"),
@@ -81,8 +81,8 @@ def code_sections(
     ]
 
 
-def _exhibit(shown: Exhibit, description: str) -> Content:
-    return shown if isinstance(shown, Table) else Picture(shown, description)
+def _exhibit(exhibit: Exhibit, description: str) -> Content:
+    return exhibit if isinstance(exhibit, Table) else Picture(exhibit, description)
 
 
 def _use(use: LatentUse, noun: str) -> Iterator[Content]:
@@ -90,38 +90,38 @@ def _use(use: LatentUse, noun: str) -> Iterator[Content]:
     if use.remedies:
         yield "Remedies, in the order in which to try them:"
         yield marked("<ul>{}</ul>", Markup("").join(marked("<li>{}</li>", remedy) for remedy in use.remedies))
-    told = (
+    information = (
         ""
         if use.kl is None
         else (f" Its KL divergence is the information that it gives the decoder, in nats per {noun} on average.")
     )
     yield (
         f"A dimension is active where the mean of its code varies from {noun} to {noun} by more than 0.01 "
-        f"(Burda et al. 2016).{told}"
+        f"(Burda et al. 2016).{information}"
     )
     weight = use.variances if use.kl is None else use.kl
-    shown = weight.argsort(descending=True, stable=True).tolist()[:MOST_DIMENSIONS]
+    dimensions = weight.argsort(descending=True, stable=True).tolist()[:MOST_DIMENSIONS]
     rows = [
         [
-            str(place),
-            *([] if use.kl is None else [f"{float(use.kl[place]):.3f}"]),
-            f"{float(use.variances[place]):.4f}",
-            "active" if use.active[place] else "",
+            str(index),
+            *([] if use.kl is None else [f"{float(use.kl[index]):.3f}"]),
+            f"{float(use.variances[index]):.4f}",
+            "active" if use.active[index] else "",
         ]
-        for place in shown
+        for index in dimensions
     ]
     yield Table(
         ["dimension", *([] if use.kl is None else ["KL, nats"]), "variance of the mean", ""], rows, named=True,
-        shares=[float(weight[place] / weight.max().clamp_min(1e-12)) for place in shown], bar=-2, kind="barred",
-        idle=[row for row, place in enumerate(shown) if not use.active[place]],
+        shares=[float(weight[index] / weight.max().clamp_min(1e-12)) for index in dimensions], bar=-2, kind="barred",
+        idle=[row for row, index in enumerate(dimensions) if not use.active[index]],
     )  # fmt: skip
-    if len(weight) > len(shown):
-        yield Text(f"{len(weight) - len(shown)} more dimensions, each with less.")
+    if len(weight) > len(dimensions):
+        yield Text(f"{len(weight) - len(dimensions)} more dimensions, each with less.")
 
 
 def _map(use: LatentUse, noun: str, labels: Labels | None) -> Iterator[Content]:
     plane, shares = principal_plane(use.codes)
-    known = [""] * len(plane) if labels is None else labels.each
+    each = [""] * len(plane) if labels is None else labels.each
     colours = {} if labels is None else _colours(labels.each)
     points, height = _points(plane)
     how = "No labels are known by which they could be coloured."
@@ -133,7 +133,7 @@ def _map(use: LatentUse, noun: str, labels: Labels | None) -> Iterator[Content]:
     )
     dots = [
         marked('<circle cx="{}" cy="{}" r="4" fill="{}"/>', x, y, colours.get(label, _OTHERS))
-        for (x, y), label in zip(points, known, strict=True)
+        for (x, y), label in zip(points, each, strict=True)
     ]
     opening = '<svg viewBox="0 0 {} {}" role="img" aria-label="codes in two dimensions">'
     yield Figure([marked(opening, _SIDE, height) + Markup("").join(dots) + Markup("</svg>")], kind="map")

@@ -38,9 +38,9 @@ def heads_sections(
         Section("How to read the images", [_reading(drawn), Terms(_TERMS)], "reading"),
         surprise_section(bits, read, lengths),
     ]
-    given = dict.fromkeys(head.kind for view in views for head in view.heads)
-    if given:
-        rules = {name: RULES[name] for name in [*given, *(name for name in RULES if name not in given)]}
+    kinds = dict.fromkeys(head.kind for view in views for head in view.heads)
+    if kinds:
+        rules = {name: RULES[name] for name in [*kinds, *(name for name in RULES if name not in kinds)]}
         words = "Of several rules that apply, the one with the largest number; those of this model come first here."
         parts.append(Section("Kinds of heads", [words, Terms(rules, linked=True)], "rules"))
     return parts
@@ -58,10 +58,10 @@ def _reading(drawn: Sequence[str]) -> Markup:
 
 
 def _block(number: int, view: MixerView, drawn: Sequence[str]) -> Section:
-    kept = kept_line(view)
-    parts: list[Content] = [Text(f"{kept[:1].upper()}{kept[1:]}.", "verdict")]
-    if not kept:
-        rows = [_row(place, head) for place, head in enumerate(view.heads, 1)]
+    memory = kept_line(view)
+    parts: list[Content] = [Text(f"{memory[:1].upper()}{memory[1:]}.", "verdict")]
+    if not memory:
+        rows = [_row(index, head) for index, head in enumerate(view.heads, 1)]
         heads = [_drawn(number, view, head, drawn) for head in range(len(view.heads))]
         parts = [Table(_HEADINGS, rows, f"figures of the heads of block {number}", named=True), Group("heads", heads)]
     return Section(f"Block {number}: {view.name}", parts, f"block-{number}")
@@ -132,6 +132,6 @@ def cache_line(cache: CacheSize) -> str:
     )
 
 
-def _half_life(kept: float) -> str:
-    steps = inf if kept >= 1 else 0.0 if kept <= 0 else log(0.5) / log(kept)
+def _half_life(share: float) -> str:
+    steps = inf if share >= 1 else 0.0 if share <= 0 else log(0.5) / log(share)
     return f"{steps:,.0f}" if steps < 1e6 else "a million and more"

@@ -72,12 +72,12 @@ def mask_images(model: nn.Module) -> list[MaskImage]:
     type B, 1×1, 8 layers
     type B, 3×3, 3 layers
     """
-    found: dict[tuple[object, ...], tuple[list[str], MaskedConv2d]] = {}
+    masks: dict[tuple[object, ...], tuple[list[str], MaskedConv2d]] = {}
     for name, layer in model.named_modules():
         if isinstance(layer, MaskedConv2d):
             height, width = layer.mask.shape[2:]
-            found.setdefault((layer.mask_type, height, width, layer.channel_groups), ([], layer))[0].append(name)
-    return [_image(tuple(names), layer) for names, layer in found.values()]
+            masks.setdefault((layer.mask_type, height, width, layer.channel_groups), ([], layer))[0].append(name)
+    return [_image(tuple(names), layer) for names, layer in masks.values()]
 
 
 def _image(names: tuple[str, ...], layer: MaskedConv2d) -> MaskImage:
@@ -153,16 +153,16 @@ def image_sections(
 ) -> list[Content]:
     colours = keys((f"rgb({' '.join(map(str, colour))})", meaning) for colour, meaning in COLOURS.items())
     drawn = Picture(field, "what the pixel depends on, square by square")
-    told: list[Content] = [*([_MASKS] if masks else []), *([unmasked] if unmasked else [])]
+    parts: list[Content] = [*([_MASKS] if masks else []), *([unmasked] if unmasked else [])]
     for mask in masks:
         names = mask.layers if len(mask.layers) < 5 else (*mask.layers[:2], f"… {mask.layers[-1]}")
         picture = Picture(mask.pixels(), f"mask {mask.title}")
-        told.append(Figure([picture], mask.title, [", ".join(names)], kind="single"))
+        parts.append(Figure([picture], mask.title, [", ".join(names)], kind="single"))
     nats: list[Content] = [surprise_words, Picture(surprise, "mean nats of each pixel")]
     return [
         Section("Receptive field", [*findings, drawn, colours], "field"),
         Section("Where the nats are", nats, "surprise"),
-        Section("Masks", told, "masks"),
+        Section("Masks", parts, "masks"),
     ]
 
 
@@ -204,7 +204,7 @@ class LabelledImage:
 
 
 def classifier_sections(
-    found: Sequence[str],
+    findings: Sequence[str],
     method: str,
     distances: Sequence[Sequence[float]],
     wrong: Sequence[LabelledImage],
@@ -224,7 +224,7 @@ def classifier_sections(
         words = "The mean distance in pixels between a place and those that it reads, weighted by attention"
         reach = [f"{words} (Dosovitskiy et al. 2021).", Table(["block", "all heads", "each head"], rows)]
     return [
-        Section("Where it looked", [*found[:1], maps, *found[1:]], "looked"),
+        Section("Where it looked", [*findings[:1], maps, *findings[1:]], "looked"),
         Section("Wrong answers, the surest first", [_shown(wrong)], "wrong"),
         Section("Right answers", [_shown(right)], "right"),
         Section("How far attention reaches", reach, "distance"),

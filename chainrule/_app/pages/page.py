@@ -136,9 +136,9 @@ def parts_section(parts: dict[str, int]) -> Section:
     return Section("Parts", [Table(["part", "parameters", "share"], rows)], "parts")
 
 
-def part(macro: str, shown: Any) -> Markup:
+def part(macro: str, content: Any) -> Markup:
     """Render a part with its macro of `parts.html`."""
-    return Markup(getattr(_environment().get_template("parts.html").module, macro)(shown))
+    return Markup(getattr(_environment().get_template("parts.html").module, macro)(content))
 
 
 def marked(text: str, *values: object) -> Markup:

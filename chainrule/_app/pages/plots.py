@@ -114,8 +114,8 @@ def inline_svg(figure: "Drawing", name: str, description: str) -> str:
 def _own_names(svg: str, name: str) -> str:
     """Prefix the ids that something refers to, and drop the others."""
     used = set(re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', svg))
-    kept = {name for pair in used for name in pair if name}
-    svg = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in kept else "", svg)
+    targets = {name for pair in used for name in pair if name}
+    svg = re.sub(r' id="([^"]*)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in targets else "", svg)
     svg = re.sub(r"url\(#", f"url(#{name}-", svg)
     return re.sub(r'(?:xlink:)?href="#', f'href="#{name}-', svg)
 

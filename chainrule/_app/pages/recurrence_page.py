@@ -103,7 +103,7 @@ RULES = {
 
 def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clipping | None = None) -> list[Content]:
     layers, several = inspection.layers, len(inspection.layers) > 1
-    given = dict.fromkeys(layer.verdict.rule for layer in layers)
+    rule_names = dict.fromkeys(layer.verdict.rule for layer in layers)
     table = layer_table(inspection)
     parts: list[Content] = [
         *map(Text, remarks(inspection, read)),
@@ -120,14 +120,14 @@ def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clippi
         Text(marked('<a href="#figures">What these mean</a>')),
     ]
     for index, layer in enumerate(layers):
-        shown: list[Content] = [
+        exhibits: list[Content] = [
             *([Text(_verdict(layer), "verdict")] if several else []),
             Group("plots", layer_plots(inspection, index)),
             marked("<h3>{} over the text</h3>", "Gates and state" if layer.gate_means else "State"),
             traces(inspection, index, read),
         ]
         name = f"layer-{index + 1}"
-        parts.append(Section(f"Layer {index + 1}: {layer.description}, {layer.hidden_size} units", shown, name))
+        parts.append(Section(f"Layer {index + 1}: {layer.description}, {layer.hidden_size} units", exhibits, name))
     clipped: list[Content] = ["No step of training is recorded."]
     if clipping is not None:
         clipped = [clipping.sentence(), clipping_plot(clipping)]
@@ -139,9 +139,9 @@ def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clippi
     words = f"{norms}; curves are means over rows, by the distance to the row's last step."
     parts.append(Section("What the figures mean", [words, Terms(terms)], "figures"))
     words = "The first that applies, in the order of the documentation; those of this model come first here."
-    rules = {name: RULES[name] for name in [*given, *(name for name in RULES if name not in given)]}
-    told = {name: f"Given to {rule.condition}. {rule.meaning} {rule.remedy}" for name, rule in rules.items()}
-    parts.append(Section("Rules of the verdicts", [words, Terms(told, linked=True)], "rules"))
+    rules = {name: RULES[name] for name in [*rule_names, *(name for name in RULES if name not in rule_names)]}
+    definitions = {name: f"Given to {rule.condition}. {rule.meaning} {rule.remedy}" for name, rule in rules.items()}
+    parts.append(Section("Rules of the verdicts", [words, Terms(definitions, linked=True)], "rules"))
     return parts
 
 

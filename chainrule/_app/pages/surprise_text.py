@@ -55,10 +55,10 @@ def surprise_section(surprise: Tensor, read: ReadText, lengths: Tensor) -> Secti
 def surprise_text(surprise: Tensor, read: ReadText, lengths: Tensor) -> SurpriseText:
     """Colour each element of the rows by its surprise (B, T), bits; no rows if none is finite."""
     real = [surprise[row, : int(length)] for row, length in enumerate(lengths.tolist())]
-    known = sorted(bits for row in real for bits in row.tolist() if math.isfinite(bits))
-    if not known:
+    finite = sorted(bits for row in real for bits in row.tolist() if math.isfinite(bits))
+    if not finite:
         return SurpriseText([], read.element)
-    top = max(4, math.ceil(known[int(0.98 * (len(known) - 1))]))
+    top = max(4, math.ceil(finite[int(0.98 * (len(finite) - 1))]))
     left, rows = MOST_ELEMENTS, []
     for row, bits in zip(read.rows, real, strict=True):
         if left <= 0:

@@ -33,19 +33,19 @@ def read_bundle(path: Path) -> Bundle:
             f"{path}: expected a file or a folder, got a device or pipe: write its content to a file first"
         )
     inside = sorted(path.rglob("*"))
-    files = [found for found in inside if not found.is_dir() or found.is_symlink()]
-    if wrong := [found for found in files if found.is_symlink() or not found.is_file()]:
+    files = [entry for entry in inside if not entry.is_dir() or entry.is_symlink()]
+    if wrong := [entry for entry in files if entry.is_symlink() or not entry.is_file()]:
         raise ValueError(f"{wrong[0]}: expected regular files in the folder, got a link, device or pipe: leave it out")
     if not files:
         raise ValueError(f"{path}: expected a folder with files, got an empty one")
     own = named(path).name
     _refuse_name(path, own)
-    empty = [found for found in inside if found.is_dir() and not any(found.iterdir())]
-    for found in (*files, *empty):
-        _refuse_name(found, found.relative_to(path).as_posix())
-    parts = [found.read_bytes() for found in files]
-    names = [[found.relative_to(path).as_posix(), len(part)] for found, part in zip(files, parts, strict=True)]
-    folders = {"folders": [found.relative_to(path).as_posix() for found in empty]} if empty else {}
+    empty = [entry for entry in inside if entry.is_dir() and not any(entry.iterdir())]
+    for entry in (*files, *empty):
+        _refuse_name(entry, entry.relative_to(path).as_posix())
+    parts = [entry.read_bytes() for entry in files]
+    names = [[entry.relative_to(path).as_posix(), len(part)] for entry, part in zip(files, parts, strict=True)]
+    folders = {"folders": [entry.relative_to(path).as_posix() for entry in empty]} if empty else {}
     return Bundle(b"".join(parts), {"folder": own, "files": names, **folders})
 
 
@@ -110,9 +110,9 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
         for (name, _), content in zip(
             bundle.described["files"], cut(bundle.data, bundle.described["files"]), strict=True
         ):
-            place = partial / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
+            target = partial / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
         for name in bundle.described.get("folders", []):
             (partial / name).mkdir(parents=True, exist_ok=True)
         partial.chmod(0o777 & ~umask())

@@ -148,11 +148,11 @@ def code_report(
         "kl": None if use.kl is None else use.kl.tolist(),
         "variance": use.variances.tolist(),
     }
-    told = [str(use), *use.remedies]
-    for place in use.ranked[:DIMENSIONS]:
-        nats = "" if use.kl is None else f"{float(use.kl[place]):.3f} nats, "
-        told.append(f"dimension {place}: {nats}variance of its mean {float(use.variances[place]):.4f}")
-    return page_report(run, Page(f"The code of {run.path}", about, sections, command), figures, [*told, *lines])
+    report_lines = [str(use), *use.remedies]
+    for index in use.ranked[:DIMENSIONS]:
+        nats = "" if use.kl is None else f"{float(use.kl[index]):.3f} nats, "
+        report_lines.append(f"dimension {index}: {nats}variance of its mean {float(use.variances[index]):.4f}")
+    return page_report(run, Page(f"The code of {run.path}", about, sections, command), figures, [*report_lines, *lines])
 
 
 def about_code(run: Task[Any], model: "CodeModel", read: str) -> str:
@@ -166,14 +166,14 @@ def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
     import torch
 
     centre = use.codes.mean(0)
-    for place in use.ranked[:DIMENSIONS]:
+    for index in use.ranked[:DIMENSIONS]:
         if use.kl is None:
-            values = use.codes[:, place].quantile(torch.linspace(0.02, 0.98, STEPS, dtype=use.codes.dtype))
+            values = use.codes[:, index].quantile(torch.linspace(0.02, 0.98, STEPS, dtype=use.codes.dtype))
         else:
             values = torch.linspace(-REACH, REACH, STEPS, dtype=use.codes.dtype)
         codes = centre.repeat(STEPS, 1)
-        codes[:, place] = values
-        yield place, [f"{round(value, 2) + 0.0:+.2f}" for value in values.tolist()], codes  # no -0.00
+        codes[:, index] = values
+        yield index, [f"{round(value, 2) + 0.0:+.2f}" for value in values.tolist()], codes  # no -0.00
 
 
 def traversal_words(use: "LatentUse", noun: str, how: str = "") -> str:
@@ -202,11 +202,11 @@ def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -
     """Tabulate the nats of P parts of x, decoded from their own code and from another's."""
     from chainrule._app.pages.page import Table
 
-    told = (other - own).tolist()
-    most = max(*told, 1e-12)
+    differences = (other - own).tolist()
+    most = max(*differences, 1e-12)
     rows = [
         [name, f"{nats:.3f}", f"{others:.3f}", f"{round(difference, 3) + 0.0:.3f}"]
-        for name, nats, others, difference in zip(names, own.tolist(), other.tolist(), told, strict=True)
+        for name, nats, others, difference in zip(names, own.tolist(), other.tolist(), differences, strict=True)
     ]
     headings = [heading, "nats", "other code", "told"]
-    return Table(headings, rows, shares=[max(difference / most, 0.0) for difference in told], kind="barred")
+    return Table(headings, rows, shares=[max(difference / most, 0.0) for difference in differences], kind="barred")

@@ -83,21 +83,23 @@ def compress_data(
     small = _by_lzma(data)
     plain = Compressed(write_container(header | {"method": "stored"}, [data]), "stored", len(data), "byte")
     packed = Compressed(write_container(header | {"method": "lzma"}, [small]), "lzma", len(data), "byte")
-    best = min(plain, packed, key=lambda made: len(made.data))
+    best = min(plain, packed, key=lambda compressed: len(compressed.data))
     if len(small) * _REPETITIVE < len(data):
         return best
     why = ""
     if run is None:
-        made = _adaptive(data, header, progress, verify=verify) if data else plain
+        compressed = _adaptive(data, header, progress, verify=verify) if data else plain
     else:
         try:
-            made = _with_run(data, header, run, progress, verify=verify, portable=portable)
+            compressed = _with_run(data, header, run, progress, verify=verify, portable=portable)
         except _InexpressibleError as error:
             why = f"the run cannot express it ({error}): "
-            made = _adaptive(data, header, progress, verify=verify) if data and find_spec("numba") is not None else best
-    if len(made.data) > len(best.data):
-        made, why = best, why or "smaller than with the model: "
-    return replace(made, note=f"{why}{_TOLD[made.method]}") if why else made
+            compressed = (
+                _adaptive(data, header, progress, verify=verify) if data and find_spec("numba") is not None else best
+            )
+    if len(compressed.data) > len(best.data):
+        compressed, why = best, why or "smaller than with the model: "
+    return replace(compressed, note=f"{why}{_TOLD[compressed.method]}") if why else compressed
 
 
 def decompress_data(
@@ -183,13 +185,13 @@ def _with_run(
         expressed = codec.express(dict(zip(names, cut(data, header["files"]), strict=True)))
     except ValueError as error:
         raise _InexpressibleError(error) from None
-    laid = expressed.laid
-    products = laid.rows * sum(weight.numel() for weight in model.parameters())
+    rows = expressed.laid
+    products = rows.rows * sum(weight.numel() for weight in model.parameters())
     threads = 1 if products < _SHARED else usable_threads()
     marks = {"machine": PORTABLE if portable else machine(model), "threads": threads}
     with _computing(codec.ready(model, expressed.layout), marks) as ready:
-        arithmetic = arithmetic_digest(ready, laid.rows, laid.length, laid.batches[0].context)
-        parts = [expressed.side, *write_batches(ready, laid, progress(expressed.elements, "writing"))]
+        arithmetic = arithmetic_digest(ready, rows.rows, rows.length, rows.batches[0].context)
+        parts = [expressed.side, *write_batches(ready, rows, progress(expressed.elements, "writing"))]
     expected = data if expressed.instead is None else expressed.instead
     header = header | {
         "sha256": hashlib.sha256(expected).hexdigest(),
@@ -241,17 +243,20 @@ def _restored(
     most = max(sum(size for _, size in header["files"]), _LONGEST)
     if not all(0 <= number <= most for number in _numbers(layout)):  # before anything so large is laid out
         raise other
-    laid = codec.lay_out(layout)
-    if len(parts) != 1 + laid.coders or max(laid.rows, laid.length, len(laid.batches)) > most:
+    coded_rows = codec.lay_out(layout)
+    if len(parts) != 1 + coded_rows.coders or max(coded_rows.rows, coded_rows.length, len(coded_rows.batches)) > most:
         raise other
     with _computing(codec.ready(model, layout), header) as ready:
-        if arithmetic_digest(ready, laid.rows, laid.length, laid.batches[0].context) != header["arithmetic"]:
+        if (
+            arithmetic_digest(ready, coded_rows.rows, coded_rows.length, coded_rows.batches[0].context)
+            != header["arithmetic"]
+        ):
             raise DamagedError(
                 f"{name}: this processor rounds otherwise than the one that wrote it: decompress it there"
             )
-        size = math.prod((len(laid.batches), laid.rows, laid.length))
-        elements = read_batches(ready, laid, parts[1:], progress(layout.get("symbols", size), "reading"))
-    groups = zip(laid.groups(), parts[1:], strict=True)
+        size = math.prod((len(coded_rows.batches), coded_rows.rows, coded_rows.length))
+        elements = read_batches(ready, coded_rows, parts[1:], progress(layout.get("symbols", size), "reading"))
+    groups = zip(coded_rows.groups(), parts[1:], strict=True)
     lost = {int(row) for rows, part in groups if part is None for row in rows}
     return codec.restore(layout, parts[0], elements, lost, _BESIDE * most)
 
@@ -272,8 +277,8 @@ def _computing(model: Any, marks: dict[str, Any]) -> Iterator[Any]:
         if marks["machine"] != PORTABLE:
             yield model
         else:
-            with portable_form(model) as made:
-                yield made
+            with portable_form(model) as portable:
+                yield portable
 
 
 def _codec(run: Task[Any]) -> FileCodec:

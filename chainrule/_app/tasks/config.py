@@ -32,9 +32,9 @@ def within(default: Any, low: float, high: float = math.inf) -> Any:
 
 def options_class(name: str, options: Iterable[tuple[str, Any, Any]], base: type = object) -> type:
     """Make a frozen dataclass from (name, type, `dataclasses.field`) of each option."""
-    made = make_dataclass(name, list(options), bases=() if base is object else (base,), frozen=True)
-    made.__module__ = __name__  # dataclasses says "types", which the parser takes for the standard library
-    return made
+    options_type = make_dataclass(name, list(options), bases=() if base is object else (base,), frozen=True)
+    options_type.__module__ = __name__  # dataclasses says "types", which the parser takes for the standard library
+    return options_type
 
 
 def with_defaults(options: type[Options], **defaults: Any) -> type[Options]:
@@ -43,12 +43,12 @@ def with_defaults(options: type[Options], **defaults: Any) -> type[Options]:
     >>> with_defaults(OptimisationOptions, batch_size=7)().batch_size
     7
     """
-    found = {item.name: item for item in fields(cast(Any, options))}
-    made = [
-        (name, found[name].type, field(default=value, metadata=found[name].metadata))
+    items = {item.name: item for item in fields(cast(Any, options))}
+    changed = [
+        (name, items[name].type, field(default=value, metadata=items[name].metadata))
         for name, value in defaults.items()
     ]
-    return options_class(options.__name__, made, options)
+    return options_class(options.__name__, changed, options)
 
 
 class CheckedOptions:
@@ -84,9 +84,11 @@ class Duration(CheckedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
-        if len(given) > 1:
-            raise ValueError(f"{given[1]}: expected one of --budget, --steps and --epochs, got {' and '.join(given)}")
+        lengths = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
+        if len(lengths) > 1:
+            raise ValueError(
+                f"{lengths[1]}: expected one of --budget, --steps and --epochs, got {' and '.join(lengths)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -286,8 +288,8 @@ def _check_settled(config: RunConfig, *, timed: bool) -> None:
     settled = config.settled
     if settled is None:
         return
-    known = [item.name for section in (config.options, config.training, config.duration) for item in fields(section)]
-    if unknown := [name for name in settled.options if name not in known]:
+    names = [item.name for section in (config.options, config.training, config.duration) for item in fields(section)]
+    if unknown := [name for name in settled.options if name not in names]:
         raise ValueError(f"settled.options: expected names of options, got {unknown[0]!r:.80}")
     if timed and None in (settled.passes, settled.elements_per_second):
         raise ValueError("settled: expected the passes and elements a second that were timed, got null")
@@ -314,9 +316,9 @@ def task_in(content: Any) -> str:
     return content["task"]
 
 
-def facts_of(kind: type[Options], found: Mapping[str, Any]) -> Options:
+def facts_of(kind: type[Options], results: Mapping[str, Any]) -> Options:
     """Select the facts, a dataclass, from all results of preparing data."""
-    return cast(Options, read_value(kind, {name: found[name] for name in field_types(kind)}, "facts"))
+    return cast(Options, read_value(kind, {name: results[name] for name in field_types(kind)}, "facts"))
 
 
 def check_options(options: Any) -> None:
@@ -358,8 +360,8 @@ class Source:
     alias_help: str = ""
     needed: str = ""  # the data in it, for the error where it is missing; empty where it may be left out
 
-    def is_given(self, given: frozenset[str]) -> bool:
-        return self.flag in given or self.alias in given
+    def is_given(self, explicit_flags: frozenset[str]) -> bool:
+        return self.flag in explicit_flags or self.alias in explicit_flags
 
 
 def run_word(source: str) -> str:

@@ -45,7 +45,7 @@ def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
     positional = [*init.posonlyargs, *init.args][1:]  # without self
     defaults = [None] * (len(positional) - len(init.defaults)) + init.defaults
     parts = [*zip(positional, defaults, strict=True), *zip(init.kwonlyargs, init.kw_defaults, strict=True)]
-    found = {
+    arguments = {
         part.arg: (scope.hint(part.annotation), REQUIRED if default is None else scope.evaluate(default))
         for part, default in parts
     }
@@ -55,8 +55,8 @@ def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
         for home, node in reversed(list(_lineage(scope, keys.id))):
             for key in node.body:
                 if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name):
-                    found[key.target.id] = home.hint(key.annotation), _attribute(lineage, key.target.id)
-    return {name: Argument(hint, default, helps.get(name, "")) for name, (hint, default) in found.items()}
+                    arguments[key.target.id] = home.hint(key.annotation), _attribute(lineage, key.target.id)
+    return {name: Argument(hint, default, helps.get(name, "")) for name, (hint, default) in arguments.items()}
 
 
 class _Scope(dict[str, Any]):

@@ -172,8 +172,8 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list
     sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            cell.ljust(size) if place in left else cell.rjust(size)
-            for place, (cell, size) in enumerate(zip(row, sizes, strict=True))
+            cell.ljust(size) if index in left else cell.rjust(size)
+            for index, (cell, size) in enumerate(zip(row, sizes, strict=True))
         ).rstrip()
         for row in rows
     ]
@@ -260,7 +260,7 @@ def dump_json(record: Any) -> str:
     >>> print(dump_json({"text": "é\x9b2J"}))
     {"text": "é\u009b2J"}
     """
-    return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(record, ensure_ascii=False))
+    return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(record, ensure_ascii=False))
 
 
 def plain_value(value: Any, cell: Any) -> Any:

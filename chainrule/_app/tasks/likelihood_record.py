@@ -40,8 +40,8 @@ class Basis:
     @property
     def subject(self) -> str:
         """Return the unit with its condition, base measure and tokens."""
-        given = f" given {self.given}" if self.given else ""
-        return ", ".join(part for part in (self.unit + given, self.base_measure, self.tokens) if part)
+        condition = f" given {self.given}" if self.given else ""
+        return ", ".join(part for part in (self.unit + condition, self.base_measure, self.tokens) if part)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def why_not_ranked(entries: Sequence[LikelihoodRecord]) -> str:
     'data differ: ab; cd'
     """
     for name, part in _COMPARED.items():
-        found = dict.fromkeys(part(entry) for entry in entries)
-        if len(found) > 1:
-            return f"{name} differ: {'; '.join(found)}"
+        values = dict.fromkeys(part(entry) for entry in entries)
+        if len(values) > 1:
+            return f"{name} differ: {'; '.join(values)}"
     return ""

@@ -52,7 +52,7 @@ class Model:
         named = {*self.planned, *self.hidden, *self.defaults, *self.fixed}
         if unknown := named - arguments.keys() - ({"num_members"} if self.members else set()):
             raise TypeError(f"{self.name} has no argument {min(unknown)}")
-        made = []
+        option_fields = []
         for name, argument in arguments.items():
             hint, bounds = _without_range(argument.hint)
             if name in (*self.fixed, *self.hidden) or argument.default is REQUIRED or not _is_simple(hint):
@@ -61,22 +61,24 @@ class Model:
             if name in self.planned:
                 hint, default = hint | None, None
             metadata = {"help": argument.help, "range": bounds}
-            made.append((name, hint, field(default=default, metadata=metadata)))
+            option_fields.append((name, hint, field(default=default, metadata=metadata)))
         if self.members:
             planned = "num_members" in self.planned
             hint, default = (int | None, None) if planned else (int, 1)
-            told = f"{_MEMBERS_HELP} Follows from the budget where not given." if planned else _MEMBERS_HELP
-            made.append(("num_members", hint, field(default=default, metadata={"help": told, "range": (1, 16)})))
-        return options_class(f"{self.name}Options", made, CheckedOptions)
+            members_help = f"{_MEMBERS_HELP} Follows from the budget where not given." if planned else _MEMBERS_HELP
+            option_fields.append(
+                ("num_members", hint, field(default=default, metadata={"help": members_help, "range": (1, 16)}))
+            )
+        return options_class(f"{self.name}Options", option_fields, CheckedOptions)
 
-    def build(self, options: Any, **given: Any) -> Any:
+    def build(self, options: Any, **data_arguments: Any) -> Any:
         """Build the model from options and data arguments; an unset planned option takes the constructor's default."""
-        known = signature(self.model_class).parameters
+        parameters = signature(self.model_class).parameters
         chosen = {
             name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
         }
         members = chosen.pop("num_members", 1) if self.members else 1
-        of_data = {name: value for name, value in given.items() if name in known}
+        of_data = {name: value for name, value in data_arguments.items() if name in parameters}
         one = partial(self.model_class, **of_data, **self.fixed, **chosen)
         if members == 1:
             return one()
@@ -88,8 +90,8 @@ class Model:
 def _without_range(hint: Any) -> tuple[Any, tuple[float, float] | None]:
     """Split a type from its range, also inside a union with None."""
     if get_origin(hint) is Annotated:
-        found = [extra for extra in hint.__metadata__ if isinstance(extra, Range)]
-        return get_args(hint)[0], (found[0].low, found[0].high) if found else None
+        ranges = [extra for extra in hint.__metadata__ if isinstance(extra, Range)]
+        return get_args(hint)[0], (ranges[0].low, ranges[0].high) if ranges else None
     if get_origin(hint) in (UnionType, Union):
         parts = [_without_range(part) for part in get_args(hint)]
         bounds = next((bounds for _, bounds in parts if bounds is not None), None)
@@ -139,12 +141,12 @@ def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
     import torch
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
-    made = 0
+    count = 0
 
     def stop_early(module: "nn.Module", name: str, weight: "nn.Parameter | None") -> None:
-        nonlocal made
-        made += 0 if weight is None else weight.numel()
-        if made > _OFTEN * most:
+        nonlocal count
+        count += 0 if weight is None else weight.numel()
+        if count > _OFTEN * most:
             raise _TooManyError
 
     hook = register_module_parameter_registration_hook(stop_early)
@@ -152,7 +154,7 @@ def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
         with torch.device("meta"):
             return sum(weight.numel() for weight in build().parameters())
     except _TooManyError:
-        return made
+        return count
     finally:
         hook.remove()
 
@@ -181,10 +183,10 @@ def check_memory(weights: int, what: str, remedy: str) -> None:
 
 def memory() -> int:
     """Return the bytes of memory that this process may use, in its container."""
-    found = []
+    limits = []
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for path in map(Path, _LIMITS):
         if path.is_file() and (limit := path.read_text(encoding="utf-8").strip()).isdecimal():
-            found.append(int(limit))
-    return min(found, default=1 << 62)
+            limits.append(int(limit))
+    return min(limits, default=1 << 62)

@@ -41,8 +41,8 @@ def write_page(page: Path, content: str) -> None:
 
 def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> str:
     """Return the command that makes a page again, without the options that are None."""
-    given = [f"--{name} {value}" for name, value in options.items() if value is not None]
-    return " ".join(["chainrule inspect", quoted(run.path), *([] if file is None else [quoted(Path(file))]), *given])
+    flags = [f"--{name} {value}" for name, value in options.items() if value is not None]
+    return " ".join(["chainrule inspect", quoted(run.path), *([] if file is None else [quoted(Path(file))]), *flags])
 
 
 def page_report(

@@ -21,18 +21,18 @@ class Recipe:
     config: RunConfig
 
     @classmethod
-    def plain(cls, asked: RunConfig, given: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
+    def plain(cls, request: RunConfig, explicit_flags: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
         """Return the config of the named architecture alone, and the flags that this decides."""
-        sections, decided = {}, set(given)
+        sections, decided = {}, set(explicit_flags)
         for section in ("data", "options", "training"):
-            part = getattr(asked, section)
+            part = getattr(request, section)
             own = {name: value for name, value in cls.PLAIN.items() if hasattr(part, name)}
             for name, value in own.items():
-                if flag(name) in given and getattr(part, name) != value:
+                if flag(name) in explicit_flags and getattr(part, name) != value:
                     raise ValueError(f"{flag(name)}: --plain leaves this part of the model out: drop one of the two")
             sections[section] = replace(part, **own)
             decided |= set(map(flag, own))
-        return replace(asked, **sections), frozenset(decided)
+        return replace(request, **sections), frozenset(decided)
 
     @property
     def recipe(self) -> str:
@@ -47,29 +47,29 @@ class Recipe:
         name, options = self.config.model, self.config.options
         if not self.MODELS[name].members:
             return name
-        shown = name.upper() if "cell" in self.MODELS[name].fixed else name
+        label = name.upper() if "cell" in self.MODELS[name].fixed else name
         layers = f"{options.num_layers}-layer " if options.num_layers > 1 else ""
-        return f"{layers}{shown} {getattr(options, 'hidden_size', 0) or options.model_size}"
+        return f"{layers}{label} {getattr(options, 'hidden_size', 0) or options.model_size}"
 
     def added_parts(self) -> Sequence[str]:
         """List the parts added to the networks; `--plain` omits them."""
         return ()
 
 
-def share_of(name: str, told: str) -> "Observe":
+def share_of(name: str, description: str) -> "Observe":
     """Observe the companion's weight in a `CalibratedMixture`."""
 
     def share(trained: Any) -> "Findings":
         from chainrule.training._validation import Findings
 
-        found = float(trained.share)
-        return Findings({f"share_of_{name}": found}, f"{told}: {found:.0%} of the mean")
+        value = float(trained.share)
+        return Findings({f"share_of_{name}": value}, f"{description}: {value:.0%} of the mean")
 
     return share
 
 
-def averaged_with(run: "Task[Any]", name: str, told: str) -> dict[str, str]:
+def averaged_with(run: "Task[Any]", name: str, description: str) -> dict[str, str]:
     """Describe the companion of the network, and its weight at the best validation."""
     key = f"share_of_{name}"
     shares = [record[key] for record in run.metrics() if record.get("best") and key in record]
-    return {"averaged": f"with {told}" + (f", {shares[-1]:.0%} of the mean" if shares else "")}
+    return {"averaged": f"with {description}" + (f", {shares[-1]:.0%} of the mean" if shares else "")}

@@ -78,11 +78,11 @@ def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
     from chainrule.data._atomic import read_json
 
     try:
-        found = read_json(path / prepared)
+        manifest = read_json(path / prepared)
     except (OSError, ValueError):
         return
-    for name in facts.keys() & found.keys() - {"name"}:  # a file may be renamed
-        if json.loads(json.dumps(facts[name])) != found[name]:
+    for name in facts.keys() & manifest.keys() - {"name"}:  # a file may be renamed
+        if json.loads(json.dumps(facts[name])) != manifest[name]:
             raise ValueError(f"{path / CONFIG}: facts.{name}: not what {prepared} says: one of the two was changed")
 
 
@@ -103,11 +103,11 @@ def refuse_taken(path: Path, *, overwrite: bool) -> None:
     names = {part.name for part in path.iterdir()} - {LOCK}
     if not names or (DRAFT in names and CONFIG not in names):
         return
-    found = _format_of_run(path)
-    if found is None:
+    run_format = _format_of_run(path)
+    if run_format is None:
         raise FileExistsError(f"--out {path}: the directory is not empty and no run: name another one")
     if not overwrite:
-        ours = found == FORMAT
+        ours = run_format == FORMAT
         there = "a run is there already: continue it with --resume," if ours else "a run of another format is there:"
         raise FileExistsError(f"--out {path}: {there} replace it with --overwrite, or name another directory")
 
@@ -197,12 +197,12 @@ def _format_of_run(path: Path) -> int | None:
     from chainrule._app.tasks import open_run
 
     try:
-        found: int = read_config(path / CONFIG, format_in)
-        if found == FORMAT:
+        run_format: int = read_config(path / CONFIG, format_in)
+        if run_format == FORMAT:
             open_run(path)
     except (OSError, ValueError):
         return None
-    return found
+    return run_format
 
 
 LOCK = ".lock"
@@ -212,7 +212,7 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 @contextmanager
 def lock_run(path: Path) -> Iterator[None]:
     """Hold the lock of a run directory during the block; creates the directory."""
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = _acquire(path / LOCK, path)
@@ -222,7 +222,7 @@ def lock_run(path: Path) -> Iterator[None]:
             _release(descriptor, path / LOCK)
     finally:
         with suppress(OSError):  # not empty: the run is there
-            for folder in made:
+            for folder in new_folders:
                 folder.rmdir()
 
 

@@ -73,15 +73,15 @@ def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budg
     (1, 9.0)
     """
     for size in range(sizes):
-        found = rate(size)
-        if TRAINING_SHARE * budget * found >= steps:
+        steps_per_second = rate(size)
+        if TRAINING_SHARE * budget * steps_per_second >= steps:
             break
-    return size, found
+    return size, steps_per_second
 
 
-def is_open(schedule: SizeSchedule, config: RunConfig, given: frozenset[str]) -> bool:
+def is_open(schedule: SizeSchedule, config: RunConfig, explicit_flags: frozenset[str]) -> bool:
     """Tell if the size is to be chosen: there is a budget and no size option was set."""
-    return config.duration.budget is not None and given.isdisjoint(map(flag, schedule.names))
+    return config.duration.budget is not None and explicit_flags.isdisjoint(map(flag, schedule.names))
 
 
 def choose_size(run: "Task[Any]", schedule: SizeSchedule, batches: "TrainingBatches") -> RunConfig:
@@ -101,9 +101,11 @@ def choose_size(run: "Task[Any]", schedule: SizeSchedule, batches: "TrainingBatc
         model = run.with_options(**asdict(sizes[size])).new_model(config.training.seed)
         return step_rate(model, batch, training, seconds)
 
-    size, found = first_that_fits(rate, len(sizes), schedule.needed_steps(steps_per_epoch), budget)
-    passes = TRAINING_SHARE * budget * found / steps_per_epoch
-    return replace(config, options=sizes[size], settled=Settled(schedule.names, passes, found * count_elements(batch)))
+    size, steps_per_second = first_that_fits(rate, len(sizes), schedule.needed_steps(steps_per_epoch), budget)
+    passes = TRAINING_SHARE * budget * steps_per_second / steps_per_epoch
+    return replace(
+        config, options=sizes[size], settled=Settled(schedule.names, passes, steps_per_second * count_elements(batch))
+    )
 
 
 def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
@@ -125,9 +127,9 @@ def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig
         rate = step_rate(run.new_model(config.training.seed), batch, config.training, seconds_to_measure(budget))
         passes = TRAINING_SHARE * budget * rate / batches.steps_per_epoch
         config = replace(config, settled=Settled([], passes, rate * count_elements(batch)))
-    found = expected_passes(config, batches.steps_per_epoch)
-    assert found is not None
-    return config, found
+    passes_expected = expected_passes(config, batches.steps_per_epoch)
+    assert passes_expected is not None
+    return config, passes_expected
 
 
 def record_resolved(config: RunConfig, names: Sequence[str]) -> RunConfig:

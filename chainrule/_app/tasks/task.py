@@ -70,17 +70,17 @@ class Task(Recipe, ABC, Generic[M]):
     # The data.
 
     @classmethod
-    def run_name(cls, asked: RunConfig) -> str:
+    def run_name(cls, request: RunConfig) -> str:
         """Name the run directory if the user does not."""
-        source = asked.sources["source"]
+        source = request.sources["source"]
         data = run_word(source).partition(".")[0] if source is not None else cls.name
-        return f"{data}-{asked.model}"
+        return f"{data}-{request.model}"
 
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
         """Raise ValueError for a command line that cannot start a run."""
         for name, source in cls.SOURCES.items():
-            if source.needed and asked.sources[name] is None:
+            if source.needed and request.sources[name] is None:
                 raise ValueError(f"{source.flag}: expected {source.needed} to train on, got none")
 
     @classmethod
@@ -88,9 +88,9 @@ class Task(Recipe, ABC, Generic[M]):
         """Raise ValueError for options that contradict each other."""
 
     @classmethod
-    def resolve_reading(cls, asked: RunConfig) -> RunConfig:
+    def resolve_reading(cls, request: RunConfig) -> RunConfig:
         """Resolve the options for reading the data, before they are prepared."""
-        return asked
+        return request
 
     @abstractmethod
     def prepare(self) -> dict[str, Any]:
@@ -109,15 +109,15 @@ class Task(Recipe, ABC, Generic[M]):
         """Return the training options that decide what the weights belong to, such as averaged counts."""
         return {}
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Resolve the options that the user left open, after the data are prepared."""
         usual = self.USUAL_TRAINING.get(self.config.model, {})
-        usual = {name: value for name, value in usual.items() if flag(name) not in given}
+        usual = {name: value for name, value in usual.items() if flag(name) not in explicit_flags}
         rates = usual.pop("learning_rate", {})
         training = replace(self.training, **usual)
         training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))
         config, schedule = replace(self.config, training=training), self.schedule
-        if schedule is None or not is_open(schedule, config, given):
+        if schedule is None or not is_open(schedule, config, explicit_flags):
             return config
         run = type(self)(self.path, config)
         return choose_size(run, schedule, run.batches((0, 1))[0])
@@ -145,11 +145,11 @@ class Task(Recipe, ABC, Generic[M]):
     # The model and its training.
 
     @classmethod
-    def device(cls, asked: str) -> "torch.device":
+    def device(cls, name: str) -> "torch.device":
         """Resolve a device name; a task that needs float64 computes on the CPU instead of mps."""
         from chainrule.training._parallel import choose_device
 
-        chosen = choose_device(asked, apple=cls.APPLE)
+        chosen = choose_device(name, apple=cls.APPLE)
         if chosen.type == "mps" and cls.NEEDS_FLOAT64:
             print(f"mps has no float64, which a {cls.name} needs: computing on the CPU", file=sys.stderr)
             return choose_device("cpu")
@@ -184,7 +184,7 @@ class Task(Recipe, ABC, Generic[M]):
         """Describe the data line by line."""
 
     @abstractmethod
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         """Return the task's metrics of the best validation, and a line about them."""
 
     @abstractmethod
@@ -236,7 +236,7 @@ class Task(Recipe, ABC, Generic[M]):
     def held_out_sources(self) -> dict[str, Any]:
         """Return what decides the held-out data: equal for runs validated on the same data."""
         named = {name: getattr(self.facts, name, None) for name in self.SOURCES}
-        digests = {name: found.sha256 for name, found in named.items() if isinstance(found, Fingerprint)}
+        digests = {name: source.sha256 for name, source in named.items() if isinstance(source, Fingerprint)}
         if apart := {name: digest for name, digest in digests.items() if name.startswith("validation")}:
             return apart
         share = getattr(self.config.data, "validation_fraction", None)
@@ -244,10 +244,10 @@ class Task(Recipe, ABC, Generic[M]):
 
     def held_out(self) -> LikelihoodRecord | None:
         """Return the held-out likelihood at the best validation; None before the first."""
-        kept = [record for record in self.metrics("validation") if record.get("best")]
-        if not kept:
+        best_records = [record for record in self.metrics("validation") if record.get("best")]
+        if not best_records:
             return None
-        nats, elements = kept[-1]["nats_per_element"], kept[-1].get("elements", 0)
+        nats, elements = best_records[-1]["nats_per_element"], best_records[-1].get("elements", 0)
         if elements < 1:  # not as training writes it: nothing is said of the likelihood
             return None
         data = sha256(dumps(self.held_out_sources(), sort_keys=True).encode()).hexdigest()

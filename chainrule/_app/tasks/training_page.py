@@ -109,9 +109,9 @@ def _curves(
     for name in names:
         points = [(record["step"], record[name]) for record in validations if record.get(name) is not None]
         if points and all(isinstance(value, int | float) for _, value in points):
-            shown = name.replace("_", " ")
+            label = name.replace("_", " ")
             series = ("", *map(list, zip(*points, strict=True)), ORANGE, "o-")
-            yield _figure(f"metric-{name}", f"Validation: {shown}", shown, [series])
+            yield _figure(f"metric-{name}", f"Validation: {label}", label, [series])
     rate = _averaged(steps, "learning_rate")
     yield _figure("rate", "Learning rate", "learning rate", [("", *rate, GREEN, "-")])
     norms = clipping(steps, run.training.clip_norm)
@@ -130,8 +130,8 @@ def _column(records: Sequence[dict[str, Any]], name: str) -> tuple[list[float]]:
 def _averaged(records: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
     """Average a figure over stretches of steps."""
     stretches = np.array_split(np.arange(len(records)), min(len(records), _MOST_POINTS))
-    steps = [float(np.mean([records[place]["step"] for place in part])) for part in stretches]
-    return steps, [float(np.mean([records[place].get(name, np.nan) for place in part])) for part in stretches]
+    steps = [float(np.mean([records[index]["step"] for index in part])) for part in stretches]
+    return steps, [float(np.mean([records[index].get(name, np.nan) for index in part])) for part in stretches]
 
 
 def _figure(name: str, caption: str, unit: str, series: Any, below: Sequence[Content] = ()) -> Figure:
@@ -147,7 +147,7 @@ def _samples(path: Path) -> Iterator[Section]:
     if not samples:
         return
     places = np.unique(np.linspace(0, len(samples) - 1, min(len(samples), _MOST_SAMPLES)).round().astype(int))
-    chosen = [samples[place] for place in places]
+    chosen = [samples[index] for index in places]
     pictures = [(sample["step"], pixels) for sample in chosen if (pixels := _pixels(sample.get("png", ""))) is not None]
     if pictures:
         images = [Figure([Picture(pixels, f"samples at step {step}")], f"step {step:,}") for step, pixels in pictures]
@@ -170,10 +170,10 @@ def _pixels(png: str) -> Any:
 
 
 def _data(run: "Task[Any]") -> list[list[Content]]:
-    told = run.describe({"facts": asdict(run.facts), "data": asdict(run.data), "model": {}, "training": {}})
+    description = run.describe({"facts": asdict(run.facts), "data": asdict(run.data), "model": {}, "training": {}})
     rows: list[list[Content]] = [["", line] for line in run.introduce()]
-    rows += [[name, text] for name, text in told.items() if name]
-    rows += [["", line] for line in told.get("", "").splitlines() if line.strip()]
+    rows += [[name, text] for name, text in description.items() if name]
+    rows += [["", line] for line in description.get("", "").splitlines() if line.strip()]
     for name, print_of in asdict(run.facts).items():
         if isinstance(print_of, dict) and "sha256" in print_of:
             rows.append([name, f"{print_of['name']}, {print_of['bytes']:,} bytes, SHA-256 {print_of['sha256']}"])

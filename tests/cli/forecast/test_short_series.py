@@ -18,7 +18,7 @@ def planned(path, out, given=frozenset(), **training):
         duration=Duration(budget=20.0),
         training=ForecastTask.Training(batch_size=8, **training),
     )
-    create_run(ForecastTask, asked, out, overwrite=False, given=given)
+    create_run(ForecastTask, asked, out, overwrite=False, explicit_flags=given)
     return open_run(out).config
 
 

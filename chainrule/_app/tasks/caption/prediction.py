@@ -47,7 +47,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
         raise ValueError("FILES: expected at least one image, got none")
     pixels = [read_image(Path(image), run.data) for image in images]
     model, vocabulary = run.model(device), run.prepared.vocabulary
-    found = search(
+    results = search(
         model,
         pixels,
         vocabulary,
@@ -60,10 +60,10 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
 
     def rows() -> Iterator[Sequence[Any]]:
         device = device_of(model)
-        for place, (image, shown, decoded) in enumerate(zip(images, pixels, found, strict=True)):
-            context = torch.from_numpy(shown).unsqueeze(0).to(device)
+        for index, (image, image_pixels, decoded) in enumerate(zip(images, pixels, results, strict=True)):
+            context = torch.from_numpy(image_pixels).unsqueeze(0).to(device)
             decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
-            best[place] = decoded.sequences[0]
+            best[index] = decoded.sequences[0]
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
                 yield image, text, -log_prob, decoded.proven
 
@@ -126,20 +126,20 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
     store = ImageStore(Path(data), run.data.image_size, run.data.fit)
     people = captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
-    shown = _turned(names, options.seed) if options.shuffle else names
+    shown_names = _turned(names, options.seed) if options.shuffle else names
     model, vocabulary = run.model(device), run.prepared.vocabulary
-    found = search(
+    results = search(
         model,
-        (store.image(name) for name in shown),
+        (store.image(name) for name in shown_names),
         vocabulary,
         beam=options.beam,
         max_length=run.data.max_length,
         length_penalty=options.length_penalty,
     )
-    written = [words_of(each, vocabulary)[0] for each in found]
+    written = [words_of(each, vocabulary)[0] for each in results]
     references = [[caption.text for caption in people[name]] for name in names]
     scores = {f"bleu_{order}": caption_bleu(written, references, order) for order in (1, 2, 3, 4)}
-    perplexity = _perplexity(run, model, store, [people[name] for name in names], shown, str(options.captions))
+    perplexity = _perplexity(run, model, store, [people[name] for name in names], shown_names, str(options.captions))
     signature = scores["bleu_4"].signature
     figures = {
         "images": len(names),
@@ -160,7 +160,7 @@ def _turned(names: Sequence[str], seed: int) -> list[str]:
         raise ValueError(f"--shuffle: expected at least two images, got {len(names)}")
     order = np.random.default_rng(seed).permutation(len(names)).tolist()
     following = dict(zip(order, [*order[1:], order[0]], strict=True))
-    return [names[following[place]] for place in range(len(names))]
+    return [names[following[index]] for index in range(len(names))]
 
 
 def _perplexity(
@@ -168,7 +168,7 @@ def _perplexity(
     model: "Captioner",
     store: "ImageStore",
     people: "Sequence[Sequence[Caption]]",
-    shown: Sequence[str],
+    shown_names: Sequence[str],
     file: str,
 ) -> float:
     """Return the perplexity of the reference captions, given the images `shown_names`."""
@@ -183,7 +183,7 @@ def _perplexity(
     vocabulary, longest = run.prepared.vocabulary, run.data.max_length
 
     def batches() -> "Iterator[Batch]":
-        for image, captions in zip(shown, people, strict=True):
+        for image, captions in zip(shown_names, people, strict=True):
             rows = [encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
             x, lengths = Ragged.of(rows).padded(np.arange(len(rows)))
             yield Batch(x, lengths, context=torch.from_numpy(store.image(image)).expand(len(rows), -1, -1, -1))
@@ -215,9 +215,9 @@ def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerIn
 
     images = _images(run, file, options.rows)
     model, vocabulary = run.model(), run.prepared.vocabulary
-    found = search(model, [pixels for _, pixels, _ in images], vocabulary, beam=1, max_length=run.data.max_length)
+    results = search(model, [pixels for _, pixels, _ in images], vocabulary, beam=1, max_length=run.data.max_length)
     examples = []
-    for (name, pixels, people), decoded in zip(images, found, strict=True):
+    for (name, pixels, people), decoded in zip(images, results, strict=True):
         symbols = decoded.sequences[0]
         if decoded.ended[0]:
             symbols = torch.cat([symbols, symbols.new_tensor([vocabulary.eos])])
@@ -226,9 +226,9 @@ def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerIn
         surprise = (-conditionals.log_prob(symbols.unsqueeze(0))[0]).double().tolist()
         alpha = None if model.attention is None else looked_at(model, pixels, symbols)
         [text], words = words_of(decoded, vocabulary), [vocabulary.token(symbol) for symbol in symbols.tolist()]
-        told = {"caption": text} | ({"people wrote": people[0]} if people else {})
+        lines = {"caption": text} | ({"people wrote": people[0]} if people else {})
         facts = {"image": name, "caption": text, "references": people}
-        examples.append(AttentionExample(name, told, facts, words, surprise, alpha, image=pixels))
+        examples.append(AttentionExample(name, lines, facts, words, surprise, alpha, image=pixels))
     command = inspect_again(run, file, rows=options.rows)
     return attention_report(run, model, examples, looks_at="places of the grid", command=command)
 
@@ -241,6 +241,6 @@ def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str,
         return [(file, read_image(Path(file), run.data), [])]
     valid = run.prepared.valid
     return [
-        (f"held-out image {place + 1}", np.array(valid.images[place]), run.held_out_captions(place))
-        for place in range(min(rows, len(valid)))
+        (f"held-out image {index + 1}", np.array(valid.images[index]), run.held_out_captions(index))
+        for index in range(min(rows, len(valid)))
     ]

@@ -47,9 +47,9 @@ def search(
         )
 
 
-def words_of(found: Decoded, vocabulary: WordVocabulary) -> list[str]:
+def words_of(result: Decoded, vocabulary: WordVocabulary) -> list[str]:
     """Decode the captions of one image, best first."""
-    return [vocabulary.decode(sequence.tolist()).strip() for sequence in found.sequences]
+    return [vocabulary.decode(sequence.tolist()).strip() for sequence in result.sequences]
 
 
 @torch.no_grad()
@@ -68,12 +68,12 @@ def caption_metric(run: "CaptionTask") -> ValidationMetric:
 
     def answer(model: "TrainableModel", rows: Rows) -> Sequence[str]:
         images = (valid.images[row] for row in rows)
-        found = search(cast(Captioner, model), images, vocabulary, beam=1, max_length=run.data.max_length)
-        return [words_of(each, vocabulary)[0] for each in found]
+        results = search(cast(Captioner, model), images, vocabulary, beam=1, max_length=run.data.max_length)
+        return [words_of(each, vocabulary)[0] for each in results]
 
     def compare(rows: Rows, captions: Sequence[str], step: int) -> MetricValue:
         true = [references[row] for row in rows]
-        shown = [f"{caption}   ({row[0]})" for caption, row in list(zip(captions, true, strict=True))[:_SHOWN]]
-        return MetricValue("bleu", caption_bleu(captions, true).value, "\n".join(shown))
+        examples = [f"{caption}   ({row[0]})" for caption, row in list(zip(captions, true, strict=True))[:_SHOWN]]
+        return MetricValue("bleu", caption_bleu(captions, true).value, "\n".join(examples))
 
     return ValidationMetric(len(references), answer, compare)

@@ -141,21 +141,21 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return [decode(row[:length]).strip() for row, length in rows]
 
     @classmethod
-    def run_name(cls, asked: RunConfig) -> str:
-        source = asked.sources["source"]
+    def run_name(cls, request: RunConfig) -> str:
+        source = request.sources["source"]
         return f"{'images' if source is None else Path(source).stem}-caption"
 
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
         from chainrule.data._text import check_file
 
-        sources = asked.sources
+        sources = request.sources
         if sources["source"] is None or sources["captions"] is None:
             raise ValueError("DATA and --captions: expected images and their captions: give both")
         if sources["validation"] is not None and sources["validation_captions"] is None:
             raise ValueError("--validation: expected --validation-captions too: give both")
         weights = sources["backbone_weights"]
-        if (weights is None) != (asked.options.backbone is None):
+        if (weights is None) != (request.options.backbone is None):
             raise ValueError(
                 "--backbone and --backbone-weights: expected a network and a file with its weights: give both"
             )
@@ -175,7 +175,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         assert sources["captions"] is not None
-        found = prepare_captions(
+        manifest = prepare_captions(
             self.path / DATA,
             sources["source"],
             sources["captions"],
@@ -188,7 +188,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         weights = sources["backbone_weights"]
         if weights is not None:  # kept in the run, so that nothing else is needed to go on with it
             shutil.copyfile(weights, self.path / BACKBONE)
-        return found | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
+        return manifest | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
 
     def build(self) -> "Captioner":
         from chainrule.data._atomic import check_header
@@ -224,8 +224,8 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
         return caption_metric(self)
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        part, perplexity = measured_part(rows, self.facts.valid.images), found.perplexity
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        part, perplexity = measured_part(rows, self.facts.valid.images), evaluation.perplexity
         return (
             {"bleu": value, "perplexity": perplexity},
             f"BLEU-4 {value:.2f} on {part}held-out images (greedy), perplexity of their captions {perplexity:.4g}",

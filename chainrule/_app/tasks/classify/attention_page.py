@@ -69,8 +69,8 @@ def attention_figure(answers: Sequence[LabelledAnswer], names: Sequence[str]) ->
     for column, at, word, strength in rows:
         shade = None if strength < 0 else {"facecolor": (0.12, 0.44, 0.92, strength), "linewidth": 0, "pad": 1.5}
         weight = "bold" if strength < 0 else "normal"
-        shown = word.replace("$", r"\$")  # no mathematics
-        axes.text(column, at, shown, family="monospace", size=9, va="center", bbox=shade, weight=weight)
+        text = word.replace("$", r"\$")  # no mathematics
+        axes.text(column, at, text, family="monospace", size=9, va="center", bbox=shade, weight=weight)
     return figure
 
 

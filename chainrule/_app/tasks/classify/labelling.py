@@ -141,11 +141,11 @@ def answers(
         with torch.no_grad():
             log_probs = model(context).logits.cpu().double().tolist()
             attention = None if model.attention is None else model.attend(context).tolist()
-        for place, row in enumerate(block):
+        for index, row in enumerate(block):
             tokens = run.symbols.tokens(row.text)
             read = min(len(tokens), limit)
-            weights = None if attention is None else attention[place][:read]
-            yield LabelledAnswer(row, tuple(log_probs[place]), tokens[:read], weights, len(tokens) - read)
+            weights = None if attention is None else attention[index][:read]
+            yield LabelledAnswer(row, tuple(log_probs[index]), tokens[:read], weights, len(tokens) - read)
 
 
 def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, device: str) -> Result:
@@ -225,9 +225,9 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
         **label_figures(scores, "text", names),
     }
     figures["errors"] = [
-        {"line": rows[row].line, "true": rows[row].label, "given": names[given], "probability": share,
+        {"line": rows[row].line, "true": rows[row].label, "given": names[predicted], "probability": share,
          "text": rows[row].text}
-        for row, given, share in surest_mistakes(log_probs, true, options.errors)
+        for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
     ]  # fmt: skip
     return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures))
 
@@ -314,14 +314,14 @@ def inspect_classifier(run: "ClassifyTask", data: str | None, options: Classifie
 
 def _certainty(read: Sequence[LabelledAnswer], names: tuple[str, ...]) -> dict[str, Any]:
     """Average the probability of the predicted label: over all texts, and by label."""
-    given: dict[str, list[float]] = {name: [] for name in names}
+    probabilities: dict[str, list[float]] = {name: [] for name in names}
     for answer in read:
-        given[names[answer.best]].append(exp(answer.log_probs[answer.best]))
+        probabilities[names[answer.best]].append(exp(answer.log_probs[answer.best]))
     return {
-        "certainty": sum(map(sum, given.values())) / len(read),
+        "certainty": sum(map(sum, probabilities.values())) / len(read),
         "labels": {
             name: {"texts": len(shares), "certainty": sum(shares) / len(shares) if shares else None}
-            for name, shares in given.items()
+            for name, shares in probabilities.items()
         },
     }
 
@@ -335,7 +335,7 @@ def _attention(read: Sequence[LabelledAnswer], top: int) -> dict[str, Any]:
             spread.append(exp(-sum(weight * log(weight) for weight in weights if weight > 0)) / size)
             for token, weight in zip(answer.tokens, weights, strict=True):
                 shares[token].append(weight * size)
-    means = {token: sum(found) / len(found) for token, found in shares.items() if len(found) >= _SEEN}
+    means = {token: sum(values) / len(values) for token, values in shares.items() if len(values) >= _SEEN}
     chosen = sorted(means, key=lambda token: (-means[token], token))[:top]
     return {
         "spread": sum(spread) / len(spread) if spread else None,

@@ -149,11 +149,11 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             raise ValueError("ngram_order: expected a value, got none")
 
     @classmethod
-    def resolve_reading(cls, asked: RunConfig) -> RunConfig:
+    def resolve_reading(cls, request: RunConfig) -> RunConfig:
         """Choose the default n-gram order by level."""
-        if asked.options.ngram_order is not None:
-            return asked
-        return replace(asked, options=replace(asked.options, ngram_order=_NGRAM_ORDER[asked.data.level]))
+        if request.options.ngram_order is not None:
+            return request
+        return replace(request, options=replace(request.options, ngram_order=_NGRAM_ORDER[request.data.level]))
 
     @cached_property
     def symbols(self) -> "TextSymbols":
@@ -201,7 +201,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             **options,
         ).manifest
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Limit training on words to five passes and at least 1,000 steps: more would overfit."""
         config = self.config
         if config.duration.budget is None or self.data.level != "word":
@@ -301,8 +301,8 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             lambda row: (f"line {part.lines[row]}", texts.valid_texts[row]),
         )
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        counts, nats = self.facts.labels, found.nats_per_element
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        counts, nats = self.facts.labels, evaluation.nats_per_element
         usual = max(counts.values()) / sum(counts.values())
         part = measured_part(rows, self.facts.valid.rows)
         return (
@@ -337,8 +337,8 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         part = self.texts().valid
         rows = np.argsort(-np.minimum(part.texts.lengths, _CHECKED_ELEMENTS), kind="stable")[:_CHECKED_ROWS]
         context = part.texts.context(rows, _CHECKED_ELEMENTS)
-        told = f"{len(rows)} held-out texts, the first {_CHECKED_ELEMENTS} {_ELEMENT[self.data.level]} of each"
-        return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, note=told)
+        note = f"{len(rows)} held-out texts, the first {_CHECKED_ELEMENTS} {_ELEMENT[self.data.level]} of each"
+        return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, note=note)
 
 
 def labels_with_shares(counts: dict[str, int], most: int = 12) -> str:
@@ -348,5 +348,5 @@ def labels_with_shares(counts: dict[str, int], most: int = 12) -> str:
     'bad 25%, good 75%'
     """
     total = sum(counts.values())
-    shown = [f"{name} {count / total:.0%}" for name, count in list(counts.items())[:most]]
-    return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")
+    first = [f"{name} {count / total:.0%}" for name, count in list(counts.items())[:most]]
+    return ", ".join(first) + (f", and {len(counts) - most} more" if len(counts) > most else "")

@@ -33,7 +33,7 @@ def label_metric(
     names: Sequence[str],
     true: Tensor,
     batches: Callable[[Rows], Iterable["Batch"]],
-    told: Callable[[int], tuple[str, str]],
+    describe: Callable[[int], tuple[str, str]],
     *,
     prefer_later: bool = False,
 ) -> ValidationMetric:
@@ -45,9 +45,9 @@ def label_metric(
     def compare(rows: Rows, answers: Sequence[Tensor], step: int) -> MetricValue:
         log_probs, right = torch.stack(list(answers)), true[rows]
         lines = []
-        for place, given, share in surest_mistakes(log_probs, right, _SHOWN):
-            where, what = told(int(rows[place]))
-            answered = f"{where}: {names[given]} {share:.0%}, is {names[int(right[place])]}"
+        for index, predicted, share in surest_mistakes(log_probs, right, _SHOWN):
+            where, what = describe(int(rows[index]))
+            answered = f"{where}: {names[predicted]} {share:.0%}, is {names[int(right[index])]}"
             lines.append(f"{answered}: {shortened(what)}" if what else answered)
         accuracy = float((log_probs.argmax(1) == right).cpu().double().mean())
         error = (accuracy * (1 - accuracy) / len(right)) ** 0.5
@@ -62,10 +62,10 @@ def surest_mistakes(log_probs: Tensor, true: Tensor, most: int) -> list[tuple[in
     >>> surest_mistakes(torch.tensor([[0.9, 0.1], [0.6, 0.4]]).log(), torch.tensor([1, 1]), most=1)
     [(0, 0, 0.8999999761581421)]
     """
-    shares, given = log_probs.exp().max(1)
-    wrong = (given != true).nonzero().squeeze(1)
+    shares, predicted = log_probs.exp().max(1)
+    wrong = (predicted != true).nonzero().squeeze(1)
     order = wrong[shares[wrong].argsort(descending=True, stable=True)][:most]
-    return [(row, int(given[row]), float(shares[row])) for row in order.tolist()]
+    return [(row, int(predicted[row]), float(shares[row])) for row in order.tolist()]
 
 
 def shortened(text: str) -> str:

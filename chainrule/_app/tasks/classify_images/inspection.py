@@ -63,8 +63,8 @@ def inspect_classifier(
     described = f"{run.config.model} with {counted(sum(parts.values()), 'parameter')}"
     accuracy = f"{count:,} of the first {len(true):,} held-out images have the right label, {count / len(true):.1%}."
     method = saliency_method(model)
-    found = [_sharpness(kind, shown) for kind, shown in (("wrong", mistakes), ("right", answers)) if shown]
-    sections = classifier_sections([accuracy, *found], method, distances, mistakes, answers)
+    sharpness = [_sharpness(kind, examples) for kind, examples in (("wrong", mistakes), ("right", answers)) if examples]
+    sections = classifier_sections([accuracy, *sharpness], method, distances, mistakes, answers)
     command = inspect_again(run, rows=options.rows, examples=options.examples)
     lead = f"{described}; {run.facts.name}"
     content = Page(f"Inside {run.path}", lead, [*sections, parts_section(parts)], command)
@@ -73,7 +73,7 @@ def inspect_classifier(
         "attention": distances, "wrong": [_values(image) for image in mistakes],
         "right": [_values(image) for image in answers],
     }  # fmt: skip
-    lines = [*parts_table(parts), accuracy, f"maps: {method}", *found, *_attention_lines(distances)]
+    lines = [*parts_table(parts), accuracy, f"maps: {method}", *sharpness, *_attention_lines(distances)]
     return page_report(run, content, figures, lines, about=described)
 
 
@@ -91,18 +91,18 @@ def _images(
 
     if not rows:
         return []
-    given = log_probs.argmax(1)
+    predicted = log_probs.argmax(1)
     levels = (pixels[rows].double() * (255 / (run.facts.found_levels - 1))).round().byte().numpy()
     return [
         LabelledImage(
             name=f"held-out image {row}",
             image=image,
             looked=looked,
-            given=run.classes[int(given[row])],
-            probability=float(log_probs[row, given[row]].exp()),
+            given=run.classes[int(predicted[row])],
+            probability=float(log_probs[row, predicted[row]].exp()),
             right=run.classes[int(true[row])],
         )
-        for row, image, looked in zip(rows, levels, saliency_maps(model, pixels[rows], given[rows]), strict=True)
+        for row, image, looked in zip(rows, levels, saliency_maps(model, pixels[rows], predicted[rows]), strict=True)
     ]
 
 

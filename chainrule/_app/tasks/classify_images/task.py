@@ -163,10 +163,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     def classes(self) -> tuple[str, ...]:
         return tuple(self.facts.classes)
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Choose the size if it is open, and mixup: images that are read often are mixed."""
-        config = super().plan(given)
-        if "--mixup" in given:
+        config = super().plan(explicit_flags)
+        if "--mixup" in explicit_flags:
             return config
         run = type(self)(self.path, config)
         batches, _ = run.batches((0, 1))
@@ -222,8 +222,8 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             prefer_later=True,
         )
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        part, nats = measured_part(rows, self.facts.images.valid), found.nats_per_element
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        part, nats = measured_part(rows, self.facts.images.valid), evaluation.nats_per_element
         return (
             {"accuracy": value, "nats_per_image": nats},
             f"accuracy {value:.2%} on {part}held-out images ({nats:.4f} nats per image)",
@@ -263,9 +263,9 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             classification_scores(log_probs, true, self.classes), "image", self.classes
         )
         figures["errors"] = [
-            {"image": source.called(row), "true": self.classes[int(true[row])], "given": self.classes[given],
+            {"image": source.called(row), "true": self.classes[int(true[row])], "given": self.classes[predicted],
              "probability": share}
-            for row, given, share in surest_mistakes(log_probs, true, options.errors)
+            for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
         ]  # fmt: skip
         notes = figure_notes(figures)
         return Result([], [], summary=lambda: figures, about={"measured": self.basis}, notes=lambda: notes)
@@ -286,12 +286,12 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         from chainrule._modes import device_of
 
         model = self.model(device)
-        place = device_of(model)
+        model_device = device_of(model)
 
         def rows() -> Iterator[Sequence[Any]]:
             for block, names in self._blocks(data, skip_bad=options.skip_bad):
                 for start in range(0, len(block), _ROWS):
-                    x = torch.from_numpy(block[start : start + _ROWS].copy()).to(place)
+                    x = torch.from_numpy(block[start : start + _ROWS].copy()).to(model_device)
                     with torch.no_grad():
                         features = model.features(model.scaled(x)).float().cpu().numpy()
                     yield from zip(names[start : start + _ROWS], features, strict=True)
@@ -317,7 +317,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             return
         source, start = self._source(data, labelled=False, skip_bad=skip_bad), 0
         for block in source.blocks():
-            yield block, [source.called(start + place) for place in range(len(block))]
+            yield block, [source.called(start + index) for index in range(len(block))]
             start += len(block)
 
     def _labelled(self, data: str, device: str, *, skip_bad: bool) -> "Iterator[tuple[str, Tensor]]":
@@ -334,10 +334,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
         from chainrule._modes import device_of
 
-        place = device_of(model)
+        device = device_of(model)
         with torch.no_grad():
-            found = [model(part.to(place)).logits.log_softmax(-1).cpu().double() for part in images.split(_ROWS)]
-        return torch.cat(found)
+            log_probs = [model(part.to(device)).logits.log_softmax(-1).cpu().double() for part in images.split(_ROWS)]
+        return torch.cat(log_probs)
 
 
 def _check_labels(images: "PreparedImages") -> None:

@@ -99,23 +99,23 @@ def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str
         complete = trained.count >= run.facts.rows.train  # these are as many as there were in training
         return trained.count if complete else max(trained.count, min(run.history, len(file.values)))
     if start.isdecimal():
-        place = int(start) - 1
+        index = int(start) - 1
     else:
         date = as_date(start)
         date = None if date is None else as_shown(date, file.utc_offset)
         if date is None or date not in file.dates:
             raise ValueError(f"--start: expected a date of {data}, or the number of a row, got {start!r}")
-        place = file.dates.index(date)
-    if not max(run.schema.season, 1) <= place < len(file.values):
+        index = file.dates.index(date)
+    if not max(run.schema.season, 1) <= index < len(file.values):
         raise ValueError(
             f"--start: expected a row from {run.schema.season + 1} on, with a season before it, "
-            f"to {len(file.values)}, got {place + 1}"
+            f"to {len(file.values)}, got {index + 1}"
         )
-    if place < trained.count:
+    if index < trained.count:
         raise ValueError(
-            f"--start: expected a row of {data} from {trained.count + 1} on, got row {place + 1}: {trained}"
+            f"--start: expected a row of {data} from {trained.count + 1} on, got row {index + 1}: {trained}"
         )
-    return place
+    return index
 
 
 def _scores(
@@ -202,17 +202,23 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
 
     lag = min(run.longest_lag, history)
     pasts = sorted({lag + round(share * (history - lag)) for share in _SHARES})
-    told = [{"rows": past, "nats_per_value": nats(features, past)} for past in pasts]
-    usual, random, columns = told[-1]["nats_per_value"], np.random.default_rng(seed), len(schema.covariates)
+    past_nats = [{"rows": past, "nats_per_value": nats(features, past)} for past in pasts]
+    usual, random, columns = past_nats[-1]["nats_per_value"], np.random.default_rng(seed), len(schema.covariates)
     # Two features for each cycle of the calendar, its sine and cosine.
-    places = [[place] for place in range(columns)]
+    places = [[index] for index in range(columns)]
     places += [[columns + 2 * cycle, columns + 2 * cycle + 1] for cycle in range(len(schema.calendar))]
-    known = {}
-    for name, place in zip([*schema.covariates, *schema.calendar], places, strict=True):
+    gains = {}
+    for name, index in zip([*schema.covariates, *schema.calendar], places, strict=True):
         shuffled = features.copy()
-        shuffled[:, place] = features[random.permutation(len(features))][:, place]
-        known[name] = nats(shuffled, history) - usual
-    figures = {"run": str(run.path), "origins": len(origins), "nats_per_value": usual, "past": told, "known": known}
+        shuffled[:, index] = features[random.permutation(len(features))][:, index]
+        gains[name] = nats(shuffled, history) - usual
+    figures = {
+        "run": str(run.path),
+        "origins": len(origins),
+        "nats_per_value": usual,
+        "past": past_nats,
+        "known": gains,
+    }
     return Report(figures, tuple(_inspection_lines(run, figures)))
 
 
@@ -232,7 +238,7 @@ def _near(run: "ForecastTask") -> str:
     from chainrule._app.tasks.forecast.linear import lags_of
 
     lags = lags_of(run.schema, run.facts.rows.train)
-    near = sum(lag == place for place, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap
+    near = sum(lag == index for index, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap
     return f"; the linear autoregression also the last {near}"
 
 

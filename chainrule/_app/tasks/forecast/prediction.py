@@ -55,11 +55,11 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
     levels = parse_quantiles(options.quantiles)
     horizon = run.data.horizon if options.horizon is None else options.horizon
     seed = randbelow(1 << 31) if options.seed is None else options.seed
-    found = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
+    prediction = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
 
     def notes() -> Iterator[str]:
-        if len(found.file.values) < run.longest_lag:
-            rows = counted(len(found.file.values), "row")
+        if len(prediction.file.values) < run.longest_lag:
+            rows = counted(len(prediction.file.values), "row")
             yield f"{data[0]}: {rows}, but the model looks {run.longest_lag} rows back: give it more"
 
     others = [
@@ -68,20 +68,20 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
         *(Column(f"q{level:g}") for level in levels),
         Column("paths", shown=False),
     ]
-    time = "time" if found.place in [column.name for column in others] else found.place
+    time = "time" if prediction.place in [column.name for column in others] else prediction.place
     return Result(
-        [Column(time, heading=found.place, parse=_as_time), *others],
-        found.rows(),
+        [Column(time, heading=prediction.place, parse=_as_time), *others],
+        prediction.rows(),
         about={"seed": seed, "paths": options.paths},
         notes=notes,
         main="mean",
         form="csv",
         hints={"index": time},
-        plots=dict.fromkeys(PLOTS, lambda: forecast_figure(found)),
+        plots=dict.fromkeys(PLOTS, lambda: forecast_figure(prediction)),
         views={
             "path": lambda: Result(
                 [Column(time, parse=_as_time), Column("series"), Column("path"), Column("value")],
-                found.path_rows(),
+                prediction.path_rows(),
                 main="value",
                 hints={"index": time},
             )
@@ -224,23 +224,23 @@ def forecast_figure(forecast: Forecast) -> Any:
 
 def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
     values, horizon = forecast.file.values[:, number], len(forecast.times)
-    shown = min(max(4 * horizon, 50), len(values))
-    before, after = range(-shown, 0), range(horizon)
-    axis.plot(before, values[len(values) - shown :], color="black", linewidth=1)
+    past = min(max(4 * horizon, 50), len(values))
+    before, after = range(-past, 0), range(horizon)
+    axis.plot(before, values[len(values) - past :], color="black", linewidth=1)
     for path in forecast.paths[:_PATHS, number]:
         axis.plot([-1, *after], [values[-1], *path], color=_GREY, linewidth=0.5, alpha=0.4)
     quantiles, count = forecast.quantiles[:, number], len(forecast.levels)
-    for place in range(count // 2):
-        low, high = forecast.levels[place], forecast.levels[count - 1 - place]
+    for index in range(count // 2):
+        low, high = forecast.levels[index], forecast.levels[count - 1 - index]
         label = f"{low:g} to {high:g}"
-        axis.fill_between(after, quantiles[place], quantiles[count - 1 - place], color=_BLUE, alpha=0.25, label=label)
+        axis.fill_between(after, quantiles[index], quantiles[count - 1 - index], color=_BLUE, alpha=0.25, label=label)
     axis.plot(after, forecast.paths[:, number].mean(0), color=_BLUE, linewidth=1.5, label="mean")
     axis.axvline(-0.5, color=_GREY, linewidth=0.8)
     axis.set_title(name, loc="left", fontsize=10)
     axis.legend(loc="upper left", fontsize=8, frameon=False)
-    labels = {tick: _time(forecast, tick).replace(" ", "\n") for tick in (horizon - 1, -shown, -1, -shown // 2)}
+    labels = {tick: _time(forecast, tick).replace(" ", "\n") for tick in (horizon - 1, -past, -1, -past // 2)}
     width = max(len(line) for label in labels.values() for line in label.splitlines())
-    apart = (width + 2) / _ACROSS * (shown + horizon)
+    apart = (width + 2) / _ACROSS * (past + horizon)
     ticks: list[int] = []
     for tick in labels:  # the more telling first
         if all(abs(tick - other) >= apart for other in ticks):

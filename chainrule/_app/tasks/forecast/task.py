@@ -123,8 +123,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return cast(SeriesFacts, self.config.facts)
 
     @classmethod
-    def run_name(cls, asked: RunConfig) -> str:
-        return f"{Path(asked.sources['source'] or 'series').name.partition('.')[0]}-forecast"
+    def run_name(cls, request: RunConfig) -> str:
+        return f"{Path(request.sources['source'] or 'series').name.partition('.')[0]}-forecast"
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
@@ -161,14 +161,14 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         assert source is not None
         del options["history"]  # of the forecasts
         facts = prepare_series(source, self.path / DATA, **options).facts
-        if told := TableFile(source).left_out():
-            print(told, file=sys.stderr)
+        if notice := TableFile(source).left_out():
+            print(notice, file=sys.stderr)
         return facts
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Limit passes and choose the number of models: overlapping windows are soon overfitted."""
         batches, _ = self.batches((0, 1))
-        config = resolve_decay(super().plan(given), batches.steps_per_epoch / 4, most=1.0)
+        config = resolve_decay(super().plan(explicit_flags), batches.steps_per_epoch / 4, most=1.0)
         open_number = config.options.num_members is None
         if open_number:
             config = replace(config, options=replace(config.options, num_members=1))
@@ -178,12 +178,12 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         alone = replace(config, training=replace(config.training, linear=False))
         model = type(self)(self.path, alone).new_model(config.training.seed)
         members = _MOST_MEMBERS if open_number else 1
-        found = limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
-        if most == _MOST_PASSES or found.duration.epochs is None or found.training.patience is not None:
-            return found
-        validations = most * batches.steps_per_epoch / (found.training.validate_every or 1)
-        found = replace(found, training=replace(found.training, patience=max(round(_PATIENCE * validations), 3)))
-        return record_resolved(found, ["patience"])
+        limited = limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
+        if most == _MOST_PASSES or limited.duration.epochs is None or limited.training.patience is not None:
+            return limited
+        validations = most * batches.steps_per_epoch / (limited.training.validate_every or 1)
+        limited = replace(limited, training=replace(limited.training, patience=max(round(_PATIENCE * validations), 3)))
+        return record_resolved(limited, ["patience"])
 
     def choice(self) -> str:
         return tell_passes(self.config, "values", "windows")
@@ -261,10 +261,10 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     def observe(self) -> "Observe | None":
         return share_of("linear", "linear autoregression") if self.training.linear else super().observe()
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        nats = found.nats_per_element
-        told = f"{nats:.4f} nats per value of the held-out rows, in the unit of the series"
-        return {"nats_per_value": nats}, told
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        nats = evaluation.nats_per_element
+        line = f"{nats:.4f} nats per value of the held-out rows, in the unit of the series"
+        return {"nats_per_value": nats}, line
 
     def next_steps(self) -> Sequence[str]:
         path, source = quoted(self.path), quote(str(self.config.sources["source"]))
@@ -283,21 +283,21 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def describe(self, about: dict[str, Any]) -> dict[str, str]:
         facts, targets = self.facts, ", ".join(self.schema.targets)
-        told = {
+        rows = {
             "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {self._step()}",
             "forecast": f"{targets}, {counted(self.data.horizon, 'row')} ahead from {self.history}",
             "known": self._known(),
             "split": f"{counted(facts.rows.train, 'row')} to train on, the last {facts.rows.valid:,} held out",
         }
         if self.data.fill:
-            told["missing"] = (
+            rows["missing"] = (
                 f"{counted(facts.filled.train, 'value')} to train on and {facts.filled.valid:,} held out, "
                 "filled in between "
                 "their neighbours"
             )
         if self.training.linear:
-            told |= averaged_with(self, "linear", "a linear autoregression")
-        return told
+            rows |= averaged_with(self, "linear", "a linear autoregression")
+        return rows
 
     @property
     def basis(self) -> Basis:

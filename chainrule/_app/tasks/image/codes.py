@@ -75,12 +75,12 @@ def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device
     from chainrule._modes import device_of
 
     model = run.code_model(device, "embed")
-    place = device_of(model)
+    model_device = device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
             with torch.no_grad():
-                codes = model.codes(images.x.to(place)).float().cpu().numpy()
+                codes = model.codes(images.x.to(model_device)).float().cpu().numpy()
             yield from zip(images.names, images.labels, codes, strict=True)
 
     return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")
@@ -93,11 +93,11 @@ def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction
     from chainrule._modes import device_of
 
     model = run.code_model(device, "reconstruct")
-    place = device_of(model)
-    generator = torch.Generator(place).manual_seed(seed)
+    target_device = device_of(model)
+    generator = torch.Generator(target_device).manual_seed(seed)
     rows = list[Sequence[Any]]()
     for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
-        x = images.x[: options.count - len(rows) // 2].to(place)
+        x = images.x[: options.count - len(rows) // 2].to(target_device)
         with torch.no_grad():
             rebuilt = model.from_codes(model.codes(x), generator=generator)
         errors = ((rebuilt.cpu().double() - x.cpu()) ** 2).flatten(1).mean(1) / (run.reduction.levels - 1) ** 2
@@ -246,10 +246,10 @@ def _traversals(
     from chainrule.data import grid
 
     strips, weight = {}, next(model.parameters())
-    for place, _, codes in traversed(use):
+    for index, _, codes in traversed(use):
         with torch.no_grad():
             drawn = model.from_codes(codes.to(weight), generator=generator)
-        strips[place] = grid(shown(run, drawn), STEPS)
+        strips[index] = grid(shown(run, drawn), STEPS)
     return strips
 
 

@@ -42,21 +42,21 @@ class ImageCodec(FileCodec):
             raise ValueError("two of its images would come back under one name, as x.bmp and x.bmp.png do")
         pixels = [_pixels(content) for content in contents]
         x = np.stack([np.atleast_3d(part).transpose(2, 0, 1) for part in pixels if self._fits(part)])
-        laid = self.lay_out({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
+        rows = self.lay_out({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
         layout = {"count": len(x), "last": False, "png": True}
-        return EncodedFiles(layout, b"", laid, x.size, "dimension", x.tobytes(), _TOLD)
+        return EncodedFiles(layout, b"", rows, x.size, "dimension", x.tobytes(), _TOLD)
 
     def _of_array(self, data: bytes) -> EncodedFiles:
         start, sizes = _header(data)
-        found = image_layout(sizes)
-        if found is None or found[0] != self.shape:
+        array_layout = image_layout(sizes)
+        if array_layout is None or array_layout[0] != self.shape:
             raise ValueError(f"expected images of {_size(self.shape)}, got an array of shape {sizes}")
         pixels = np.frombuffer(data, np.uint8, offset=start)
         if not len(pixels) or len(pixels) != np.prod(sizes) or pixels.max(initial=0) >= self.reduction.levels:
             raise ValueError(f"expected whole images of levels below {self.reduction.levels}")
-        x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=found[1])).astype(np.int64))
-        layout: dict[str, Any] = {"count": len(x), "last": found[1]}
-        x = x.permute(0, 3, 1, 2) if found[1] else x
+        x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=array_layout[1])).astype(np.int64))
+        layout: dict[str, Any] = {"count": len(x), "last": array_layout[1]}
+        x = x.permute(0, 3, 1, 2) if array_layout[1] else x
         return EncodedFiles(layout, zlib.compress(data[:start], 9), self.lay_out(layout, x), len(pixels), "dimension")
 
     def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> Laid:

@@ -112,9 +112,9 @@ class ImageDataTask(Task[M]):
         return cast(ImageFacts, self.config.facts)
 
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        super().check_asked(asked, given)
-        _ = asked.data.reading  # an invalid size is rejected before anything is read
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+        super().check_asked(request, explicit_flags)
+        _ = request.data.reading  # an invalid size is rejected before anything is read
 
     def prepared(self, **options: Any) -> "PreparedImages":
         from chainrule.data._images import prepare_images
@@ -215,5 +215,5 @@ def describe_labels(classes: tuple[str, ...] | None) -> str:
     """
     if classes is None:
         return "no labels"
-    shown = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-    return f"{len(classes)} label{'s' * (len(classes) != 1)}: {shown}"
+    first = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+    return f"{len(classes)} label{'s' * (len(classes) != 1)}: {first}"

@@ -56,13 +56,13 @@ def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection,
     drawn, parameters = field_image(field), sum(weight.numel() for weight in model.parameters())
     lead = f"{run.config.model} with {counted(parameters, 'parameter')}; {run.facts.name}, {run.reduction}"
     command = inspect_again(run, pixel=options.pixel, rows=rows)
-    found, unmasked = findings(field, rows), _unmasked(model)
-    sections = image_sections(found, drawn, surprise, words, masks, unmasked)
+    sentences, unmasked = findings(field, rows), _unmasked(model)
+    sections = image_sections(sentences, drawn, surprise, words, masks, unmasked)
     drawn_masks = [
         {"type": mask.mask_type, "kernel": list(mask.taps.shape), "layers": list(mask.layers)} for mask in masks
     ]
     figures = {"pixel": [row, column], **field.summary(), "masks": drawn_masks}
-    lines = [*found]
+    lines = [*sentences]
     for mask in masks:
         last = f" ... {mask.layers[-1]}" if len(mask.layers) > 1 else ""
         lines.append(f"mask: {mask.title}: {mask.layers[0]}{last}")

@@ -59,17 +59,17 @@ def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int
     if options.keep_rows is not None and options.complete is None:
         raise ValueError("--keep-rows: of which image? Name it with --complete")
     check_filters(options.temperature, None, None)
-    known = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
+    first_rows = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
     sampler = Sampler(run, run.model(device), options.temperature)
     labels = sampler.label(options.label, n)
     names = None if labels is None or run.classes is None else [run.classes[label] for label in labels]
-    return _result(run, sampler.images(n, labels, seed, known), names, seed)
+    return _result(run, sampler.images(n, labels, seed, first_rows), names, seed)
 
 
 def _result(run: "ImageTask", images: "Pixels", labels: list[str] | None, seed: int) -> Result:
     columns = [Column("image"), *([] if labels is None else [Column("label")])]
-    shown = map(channels_last, images)
-    rows = zip(shown, strict=True) if labels is None else zip(shown, labels, strict=True)
+    arrays = map(channels_last, images)
+    rows = zip(arrays, strict=True) if labels is None else zip(arrays, labels, strict=True)
     hints = {"file": f"{run.path.resolve().name}-samples.png"}
     return Result(columns, rows, about={"seed": seed}, hints=hints, form="images")
 
@@ -86,7 +86,7 @@ def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, d
         "--keep-rows": options.keep_rows is not None,
         "--temperature": options.temperature != 1,
     }
-    for name in (name for name, given in others.items() if given):
+    for name in (name for name, is_set in others.items() if is_set):
         raise ValueError(f"{name}: a {run.config.model} draws a code, and the whole image from it: leave it out")
     model = run.code_model(device, "sample")
     generator = torch.Generator(device_of(model)).manual_seed(seed)

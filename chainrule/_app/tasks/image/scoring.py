@@ -76,11 +76,11 @@ def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImage
     start = 0
     for block in source.blocks():
         pixels = block if as_they_are(run, source) else run.reduction.apply(block, random)
-        given = None if numbers is None or run.conditions is None else numbers[start : start + len(block)]
-        for batch in image_evaluation(pixels, given, run.rows_at_once):
+        conditions = None if numbers is None or run.conditions is None else numbers[start : start + len(block)]
+        for batch in image_evaluation(pixels, conditions, run.rows_at_once):
             places = range(start, start + len(batch.x))
-            labels = [None if numbers is None or classes is None else classes[numbers[place]] for place in places]
-            yield NamedImages(batch.x, batch.context, [source.called(place) for place in places], labels)
+            labels = [None if numbers is None or classes is None else classes[numbers[index]] for index in places]
+            yield NamedImages(batch.x, batch.context, [source.called(index) for index in places], labels)
             start += len(batch.x)
 
 
@@ -134,14 +134,14 @@ def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Resu
     from chainrule.training import bits
 
     size, total, model = run.dimensions, Tally(), run.model(device)
-    place = device_of(model)
+    model_device = device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):
-            context = None if images.context is None else images.context.to(place)
+            context = None if images.context is None else images.context.to(model_device)
             with torch.no_grad():
-                found = -model.log_prob(images.x.to(place), context).cpu().double()
-            for (name, label), nats in zip(_named(images), found.tolist(), strict=True):
+                image_nats = -model.log_prob(images.x.to(model_device), context).cpu().double()
+            for (name, label), nats in zip(_named(images), image_nats.tolist(), strict=True):
                 total.add(nats, size)
                 yield name, label, nats, bits(nats) / size
 
@@ -166,12 +166,12 @@ def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") ->
 
     from chainrule._modes import device_of
 
-    place, size, total = device_of(model), run.dimensions, Tally()
+    model_device, size, total = device_of(model), run.dimensions, Tally()
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):
             with torch.no_grad():
-                errors = model.squared_error(images.x.to(place)).cpu().double().tolist()
+                errors = model.squared_error(images.x.to(model_device)).cpu().double().tolist()
             for (name, label), error in zip(_named(images), errors, strict=True):
                 total.add(error, size)
                 yield name, label, error, error / size
@@ -194,9 +194,9 @@ def _scored(
     rank: str = "nats",
 ) -> Result:
     empty = "DATA: expected at least one image to score, got none"
-    found = total.result(columns, rows, basis=basis, unit="image", empty=empty, rank=rank)
-    found.about["values"] = protocol(run, source)
-    return found
+    result = total.result(columns, rows, basis=basis, unit="image", empty=empty, rank=rank)
+    result.about["values"] = protocol(run, source)
+    return result
 
 
 def _named(images: NamedImages) -> Iterator[tuple[str, str | None]]:

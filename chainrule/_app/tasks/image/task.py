@@ -181,12 +181,12 @@ class ImageTask(
         return self.built(image_shape=shape, levels=self.reduction.levels, num_classes=classes)
 
     def prepare_like(self, old: "ImageTask") -> dict[str, Any]:
-        found = self.prepare()
+        manifest = self.prepare()
         facts = {"shape": list(old.shape), "found_levels": old.facts.found_levels, "classes": old.facts.classes}
         for name, was in facts.items():
-            if (now := found[name]) != was:
+            if (now := manifest[name]) != was:
                 raise ValueError(f"--from: {old.path} was trained on images with {name} {was}, these have {now}")
-        return found
+        return manifest
 
     def prepare(self) -> dict[str, Any]:
         data = self.data
@@ -197,10 +197,10 @@ class ImageTask(
         from chainrule.data._images import image_batches, image_evaluation
 
         images, training = self.images(), self.training
-        known = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
+        labels = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
         drawn = images.reduction if images.reduction.binarise == "per-epoch" else None
-        batches = image_batches(images.train, known[0], training.batch_size, training.seed, shard, drawn)
-        return batches, lambda: image_evaluation(images.valid, known[1], self.rows_at_once)
+        batches = image_batches(images.train, labels[0], training.batch_size, training.seed, shard, drawn)
+        return batches, lambda: image_evaluation(images.valid, labels[1], self.rows_at_once)
 
     def on_validation(self) -> "OnValidation":
         from chainrule.data import grid, png
@@ -216,23 +216,23 @@ class ImageTask(
                 images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
             drawn = png(grid(images))
             write_bytes(self.path / SAMPLES, drawn)
-            shown = max(1, _LINE // (min(self.shape[2], 32) + 2))
-            return Preview(block_image(images[:shown]), drawn)
+            count = max(1, _LINE // (min(self.shape[2], 32) + 2))
+            return Preview(block_image(images[:count]), drawn)
 
         return preview
 
     def coded_rows(self) -> "tuple[Tensor, None]":
         return self.held_out_batch(_MEASURED).x, None
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        read = found.elements // self.dimensions
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        read = evaluation.elements // self.dimensions
         part = "" if read >= self.facts.images.valid else f"first {read:,} of the "
         of = f"the {part}held-out images{', given their labels' if self.conditions else ''} ({self.reduction})"
         if self.basis.quantity != "nats":  # an autoencoder maximises minus half the squared error
-            error = 2 * found.nats_per_element
+            error = 2 * evaluation.nats_per_element
             figures = {"mean_squared_error": error, "values": str(self.reduction)}
             return figures, f"mean squared error {error:.6f} of values from 0 to 1 on {of}"
-        nats, bits = found.nats_per_element * self.dimensions, found.bits_per_element
+        nats, bits = evaluation.nats_per_element * self.dimensions, evaluation.bits_per_element
         bound = "at most " if self.basis.kind == "bound" else ""
         return (
             {"nats_per_image": nats, "bits_per_dimension": bits, "values": str(self.reduction)},
@@ -282,5 +282,5 @@ class ImageTask(
         pieces = images.valid[:_CHECKED_ROWS, :, top : top + height, left : left + width]
         labels = None if images.valid_labels is None else images.valid_labels[:_CHECKED_ROWS]
         batch = image_batch(pieces, labels)
-        told = f"on the middle {height}×{width} pixels of {len(pieces)} held-out images, with the trained weights"
-        return CheckedRows(small.eval(), batch.x, batch.context, note=told)
+        note = f"on the middle {height}×{width} pixels of {len(pieces)} held-out images, with the trained weights"
+        return CheckedRows(small.eval(), batch.x, batch.context, note=note)

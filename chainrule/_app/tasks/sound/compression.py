@@ -49,27 +49,30 @@ class SoundCodec(FileCodec):
         self._tables = {bits: _Table(levels, bits) for bits in _STORED}
 
     def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
-        found = {name: _find_samples(content, self.rate) for name, content in files.items()}
-        sampled = sum(part.stop - part.start for part in found.values())
+        file_samples = {name: _find_samples(content, self.rate) for name, content in files.items()}
+        sampled = sum(part.stop - part.start for part in file_samples.values())
         if not sampled or 2 * sampled < sum(map(len, files.values())):
             raise ValueError(f"no wav files of one channel with 8 or 16 bits at {self.rate} Hz, uncompressed")
         layout = {
-            "files": [[part.start, part.stop, part.bits, part.size] for part in found.values()],
-            "labels": [self._label(name, part) for name, part in found.items()],
+            "files": [[part.start, part.stop, part.bits, part.size] for part in file_samples.values()],
+            "labels": [self._label(name, part) for name, part in file_samples.items()],
         }
         beside, levels, finer = b"", [], []
-        for content, part in zip(files.values(), found.values(), strict=True):
+        for content, part in zip(files.values(), file_samples.values(), strict=True):
             beside += content[: part.start] + content[part.stop :]
             levels.append(self._tables[part.bits].split(content[part.start : part.stop]))
             finer.append(self._tables[part.bits].counts(levels[-1][0]))
         rest = write_even(*(np.concatenate(parts) for parts in ([ranks for _, ranks in levels], finer)))
         packed = lzma.compress(beside, lzma.FORMAT_ALONE, preset=9)
-        laid, samples = self.lay_out(layout, [level for level, _ in levels]), sum(part.count for part in found.values())
-        told = (
+        rows, samples = (
+            self.lay_out(layout, [level for level, _ in levels]),
+            sum(part.count for part in file_samples.values()),
+        )
+        note = (
             f"{8 * len(rest) / samples:.4f} bits of each sample are finer than the levels of the model" if rest else ""
         )
         side = len(packed).to_bytes(4, "little") + packed + rest
-        return EncodedFiles(layout, side, laid, samples, "sample", note=told)
+        return EncodedFiles(layout, side, rows, samples, "sample", note=note)
 
     def _label(self, name: str, part: _Samples) -> int:
         return label_number(self.labels, self.labelling(name)) if self.labels and part.count else 0
@@ -97,28 +100,28 @@ class SoundCodec(FileCodec):
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
     ) -> bytes:
         """Decode the files: silence for lost rows, zeros for lost headers."""
-        found = [_Samples(*part) for part in layout["files"]]
-        levels = [np.full(part.count, self.levels.silence) for part in found]
+        file_samples = [_Samples(*part) for part in layout["files"]]
+        levels = [np.full(part.count, self.levels.silence) for part in file_samples]
         order = _pieces(layout)
         rows = min(len(order), ROWS)
         for number, piece in enumerate(order):
             if number % rows not in lost:
-                made = elements[number // rows][number % rows, : piece.length].numpy()
-                levels[piece.file][piece.start :][: piece.length] = made
-        counts = [self._tables[part.bits].counts(level) for part, level in zip(found, levels, strict=True)]
-        beside = bytes(sum(part.size - part.stop + part.start for part in found))
+                decoded = elements[number // rows][number % rows, : piece.length].numpy()
+                levels[piece.file][piece.start :][: piece.length] = decoded
+        counts = [self._tables[part.bits].counts(level) for part, level in zip(file_samples, levels, strict=True)]
+        beside = bytes(sum(part.size - part.stop + part.start for part in file_samples))
         ranks = np.concatenate(counts) // 2
         if side is not None:
             size = int.from_bytes(side[:4], "little")
             beside = unpacked(side[4 : 4 + size], most)
             if not lost:
                 ranks = read_even(side[4 + size :], np.concatenate(counts))
-        contents, taken, place = [], 0, 0
-        for part, level in zip(found, levels, strict=True):
+        contents, taken, index = [], 0, 0
+        for part, level in zip(file_samples, levels, strict=True):
             stored = self._tables[part.bits].join(level, ranks[taken : taken + part.count])
-            tail = place + part.start + part.size - part.stop
-            contents += [beside[place : place + part.start], stored, beside[place + part.start : tail]]
-            taken, place = taken + part.count, tail
+            tail = index + part.start + part.size - part.stop
+            contents += [beside[index : index + part.start], stored, beside[index + part.start : tail]]
+            taken, index = taken + part.count, tail
         return b"".join(contents)
 
 

@@ -189,12 +189,12 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return open_sounds(self.path / DATA)
 
     @classmethod
-    def resolve_reading(cls, asked: RunConfig) -> RunConfig:
-        levels, components = asked.data.levels or _USUAL_LEVELS[asked.data.law], asked.options.components
+    def resolve_reading(cls, request: RunConfig) -> RunConfig:
+        levels, components = request.data.levels or _USUAL_LEVELS[request.data.law], request.options.components
         if components is None and levels > _MOST_CATEGORIES:
             components = _USUAL_COMPONENTS
-        options = replace(asked.options, components=components)
-        return replace(asked, data=replace(asked.data, levels=levels), options=options)
+        options = replace(request.options, components=components)
+        return replace(request, data=replace(request.data, levels=levels), options=options)
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data import prepare_sounds
@@ -260,9 +260,13 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
         return preview
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        samples, bits = self.facts.valid.samples, found.bits_per_element
-        part = "" if found.elements >= samples else f"first {found.elements:,} of {counted(samples, 'sample')} of the "
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        samples, bits = self.facts.valid.samples, evaluation.bits_per_element
+        part = (
+            ""
+            if evaluation.elements >= samples
+            else f"first {evaluation.elements:,} of {counted(samples, 'sample')} of the "
+        )
         return {"bits_per_sample": bits}, f"{bits:.4f} bits per sample on the {part}held-out sounds"
 
     def next_steps(self) -> Sequence[str]:
@@ -284,8 +288,8 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     @property
     def basis(self) -> Basis:
         facts = self.facts
-        given = "the label" if self.labels else ""
-        return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=given)
+        condition = "the label" if self.labels else ""
+        return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=condition)
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -318,10 +322,10 @@ def _found(facts: SoundFacts) -> Iterable[str]:
     if facts.labels:
         some = ", ".join(facts.labels[:12]) + (", ..." if len(facts.labels) > 12 else "")
         yield f"{len(facts.labels)} label{'s' * (len(facts.labels) != 1)}: {some}"
-    others = {found: count for found, count in facts.rates.items() if int(found) != rate}
+    others = {file_rate: count for file_rate, count in facts.rates.items() if int(file_rate) != rate}
     if others:
         yield "resampled: " + ", ".join(
-            f"{counted(count, 'file')} of {int(found):,} Hz" for found, count in others.items()
+            f"{counted(count, 'file')} of {int(file_rate):,} Hz" for file_rate, count in others.items()
         )
     if facts.silent:
         yield f"silent: {counted(facts.silent, 'clip')} with one amplitude only"

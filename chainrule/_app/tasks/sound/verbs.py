@@ -102,11 +102,11 @@ def _prompt(run: "SoundTask", path: Path) -> "Tensor":
     return torch.from_numpy(np.concatenate(blocks))
 
 
-def _length(run: "SoundTask", seconds: float | None, known: int) -> int:
+def _length(run: "SoundTask", seconds: float | None, prompt_length: int) -> int:
     usual = _STREAM_SECONDS if run.facts.sequences == "stream" else run.mean_seconds
-    length = known + round(usual * run.rate) if seconds is None else round(seconds * run.rate)
-    if length <= known:
-        began = f", more than the {known / run.rate:.2f} of the prompt" if known else ""
+    length = prompt_length + round(usual * run.rate) if seconds is None else round(seconds * run.rate)
+    if length <= prompt_length:
+        began = f", more than the {prompt_length / run.rate:.2f} of the prompt" if prompt_length else ""
         raise ValueError(f"--seconds: expected a length of at least one sample{began}, got {seconds:g}")
     return length
 
@@ -143,14 +143,14 @@ def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: 
     def rows() -> Iterator[Sequence[Any]]:
         for file in files:
             try:
-                found = _score(run, model, file, options.label)
+                figures = _score(run, model, file, options.label)
             except ValueError as error:
                 if not options.skip_bad:
                     raise
                 skipped.append(f"skipped: {error}")
                 continue
-            total.add(found["nats"], found["samples"])
-            yield tuple(found.values())
+            total.add(figures["nats"], figures["samples"])
+            yield tuple(figures.values())
 
     columns = [
         Column("file"), Column("label", shown=bool(run.labels)), Column("samples"), Column("seconds", 2),
@@ -230,7 +230,7 @@ def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device
     from chainrule.data._sounds import Collection, read_sound
 
     model = run.model(device)
-    place = device_of(model)
+    model_device = device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for file in Collection(data).files:
@@ -240,9 +240,9 @@ def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device
                 end.extend(run.levels.encode(block)[-model.receptive_field :].tolist())
             if not end:
                 raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
-            x = torch.tensor([[*end, 0]], device=place)  # the features at an element are of those before it
+            x = torch.tensor([[*end, 0]], device=model_device)  # the features at an element are of those before it
             with torch.no_grad():
-                h = model.features(x, None if context is None else context.to(place))[0, -1]
+                h = model.features(x, None if context is None else context.to(model_device))[0, -1]
             yield file.name, name, h.float().cpu().numpy()
 
     return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")
@@ -341,7 +341,7 @@ def _lines(run: "SoundTask", figures: dict[str, Any]) -> Iterable[str]:
     def told(samples: int) -> str:
         return f"{counted(samples, 'sample')}, {1000 * samples / run.rate:.1f} ms"
 
-    dilations = " ".join(str(2**place) for place in range(options.layers_per_block))
+    dilations = " ".join(str(2**index) for index in range(options.layers_per_block))
     short = "" if figures["read"] > figures["receptive_field"] else f", of the {figures['read'] - 1:,} that there are"
     yield f"layers            {options.blocks} × dilations {dilations}, {options.kernel_size} taps"
     yield f"receptive field   {told(figures['receptive_field'])} (by the architecture)"

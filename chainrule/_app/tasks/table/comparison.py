@@ -74,13 +74,13 @@ def compare_tables(real: Any, synthetic: Any, *, seed: int = 0) -> Result:
 
 def _binned(schema: "TableSchema", train: Array, drawn: Array) -> Iterator[tuple[Array, Array]]:
     """Bin the columns of both tables: categories, or ten bins with equally many real rows."""
-    for place, column in enumerate(schema.kept):
-        pair = train[:, place], drawn[:, place]
+    for index, column in enumerate(schema.kept):
+        pair = train[:, index], drawn[:, index]
         if column.kind != "categorical":
-            known = pair[0][~np.isnan(pair[0])]
-            edges = np.unique(np.quantile(known, np.linspace(0, 1, _BINS + 1)[1:-1])) if len(known) else np.zeros(0)
-            real, made = (np.where(np.isnan(part), len(edges) + 1, np.searchsorted(edges, part)) for part in pair)
-            pair = real, made
+            present = pair[0][~np.isnan(pair[0])]
+            edges = np.unique(np.quantile(present, np.linspace(0, 1, _BINS + 1)[1:-1])) if len(present) else np.zeros(0)
+            real, synthetic = (np.where(np.isnan(part), len(edges) + 1, np.searchsorted(edges, part)) for part in pair)
+            pair = real, synthetic
         yield pair
 
 
@@ -106,8 +106,8 @@ def _cramers_v(first: Array, second: Array) -> float:
 
 
 def _marginals(schema: "TableSchema", real: Array, drawn: Array) -> Iterator[tuple[Any, ...]]:
-    for place, column in enumerate(schema.kept):
-        yield "column", column.name, None, _total_variation(real[:, place], drawn[:, place]), None, None
+    for index, column in enumerate(schema.kept):
+        yield "column", column.name, None, _total_variation(real[:, index], drawn[:, index]), None, None
 
 
 def _pairs(schema: "TableSchema", real: Array, drawn: Array) -> Iterator[tuple[Any, ...]]:
@@ -152,12 +152,12 @@ def _summary(
 
 def _nearest(rows: Array, among: Array, categorical: npt.NDArray[np.bool_], scale: Array) -> Array:
     """Compute Gower's distance of each row to its nearest: the mean over columns of differences from 0 to 1."""
-    found = []
+    distances = []
     for start in range(0, len(rows), _BLOCK):
         apart = np.abs(np.nan_to_num(rows[start : start + _BLOCK, None]) - np.nan_to_num(among[None])) / scale
         apart = np.where(categorical, apart > 0, np.minimum(apart, 1.0))
-        found.append(apart.mean(2).min(1))
-    return np.concatenate(found)
+        distances.append(apart.mean(2).min(1))
+    return np.concatenate(distances)
 
 
 def _classifier(real: Array, drawn: Array, categorical: npt.NDArray[np.bool_], seed: int) -> tuple[float, float, str]:
@@ -167,10 +167,10 @@ def _classifier(real: Array, drawn: Array, categorical: npt.NDArray[np.bool_], s
     if find_spec("sklearn") is None:
         scale = np.where(categorical, 1.0, rows.std(0) + 1e-12)
         scores = np.zeros(2 * size)
-        for place in range(2 * size):  # leave one out: the label of the nearest other row
-            apart = np.where(categorical, rows != rows[place], np.abs(rows - rows[place]) / scale).sum(1)
-            apart[place] = np.inf
-            scores[place] = labels[np.argmin(apart)]
+        for index in range(2 * size):  # leave one out: the label of the nearest other row
+            apart = np.where(categorical, rows != rows[index], np.abs(rows - rows[index]) / scale).sum(1)
+            apart[index] = np.inf
+            scores[index] = labels[np.argmin(apart)]
         model = "nearest neighbour (scikit-learn, which is not installed, would tell finer differences)"
     else:
         from sklearn.ensemble import HistGradientBoostingClassifier

@@ -62,16 +62,16 @@ def inspect_table(run: "TableTask", file: str | None, options: TableInspection, 
     x, model = rows_of(run, file, options.rows), run.model()
     generator = torch.Generator().manual_seed(seed)
     usual, names = nats_of(model, x).mean(0), [column.name for column in run.schema.kept]
-    told: list[dict[str, float]] = [{} for _ in names]
-    for place, name in enumerate(names):
+    gains: list[dict[str, float]] = [{} for _ in names]
+    for index, name in enumerate(names):
         shuffled = x.clone()
-        shuffled[:, place] = x[torch.randperm(len(x), generator=generator), place]
+        shuffled[:, index] = x[torch.randperm(len(x), generator=generator), index]
         costs = nats_of(model, shuffled).mean(0) - usual
-        for later in range(place + 1, len(names)):
-            told[later][name] = costs[later].item()
+        for later in range(index + 1, len(names)):
+            gains[later][name] = costs[later].item()
     columns = [
         {"column": name, "nats": nats, "told_by": by}
-        for name, nats, by in zip(names, usual.tolist(), told, strict=True)
+        for name, nats, by in zip(names, usual.tolist(), gains, strict=True)
     ]
     lines = (f"{len(x):,} rows, {usual.sum():.4f} nats per row", *_table(columns))
     return Report({"run": str(run.path), "rows": len(x), "columns": columns}, lines)
@@ -90,13 +90,13 @@ def rows_of(run: "TableTask", file: str | None, count: int) -> "Tensor":
 
 
 def _table(columns: list[dict[str, Any]]) -> Iterable[str]:
-    told = []
+    sources = []
     for column in columns:
         by = sorted(column["told_by"].items(), key=lambda entry: -entry[1])[:_SHOWN]
-        told.append(", ".join(f"{one_line(name)} {nats:.3f}" for name, nats in by if nats >= _LEAST) or "-")
+        sources.append(", ".join(f"{one_line(name)} {nats:.3f}" for name, nats in by if nats >= _LEAST) or "-")
     cells = [(one_line(column["column"]), f"{column['nats']:.3f}") for column in columns]
     lines = aligned([("column", "nats"), *cells])
-    return map("  ".join, zip(lines, ["known from, and by how many nats", *told], strict=True))
+    return map("  ".join, zip(lines, ["known from, and by how many nats", *sources], strict=True))
 
 
 def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
@@ -158,13 +158,13 @@ def _traversals(
 ) -> "dict[int, Table]":
     from chainrule._app.pages.page import Table
 
-    found, names = {}, [column.name for column in run.schema.kept]
-    for place, values, codes in traversed(use):
+    tables, names = {}, [column.name for column in run.schema.kept]
+    for index, values, codes in traversed(use):
         rows = _typical(run, model, codes.to(next(model.parameters())), generator)
         changing = [column for column in range(len(names)) if len({row[column] for row in rows}) > 1]
         cells = [[value, *(row[column] for column in changing)] for value, row in zip(values, rows, strict=True)]
-        found[place] = Table(["z", *(names[column] for column in changing)], cells)
-    return found
+        tables[index] = Table(["z", *(names[column] for column in changing)], cells)
+    return tables
 
 
 def _typical(run: "TableTask", model: "TableVAE", z: "Tensor", generator: "torch.Generator") -> list[list[str]]:
@@ -184,8 +184,8 @@ def _labels(run: "TableTask", x: "Tensor") -> "Labels | None":
     """Return the last column with few categories, usually the labels, and its cells."""
     from chainrule._app.pages.code_page import Labels
 
-    for place, column in reversed(list(enumerate(run.schema.kept))):
-        if column.kind == "categorical" and 2 <= len(x[:, place].unique()) <= _MOST_LABELS:
-            cells = [column.decode(value) or "missing" for value in x[:, place].tolist()]
+    for index, column in reversed(list(enumerate(run.schema.kept))):
+        if column.kind == "categorical" and 2 <= len(x[:, index].unique()) <= _MOST_LABELS:
+            cells = [column.decode(value) or "missing" for value in x[:, index].tolist()]
             return Labels(cells, f"column {column.name}")
     return None

@@ -40,10 +40,10 @@ def _dates(columns: Sequence[Sequence[str]]) -> int | None:
     """Find the first column of almost distinct dates."""
     from chainrule.data._tables.dates import is_date_like
 
-    for place, cells in enumerate(columns):
+    for index, cells in enumerate(columns):
         fewest = max(_FEWEST_DATES, _DATED * len(cells))
         if len(set(cells)) >= fewest and sum(map(is_date_like, cells)) >= _DATED * len(cells):
-            return place
+            return index
     return None
 
 

@@ -82,16 +82,16 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
     from chainrule.data._tables.schema import PartialRow
 
     pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
-    given = {name.strip(): value for name, _, value in pairs}
+    values = {name.strip(): value for name, _, value in pairs}
     names = [column.name for column in run.schema.kept]
     for name, equals, _ in pairs:
         if not equals or name.strip() not in names:
             raise ValueError(f"--where: expected COLUMN=VALUE,... of {', '.join(names):.100}, got {name!r:.60}")
     try:
-        numbers = [column.encode(given[column.name]) if column.name in given else 0.0 for column in run.schema.kept]
+        numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
     except ValueError as error:
         raise ValueError(f"--where: {error}") from None
-    return PartialRow([given.get(name) for name in names], numbers, [name in given for name in names])
+    return PartialRow([values.get(name) for name in names], numbers, [name in values for name in names])
 
 
 def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:
@@ -145,17 +145,19 @@ def complete_block(
 
     unseen = schema.unseen()
     rows = torch.tensor([row.numbers for row in block], dtype=torch.float64)
-    known = torch.tensor([row.known for row in block])
+    is_known = torch.tensor([row.known for row in block])
     # What training had none of is not drawn, but may be known of a row.
-    given = trained.layout.symbols(rows) == torch.tensor([-1 if symbol is None else symbol for symbol in unseen])
+    is_unseen = trained.layout.symbols(rows) == torch.tensor([-1 if symbol is None else symbol for symbol in unseen])
     model = deepcopy(trained)
-    model.exclude([None if there else symbol for symbol, there in zip(unseen, (given & known).any(0), strict=True)])
-    x, places = model.to_sequence(rows), model.to_sequence(known)
+    model.exclude(
+        [None if there else symbol for symbol, there in zip(unseen, (is_unseen & is_known).any(0), strict=True)]
+    )
+    x, places = model.to_sequence(rows), model.to_sequence(is_known)
     exact = bool((places == places.cummin(1).values).all())  # everything known comes first
-    found = complete(model, x, places, particles=1 if exact else particles, generator=generator)
-    drawn = schema.decode(model.from_sequence(found.x).cpu().numpy())
+    completion = complete(model, x, places, particles=1 if exact else particles, generator=generator)
+    drawn = schema.decode(model.from_sequence(completion.x).cpu().numpy())
     cells = [row.filled(own) for row, own in zip(block, drawn, strict=True)]
-    return cells, None if exact else found.effective_particles.tolist()
+    return cells, None if exact else completion.effective_particles.tolist()
 
 
 BLOCK = 1024  # rows computed together
@@ -247,13 +249,13 @@ def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[
         nats = nats_of(model, torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
         excess = nats - usual
         most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1)).tolist()
-        for (line, cells, _), row, place in zip(block, nats.tolist(), most, strict=True):
+        for (line, cells, _), row, index in zip(block, nats.tolist(), most, strict=True):
             total.add(sum(row), len(row))
             values = [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)]
             unseen = [column.name for column, cell in zip(columns, cells, strict=True) if not column.seen(cell)]
             by_column = dict(zip(names, row, strict=True))
             yield (
-                line, sum(row), names[place], values[place], row[place], ", ".join(unseen), by_column,
+                line, sum(row), names[index], values[index], row[index], ", ".join(unseen), by_column,
                 dict(zip(names, values, strict=True)),
             )  # fmt: skip
 
@@ -273,12 +275,12 @@ def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: 
     from chainrule._modes import device_of
 
     model = run.code_model(device, "embed")
-    place = device_of(model)
+    model_device = device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for lines, x in blocks(run, file):
             with torch.no_grad():
-                codes = model.codes(x.to(place)).float().cpu().numpy()
+                codes = model.codes(x.to(model_device)).float().cpu().numpy()
             yield from zip(map(str, lines), codes, strict=True)
 
     return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")

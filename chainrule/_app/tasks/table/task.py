@@ -134,11 +134,11 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return cast(TableFacts, self.config.facts)
 
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
         from chainrule.data._tables import parse_types
 
-        super().check_asked(asked, given)
-        parse_types(asked.data.types)
+        super().check_asked(request, explicit_flags)
+        parse_types(request.data.types)
 
     @cached_property
     def schema(self) -> "TableSchema":
@@ -192,19 +192,19 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
                 like=like,
             )
         except ValueError:
-            if data.types or not (found := suggestion(source)):
+            if data.types or not (other_command := suggestion(source)):
                 raise
-            raise ValueError(found) from None
-        if told := TableFile(source).left_out():
-            print(told, file=sys.stderr)
+            raise ValueError(other_command) from None
+        if notice := TableFile(source).left_out():
+            print(notice, file=sys.stderr)
         return table.manifest
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted."""
         from chainrule.data._tables import table_batches
 
         config, table, options = self.config, self.table(), self.config.options
-        if "--dropout" not in given and len(table.train) < _FEW_ROWS * self._features(self.schema):
+        if "--dropout" not in explicit_flags and len(table.train) < _FEW_ROWS * self._features(self.schema):
             options = replace(options, dropout=_DROPOUT_OF_FEW)
         config = replace(config, options=options)
         if config.duration.budget is None:
@@ -276,10 +276,10 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
 
         return torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()), None
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         width, held_out, bound = len(self.schema.kept), self.facts.rows.valid, "at most " * self.has_code
-        part = "" if found.elements >= width * held_out else f"first {found.elements // width:,} of the "
-        nats = found.nats_per_element * width
+        part = "" if evaluation.elements >= width * held_out else f"first {evaluation.elements // width:,} of the "
+        nats = evaluation.nats_per_element * width
         return {
             "nats_per_row": nats
         }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"

@@ -60,11 +60,11 @@ def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences
         corpus = run.corpus()
         return corpus.valid, corpus.valid_words[:rows], "held-out sentences"
     file = sentences_of(run, data, tagged=False)
-    kept = [sentence for sentence in file.sentences if sentence.words][:rows]
-    if not kept:
+    with_words = [sentence for sentence in file.sentences if sentence.words][:rows]
+    if not with_words:
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
-    untagged = number_sentences([replace(sentence, tags=()) for sentence in kept], run.vocabulary)
-    return untagged, [list(sentence.words) for sentence in kept], f"sentences of {file.name}"
+    untagged = number_sentences([replace(sentence, tags=()) for sentence in with_words], run.vocabulary)
+    return untagged, [list(sentence.words) for sentence in with_words], f"sentences of {file.name}"
 
 
 def _certainty(
@@ -76,28 +76,28 @@ def _certainty(
 
     from chainrule.data._tagged import tagged_evaluation
 
-    found: list[tuple[float, int, int, float, str]] = []  # certainty, tag, second tag, its probability, word
-    place = iter(words)
+    answers: list[tuple[float, int, int, float, str]] = []  # certainty, tag, second tag, its probability, word
+    index = iter(words)
     for batch in tagged_evaluation(sentences, rows=np.arange(len(words))):
         assert batch.lengths is not None
         with torch.no_grad():
             answer = model(batch.context, batch.lengths)
             marginals, best = answer.marginals, answer.mode
         for row, length in enumerate(batch.lengths.tolist()):
-            found += _words_of(marginals[row, :length], best[row, :length], next(place))
-    sure = np.array([word[0] for word in found])
-    given = np.array([word[1] for word in found])
+            answers += _words_of(marginals[row, :length], best[row, :length], next(index))
+    sure = np.array([word[0] for word in answers])
+    predicted = np.array([word[1] for word in answers])
     return {
         "certainty": float(sure.mean()),
         "below_half": float((sure < 0.5).mean()),
         "tags": {
-            name: {"words": int((given == tag).sum()), "certainty": float(sure[given == tag].mean())}
+            name: {"words": int((predicted == tag).sum()), "certainty": float(sure[predicted == tag].mean())}
             for tag, name in enumerate(tags)
-            if (given == tag).any()
+            if (predicted == tag).any()
         },
         "least_sure": [
             {"word": word, "tag": tags[tag], "probability": share, "or": tags[other], "its_probability": less}
-            for share, tag, other, less, word in sorted(found)[:top]
+            for share, tag, other, less, word in sorted(answers)[:top]
         ],
     }
 

@@ -47,8 +47,8 @@ def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) 
         for sentence, answer, text in zip(file.sentences, answers, texts, strict=True):
             spans = [_spans(run.vocabulary, answer.tags)] if marks_spans else []
             best = [answer.n_best] if n is not None else []
-            found = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
-            yield sentence.line, list(sentence.words), *found, text
+            cells = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
+            yield sentence.line, list(sentence.words), *cells, text
 
     columns = [Column("line"), Column("words"), Column("tags"), Column("nats", 4)]
     columns += [Column("n_best")] if n is not None else []
@@ -61,8 +61,8 @@ def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str
     """List the spans that tags mark: type, first word from 0, and the word after the last."""
     from chainrule.metrics import find_entities
 
-    found = find_entities(vocabulary.standard(tags))
-    return [{"type": name, "start": start, "stop": stop} for name, start, stop in found]
+    entities = find_entities(vocabulary.standard(tags))
+    return [{"type": name, "start": start, "stop": stop} for name, start, stop in entities]
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile",
     tags = run.vocabulary.tags
     for context, lengths in _batches(run, model, file):
         with torch.no_grad():
-            found = model(context, lengths)
-            paths, log_probs = found.n_best(n)
-            shares = found.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
+            distribution = model(context, lengths)
+            paths, log_probs = distribution.n_best(n)
+            shares = distribution.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
         for row, length in enumerate(lengths.tolist()):
             ways = zip(paths[row].tolist(), log_probs[row].tolist(), strict=True)
             best = [
@@ -131,10 +131,10 @@ def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Ite
     from chainrule.data._tagged import number_sentences, tagged_evaluation
     from chainrule.state import map_state
 
-    place = next(model.parameters()).device
+    device = next(model.parameters()).device
     for batch in tagged_evaluation(number_sentences(file.sentences, run.vocabulary)):
         assert batch.lengths is not None
-        yield map_state(lambda part: part.to(place), batch.context), batch.lengths.to(place)
+        yield map_state(lambda part: part.to(device), batch.context), batch.lengths.to(device)
 
 
 def sentences_of(
@@ -152,9 +152,9 @@ def sentences_of(
     if column is None and is_conllu(lines) == facts.conllu:
         column = facts.column
     separator, width = columns_of(lines)
-    known = {0, 1, 2} if facts.conllu else {0, 1, facts.width - 1, facts.width}
+    widths = {0, 1, 2} if facts.conllu else {0, 1, facts.width - 1, facts.width}
     tabs_of_another_form = separator is not None and (facts.conllu or is_conllu(lines))
-    if not (tagged or tabs_of_another_form) and width not in known:
+    if not (tagged or tabs_of_another_form) and width not in widths:
         expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
         hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
         raise ValueError(f"{name}: expected {expected}, got {width} columns: {hint}")
@@ -218,13 +218,13 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
         check_tags_known(sentences, vocabulary, f"{file.name}", "say --allow-unseen to count such words as wrong")
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
-    known = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]
+    with_known_tags = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]
     model = run.model(device)
     untagged = number_sentences([replace(sentence, tags=()) for sentence in sentences], vocabulary)
     gold = [sentence.tags for sentence in sentences]
-    found = list(predicted_tags(model, tagged_evaluation(untagged), vocabulary))
+    predictions = list(predicted_tags(model, tagged_evaluation(untagged), vocabulary))
     unknown = [[not vocabulary.word(word) for word in sentence.words] for sentence in sentences]
-    accuracy = tag_accuracy(gold, found, unknown)
+    accuracy = tag_accuracy(gold, predictions, unknown)
     figures: dict[str, Any] = {
         "sentences": len(sentences),
         "words": accuracy.words,
@@ -232,16 +232,16 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
         "accuracy": accuracy.accuracy,
         "unknown_words": accuracy.unknown_words,
         "unknown_accuracy": accuracy.unknown_accuracy if accuracy.unknown_words else None,
-        "nats_per_word": _nats_per_word(model, known, vocabulary),
+        "nats_per_word": _nats_per_word(model, with_known_tags, vocabulary),
         "confused": [
-            {"true": true, "given": given, "words": count}
-            for true, given, count in accuracy.confused[: options.confusions]
+            {"true": true, "given": predicted, "words": count}
+            for true, predicted, count in accuracy.confused[: options.confusions]
         ],
     }
     if vocabulary.scheme is not None:
         from chainrule.metrics import entity_scores
 
-        scores = asdict(entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (gold, found))))
+        scores = asdict(entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (gold, predictions))))
         by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
         figures |= scores | {"by_type": by_type}
     notes = [f"{counted(mended, 'sentence')} had impossible tags and were repaired"] if mended else []

@@ -112,10 +112,10 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return cast(TagFacts, self.config.facts)
 
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        super().check_asked(asked, given)
-        encoder = asked.options.character_encoder
-        if "--affix-dropout" in given and encoder != "cnn+affixes":
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+        super().check_asked(request, explicit_flags)
+        encoder = request.options.character_encoder
+        if "--affix-dropout" in explicit_flags and encoder != "cnn+affixes":
             raise ValueError(
                 f"--affix-dropout: belongs to the character encoder cnn+affixes, got {encoder}: leave one of them out"
             )
@@ -154,15 +154,15 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             fitted_templates(self, self.training.template_passes)
         return manifest
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Choose weight decay, template passes, word dropout and the character encoder from the number of passes."""
         from chainrule._app.tasks.tag.training import usual_passes
 
         batches, _ = self.batches((0, 1))
         config = resolve_decay(self.config, 2 * batches.steps_per_epoch)
         is_open = {
-            "character_encoder": given.isdisjoint(("--character-encoder", "--affix-dropout")),
-            "word_dropout": "--word-dropout" not in given,
+            "character_encoder": explicit_flags.isdisjoint(("--character-encoder", "--affix-dropout")),
+            "word_dropout": "--word-dropout" not in explicit_flags,
             "template_passes": config.training.template_passes is None,
         }
         if not any(is_open.values()):
@@ -180,9 +180,9 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
     def choice(self) -> str:
         options, training = self.config.options, self.config.training
-        said = tell_passes(self.config, "words", "sentences")
+        passes = tell_passes(self.config, "words", "sentences")
         return (
-            f"{said}: character encoder {options.character_encoder}, word dropout {training.word_dropout:g}, "
+            f"{passes}: character encoder {options.character_encoder}, word dropout {training.word_dropout:g}, "
             f"template passes {training.template_passes:g}"
         )
 
@@ -237,8 +237,8 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             f"{counted(facts.sentences.train, 'sentence')} ({counted(facts.words.train, 'word')}) to train on, "
             f"{counted(facts.sentences.valid, 'sentence')} ({counted(facts.words.valid, 'word')}) {held_out}"
         )
-        shown = " ".join(tags[:20]) + (" ..." if len(tags) > 20 else "")
-        yield f"{counted(len(tags), 'tag')}: {shown}"
+        first = " ".join(tags[:20]) + (" ..." if len(tags) > 20 else "")
+        yield f"{counted(len(tags), 'tag')}: {first}"
         if facts.scheme is not None:
             mended = f"; impossible tags repaired in {facts.repaired:,}" if facts.repaired else ""
             yield f"the tags mark spans in {facts.scheme.upper()}: entity F1 decides which weights are kept{mended}"
@@ -252,8 +252,8 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     def metric_name(self) -> str:
         return "f1" if self.facts.scheme else "accuracy"
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        name, nats = "entity F1" if self.facts.scheme else "accuracy", found.nats_per_element
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        name, nats = "entity F1" if self.facts.scheme else "accuracy", evaluation.nats_per_element
         part = measured_part(rows, self.facts.sentences.valid)
         return (
             {name.replace(" ", "_").lower(): value, "nats_per_word": nats},
@@ -289,5 +289,5 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         assert batch.lengths is not None
         x = batch.x[:, :_CHECKED_WORDS]
         context = {name: part[:, :_CHECKED_WORDS] for name, part in batch.context.items()}
-        told = f"{len(x)} held-out sentences of up to {counted(x.shape[1], 'word')}"
-        return CheckedRows(self.model(), x, context, batch.lengths.clamp(max=_CHECKED_WORDS), told)
+        note = f"{len(x)} held-out sentences of up to {counted(x.shape[1], 'word')}"
+        return CheckedRows(self.model(), x, context, batch.lengths.clamp(max=_CHECKED_WORDS), note)

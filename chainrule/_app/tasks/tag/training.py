@@ -104,28 +104,28 @@ def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
     ]
     unknown = [[not vocabulary.word(word) for word in words] for words in corpus.valid_words]
     marks_spans = vocabulary.scheme is not None
-    interesting = {place for place, row in enumerate(gold) if len(row) > 1 and (not marks_spans or set(row) != {"O"})}
+    interesting = {number for number, row in enumerate(gold) if len(row) > 1 and (not marks_spans or set(row) != {"O"})}
 
     def answer(model: "TrainableModel", rows: Rows) -> Sequence[list[str]]:
         batches = tagged_evaluation(corpus.valid, rows=rows)
         return list(predicted_tags(cast("SequenceTagger", model), batches, vocabulary))
 
-    def compare(rows: Rows, found: Sequence[list[str]], step: int) -> MetricValue:
+    def compare(rows: Rows, predicted: Sequence[list[str]], step: int) -> MetricValue:
         true, example = [gold[row] for row in rows], ""
-        shown = [place for place, row in enumerate(rows) if int(row) in interesting]
-        if shown:
-            place = shown[int(np.random.default_rng(step).integers(len(shown)))]
-            example = side_by_side(corpus.valid_words[rows[place]], true[place], found[place])
+        candidates = [index for index, row in enumerate(rows) if int(row) in interesting]
+        if candidates:
+            index = candidates[int(np.random.default_rng(step).integers(len(candidates)))]
+            example = side_by_side(corpus.valid_words[rows[index]], true[index], predicted[index])
         if marks_spans:
             return MetricValue(
-                "f1", entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (true, found))).f1, example
+                "f1", entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (true, predicted))).f1, example
             )
-        return MetricValue("accuracy", tag_accuracy(true, found, [unknown[row] for row in rows]).accuracy, example)
+        return MetricValue("accuracy", tag_accuracy(true, predicted, [unknown[row] for row in rows]).accuracy, example)
 
     return ValidationMetric(len(gold), answer, compare)
 
 
-def side_by_side(words: Sequence[str], gold: Sequence[str], found: Sequence[str]) -> str:
+def side_by_side(words: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
     """Format a tagged sentence; wrong tags show the right one.
 
     >>> side_by_side(["Time", "flies"], ["NOUN", "VERB"], ["NOUN", "NOUN"])
@@ -133,6 +133,6 @@ def side_by_side(words: Sequence[str], gold: Sequence[str], found: Sequence[str]
     """
     cells = [
         f"{word}/{tag}" if tag == true else f"{word}/{tag}(is {true})"
-        for word, true, tag in zip(words, gold, found, strict=True)
+        for word, true, tag in zip(words, gold, predicted, strict=True)
     ]
     return " ".join(cells[:_SHOWN]) + (" ..." if len(cells) > _SHOWN else "")

@@ -65,9 +65,9 @@ def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextSco
                     unseen = 0 if unknown is None else int((ids == unknown).sum())
                     total.add(nats, elements, unseen, size_of_text(text))
                     if per == "line":
-                        shown, excess = text.removesuffix("\n"), surprise(nats, elements, expected)
+                        line_text, excess = text.removesuffix("\n"), surprise(nats, elements, expected)
                         row = (*measured, excess, elements, bits(nats) / elements)
-                        yield (line, *row, shown) if isinstance(data, str) else (data[line - 1], *row)
+                        yield (line, *row, line_text) if isinstance(data, str) else (data[line - 1], *row)
 
         def summary() -> dict[str, Any]:
             figures = {"nats_at_most": total.nats, "elements": total.elements} | total.text_figures()
@@ -150,8 +150,8 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
     codes = use.codes[:_PAIRS]
     texts = [text_of(run, row)[0] for row in x[:_PAIRS].tolist()]
     strips = {
-        place: Table(["z", "line"], list(zip(values, _texts(run, model, at), strict=True)))
-        for place, values, at in traversed(use)
+        index: Table(["z", "line"], list(zip(values, _texts(run, model, at), strict=True)))
+        for index, values, at in traversed(use)
     }
     how = "the decoder's most probable symbol at each step"
     sections = code_sections(
@@ -181,8 +181,8 @@ def _texts(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:
     """Decode each code (N, L) greedily."""
 
     with torch.no_grad():
-        found = greedy(model.decoder, z.to(next(model.parameters())), max_length=model.max_length, eos=model.eos)
-    return [text_of(run, decoded.sequences[0].tolist())[0] for decoded in found]
+        results = greedy(model.decoder, z.to(next(model.parameters())), max_length=model.max_length, eos=model.eos)
+    return [text_of(run, decoded.sequences[0].tolist())[0] for decoded in results]
 
 
 def _ranges(length: int) -> list[str]:
@@ -198,10 +198,10 @@ def _nats(model: SentenceVAE, x: Tensor, lengths: Tensor, ranges: list[str]) -> 
     rows, size = max(1, _LOGITS // (x.shape[1] * model.vocab_size)), -(-x.shape[1] // len(ranges))
     with torch.no_grad():
         codes = model.codes(x, lengths=lengths)
-        found = []
+        means = []
         for z in (codes, codes.roll(1, 0)):
             parts = zip(x.split(rows), z.split(rows), lengths.split(rows), strict=True)
             nats = torch.cat([-model.decoder(x, z, lengths).log_prob(x) for x, z, lengths in parts])
             nats = nats.double().masked_fill(~length_mask(lengths, x.shape[1]), torch.nan)
-            found.append(torch.stack([part.nanmean() for part in nats.split(size, 1)]))
-    return found[0], found[1]
+            means.append(torch.stack([part.nanmean() for part in nats.split(size, 1)]))
+    return means[0], means[1]

@@ -74,10 +74,10 @@ class TextCodec(FileCodec):
     ) -> bytes:
         """Decode the file; where something is lost, U+FFFD stands for unknown symbols."""
         rows = []
-        for batch, laid in zip(elements, self.lay_out(layout).batches, strict=True):
-            assert laid.lengths is not None
-            for place, (row, length) in enumerate(zip(batch.numpy(), laid.lengths, strict=True)):
-                if place not in lost and length:
+        for batch, coded in zip(elements, self.lay_out(layout).batches, strict=True):
+            assert coded.lengths is not None
+            for index, (row, length) in enumerate(zip(batch.numpy(), coded.lengths, strict=True)):
+                if index not in lost and length:
                     rows.append(row[: length if self.eos is None else int((row == self.eos).argmax()) + 1])
         ids = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
         if layout.get("open") and not lost:
@@ -90,8 +90,8 @@ class TextCodec(FileCodec):
 
 def _padded(rows: "Sequence[Ids]", count: int) -> "Ids":
     padded = np.zeros((count, max(map(len, rows))), dtype=np.int64)
-    for place, row in zip(padded, rows, strict=False):
-        place[: len(row)] = row
+    for index, row in zip(padded, rows, strict=False):
+        index[: len(row)] = row
     return padded
 
 
@@ -104,7 +104,7 @@ def _symbols(vocabulary: "Vocabulary", data: bytes) -> "tuple[Ids, dict[str, Any
     ids = vocabulary.encode(text)
     if vocabulary.unknown is not None:
         units = text if vocabulary.level == "char" else re.findall(r"\n|\S+", text, re.ASCII)
-        unknown = [units[place] for place in np.flatnonzero(ids == vocabulary.unknown)]
+        unknown = [units[index] for index in np.flatnonzero(ids == vocabulary.unknown)]
         if unknown:
             extra["unknown"] = "".join(unknown) if vocabulary.level == "char" else unknown
     return ids, extra
@@ -116,8 +116,8 @@ def _bytes(vocabulary: "Vocabulary", ids: "Ids", extra: dict[str, Any], unknown:
         return ids.astype(np.uint8).tobytes()
     if vocabulary.level == "char":
         characters = np.array([vocabulary.decode([symbol]) for symbol in range(len(vocabulary))], dtype=object)[ids]
-        for place in np.flatnonzero(ids == vocabulary.unknown):
-            characters[place] = next(unknown)
+        for index in np.flatnonzero(ids == vocabulary.unknown):
+            characters[index] = next(unknown)
         return "".join(characters).encode("utf-8", "surrogateescape")
     text = vocabulary.decode(ids)
     if vocabulary.level == "word":
@@ -129,17 +129,17 @@ def _bytes(vocabulary: "Vocabulary", ids: "Ids", extra: dict[str, Any], unknown:
 
 def _regular_lines(vocabulary: "Vocabulary", text: str) -> tuple[str, dict[str, Any]]:
     """Separate the lines that symbols restore exactly from the others."""
-    kept, left_out = [], []
+    regular_lines, left_out = [], []
     for number, line in enumerate(text.split("\n")):
         if vocabulary.level == "word":
             regular = " ".join(split_words(line)) == line
         else:
             regular = not _SURROGATE.search(line)
         if regular:
-            kept.append(line)
+            regular_lines.append(line)
         else:
             left_out.append((number, line))
-    return "\n".join(kept), {"lines": left_out, "kept": len(kept)} if left_out else {}
+    return "\n".join(regular_lines), {"lines": left_out, "kept": len(regular_lines)} if left_out else {}
 
 
 def _with_lines(lines: list[str], left_out: dict[int, str]) -> Iterator[str]:

@@ -37,9 +37,9 @@ def inspect_heads(
             f"--rows {options.rows} --steps {options.steps}: expected rows × steps² of at most {MOST_WEIGHTS}, the "
             f"weights of a head, got {options.rows * options.steps**2}"
         )
-    x, given, name = read_window(run, file, options.rows, options.steps)
-    lengths = torch.full((len(x),), x.shape[1]) if given is None else given
-    views, bits = mixer_views(model, x, given)
+    x, line_lengths, name = read_window(run, file, options.rows, options.steps)
+    lengths = torch.full((len(x),), x.shape[1]) if line_lengths is None else line_lengths
+    views, bits = mixer_views(model, x, line_lengths)
     counts = lengths.tolist()
     rows = [ReadRow(*symbol_spans(run.vocabulary, row[:count].numpy())) for row, count in zip(x, counts, strict=True)]
     unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
@@ -80,8 +80,8 @@ def _table(views: Iterable[MixerView]) -> Iterable[str]:
     for number, view in enumerate(views, 1):
         if view.weights is None:
             yield f"block {number}, {view.name}: {kept_line(view)}"
-        for place, head in enumerate(view.heads, 1):
+        for index, head in enumerate(view.heads, 1):
             yield (
-                f"block {number} head {place}: {head_line(head):<26} "
+                f"block {number} head {index}: {head_line(head):<26} "
                 f"entropy {head.entropy:5.2f} of {head.even:.2f} bits, {head.distance:5.1f} back"
             )

@@ -125,7 +125,7 @@ def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tu
 
 
 def _read(
-    run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, asked: str | None
+    run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, property_name: str | None
 ) -> "tuple[ReadText, Tensor | None]":
     """Return the text of the rows, and the elements that have the property sought for units."""
     import torch
@@ -136,7 +136,7 @@ def _read(
 
     counts = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
     parts = [symbol_spans(run.vocabulary, row[:count].numpy()) for row, count in zip(x, counts, strict=True)]
-    chosen = wanted if asked is not None else choose_property(parts)
+    chosen = wanted if property_name is not None else choose_property(parts)
     has = torch.zeros(x.shape, dtype=torch.bool)
     for row, (text, spans) in zip(has, parts, strict=True):
         row[: len(spans)] = torch.tensor([] if chosen is None else chosen.of(text, spans), dtype=torch.bool)
@@ -144,13 +144,13 @@ def _read(
     if chosen is None:
         note = "No property was found that some elements of this text have and others lack: units are not sought."
     elif share in (0, 1):
-        known = "" if chosen.name in PROPERTIES else f" (by name there are {', '.join(PROPERTIES)})"
+        choices = "" if chosen.name in PROPERTIES else f" (by name there are {', '.join(PROPERTIES)})"
         note = (
             f"Every element has the property {chosen.name}" if share else f"No element has the property {chosen.name}"
         )
-        note, chosen = f"{note}: no units can be sought for it{known}.", None
+        note, chosen = f"{note}: no units can be sought for it{choices}.", None
     else:
-        how = "chosen by the text; --property takes another" if asked is None else "as asked for"
+        how = "chosen by the text; --property takes another" if property_name is None else "as asked for"
         meaning = f", {chosen.meaning}" if chosen.meaning else ""
         note = f"Units are sought for the property {chosen.name}{meaning} ({how}): {share:.1%} of the elements have it."
     unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)

@@ -292,7 +292,7 @@ def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> S
                 adaptive_softmax=shape.adaptive,
             )
         cost.append(1 / (step_rate(model, batch, training, seconds) * count_elements(batch)))
-    first, last = (shapes[place].multiplies for place in (0, -1))
+    first, last = (shapes[index].multiplies for index in (0, -1))
     slope = 0.0 if len(shapes) == 1 else max((cost[1] - cost[0]) / (last - first), 0.0)
     if slope == 0.0:  # one, or the difference drowned in noise: charge everything to the multiply-adds
         return Speed(0.0, cost[-1] / last)
@@ -303,7 +303,7 @@ _LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
 _WEIGHT_DECAY = 0.1  # of words, and by AdamW
 
 
-def plan_blocks(run: TextTask, given: frozenset[str]) -> RunConfig:
+def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
     """Resolve the training options, size and dropout of a new run with blocks."""
     config, training, corpus = run.config, run.config.training, corpus_of(run)
     rows = training.batch_size or usual_batch_size(len(corpus.train), training.chunk_length)
@@ -319,16 +319,16 @@ def plan_blocks(run: TextTask, given: frozenset[str]) -> RunConfig:
         order = usual_order(corpus.level) if config.model in run.SIZE_SCHEDULES else 0
     training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
     network = replace(training, kneser_ney_order=0)  # which is timed
-    config = Task.plan(TextTask(run.path, replace(config, training=network)), given)
+    config = Task.plan(TextTask(run.path, replace(config, training=network)), explicit_flags)
     if config.model in run.SIZE_SCHEDULES:
-        config = with_dropout(TextTask(run.path, config), given)
+        config = with_dropout(TextTask(run.path, config), explicit_flags)
     return replace(config, training=replace(training, kneser_ney_order=order))
 
 
-def with_dropout(run: TextTask, given: frozenset[str]) -> RunConfig:
+def with_dropout(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
     """Resolve the dropout of a new run with blocks."""
     config = run.config
-    left_open = [name for name in DROPOUTS if flag(name) not in given]
+    left_open = [name for name in DROPOUTS if flag(name) not in explicit_flags]
     if not left_open:
         return config
     batches, _ = batches_of(run, corpus_of(run), (0, 1))

@@ -184,11 +184,11 @@ def usual_order(level: str) -> int:
 
 def fitted_order(run: "TextTask") -> int:
     """Return the n-gram order of a run's tables; the configured one if the tables cannot be read."""
-    asked: int = run.training.kneser_ney_order
+    configured: int = run.training.kneser_ney_order
     try:
         return KneserNey.from_tables(read_sealed(run.path / NGRAMS)[0]).order
     except (OSError, ValueError):  # `with_ngrams` says why
-        return asked
+        return configured
 
 
 def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "AutoregressiveModel":

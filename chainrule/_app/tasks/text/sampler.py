@@ -73,28 +73,28 @@ class Sampler:
 
     def texts(self, n: int, prompt: Beginning, length: int, seed: int) -> list[tuple[str, int]]:
         """Draw n texts side by side; also return the symbols drawn for each, including an end."""
-        generator, found = self._generator(seed), dict[int, tuple[str, int]]()
+        generator, texts = self._generator(seed), dict[int, tuple[str, int]]()
         covers = self._draw_covers(n, prompt, generator)
         for size in sorted(set(map(len, covers))):  # rows of one length go on side by side
             rows = [row for row, cover in enumerate(covers) if len(cover) == size]
-            known = torch.from_numpy(np.stack([_joined(prompt.ids, covers[row]) for row in rows]))
+            prefix = torch.from_numpy(np.stack([_joined(prompt.ids, covers[row]) for row in rows]))
             with one_thread(self.device) if n == 1 else nullcontext():
                 drawn = self.model.sample(
                     len(rows),
-                    length=known.shape[1] + length - bool(size),
-                    prefix=known if known.numel() else None,
+                    length=prefix.shape[1] + length - bool(size),
+                    prefix=prefix if prefix.numel() else None,
                     temperature=self.temperature,
                     top_k=self.top_k,
                     top_p=self.top_p,
                     eos=self.eos,
                     generator=generator,
                 )
-            for row, symbols in zip(rows, drawn[:, known.shape[1] :].tolist(), strict=True):
+            for row, symbols in zip(rows, drawn[:, prefix.shape[1] :].tolist(), strict=True):
                 ended = self.eos is not None and self.eos in symbols
                 symbols = symbols[: symbols.index(self.eos)] if ended else symbols
                 pieces = self._after(prompt, covers[row], iter([*covers[row], *symbols]))
-                found[row] = "".join(pieces), len(symbols) + ended + bool(size)
-        return [found[row] for row in range(n)]
+                texts[row] = "".join(pieces), len(symbols) + ended + bool(size)
+        return [texts[row] for row in range(n)]
 
     def _draw_covers(self, n: int, prompt: Beginning, generator: torch.Generator) -> list[tuple[int, ...]]:
         """Draw the symbols that complete the last word of the prompt, for each of n texts."""
@@ -102,7 +102,7 @@ class Sampler:
             return [()] * n
         scores = cover_log_probs(self.model, prompt)
         chosen = Categorical(logits=scores).filtered(self.temperature, self.top_k, self.top_p)
-        return [tuple(prompt.covers[place]) for place in chosen.sample((n,), generator=generator).tolist()]
+        return [tuple(prompt.covers[index]) for index in chosen.sample((n,), generator=generator).tolist()]
 
     def _symbols(self, prompt: Ids, length: int, generator: torch.Generator) -> Iterator[int]:
         stream = self.model.stream(
@@ -149,17 +149,17 @@ def cover_log_probs(model: AutoregressiveModel, prompt: Beginning) -> Tensor:
     """Return log p(cover | ids) of each way to complete the prompt's last word, (C,), nats."""
     device = device_of(model)
     inner = sorted({tuple(cover[:-1]) for cover in prompt.covers})
-    known = torch.zeros(len(inner), max(map(len, inner)) + 1, dtype=torch.long)  # padded: nothing looks ahead
+    padded = torch.zeros(len(inner), max(map(len, inner)) + 1, dtype=torch.long)  # padded: nothing looks ahead
     for row, symbols in enumerate(inner):
-        known[row, : len(symbols)] = torch.tensor(symbols, dtype=torch.long)
+        padded[row, : len(symbols)] = torch.tensor(symbols, dtype=torch.long)
     state, x_prev = model.initial_state(1), None
     if len(prompt.ids):
         ids = torch.from_numpy(prompt.ids).to(device)
         state, x_prev = model.unroll(ids[None], state)[1], ids[-1:].expand(len(inner))
     state = select(state, torch.zeros(len(inner), dtype=torch.long, device=device))
-    conditionals: Any = model.unroll(known.to(device), state, x_prev)[0]
+    conditionals: Any = model.unroll(padded.to(device), state, x_prev)[0]
     log_p: Tensor = conditionals.logits.double().log_softmax(-1).cpu()  # (inner, 1 + longest, V)
-    terms = log_p.gather(2, known[..., None]).squeeze(2)
+    terms = log_p.gather(2, padded[..., None]).squeeze(2)
     before = pad(terms.cumsum(1)[:, :-1], (1, 0))
     rows = torch.tensor([inner.index(tuple(cover[:-1])) for cover in prompt.covers])
     places = torch.tensor([len(cover) - 1 for cover in prompt.covers])

@@ -50,13 +50,13 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
         from chainrule._app.tasks.text.codes import sample_sentences
 
         return sample_sentences(run, n, options, seed=seed, device=device)
-    asked = _prompted(run, options, device)
+    prompted = _prompted(run, options, device)
 
     def rows() -> Iterator[Sequence[Any]]:
-        for text, elements in asked.sampler.texts(n, asked.beginning, options.length, seed):
-            yield asked.prompt, asked.prompt + text, elements
+        for text, elements in prompted.sampler.texts(n, prompted.beginning, options.length, seed):
+            yield prompted.prompt, prompted.prompt + text, elements
 
-    return texts_result(rows(), seed, asked.notice)
+    return texts_result(rows(), seed, prompted.notice)
 
 
 def texts_result(
@@ -72,13 +72,13 @@ def text_pieces(run: "TextTask", options: TextSampling, *, seed: int, device: st
     """Draw one text in pieces, the prompt first; None if a whole line is drawn at once."""
     if run.has_code:
         return None
-    asked = _prompted(run, options, device)
+    prompted = _prompted(run, options, device)
 
     def rows() -> Iterator[Sequence[Any]]:
-        yield (asked.prompt,)
-        yield from ((piece,) for piece in asked.sampler.stream(asked.beginning, options.length, seed))
+        yield (prompted.prompt,)
+        yield from ((piece,) for piece in prompted.sampler.stream(prompted.beginning, options.length, seed))
 
-    notes = (asked.notice,) if asked.notice else ()
+    notes = (prompted.notice,) if prompted.notice else ()
     return Result([Column("text")], rows(), about={"seed": seed}, notes=lambda: notes)
 
 
@@ -117,12 +117,12 @@ def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
 
 def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tuple[Ids, str]":
     """Return the last part of a prompt that a model can read, and a notice if it is cut."""
-    kept = model.useful_prefix(length)
-    if kept is None or len(ids) <= kept:
+    size = model.useful_prefix(length)
+    if size is None or len(ids) <= size:
         return ids, ""
     return ids[
-        -kept:
-    ], f"--prompt: {counted(len(ids), 'symbol')}, of which the model can read the last {kept:,}: these are kept"
+        -size:
+    ], f"--prompt: {counted(len(ids), 'symbol')}, of which the model can read the last {size:,}: these are kept"
 
 
 def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
@@ -171,16 +171,16 @@ def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbeddi
     model: Any = run.model(device)
     if not run.has_code and not hasattr(model, "features"):
         raise ValueError(f"embed: a {run.config.model} has no features of what it has read, and no code")
-    place = next(model.parameters()).device
+    model_device = next(model.parameters()).device
 
     def rows() -> Iterator[Sequence[Any]]:
         for lines, x, lengths in batched_lines(run, data, ends=run.has_code):
             with torch.no_grad():
                 if run.has_code:
-                    h = model.codes(x.to(place), lengths=lengths.to(place))
+                    h = model.codes(x.to(model_device), lengths=lengths.to(model_device))
                 else:  # the features at an element are of those before it: at one past the end, of the whole line
-                    h = model.features(torch.nn.functional.pad(x, (0, 1)).to(place))
-                    h = h[torch.arange(len(lines)), lengths.to(place)]
+                    h = model.features(torch.nn.functional.pad(x, (0, 1)).to(model_device))
+                    h = h[torch.arange(len(lines)), lengths.to(model_device)]
             for (line, _, _), numbers in zip(lines, h.float().cpu().numpy(), strict=True):
                 yield str(line) if isinstance(data, str) else data[line - 1], numbers
 

@@ -117,24 +117,24 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return ()  # models without a code have features to embed
 
     @classmethod
-    def run_name(cls, asked: RunConfig) -> str:
-        source = asked.sources["source"]
+    def run_name(cls, request: RunConfig) -> str:
+        source = request.sources["source"]
         data = "python-help" if source is None else run_word(source)
-        return f"{data}-{asked.data.level if asked.sources['tokenizer'] is None else 'bpe'}-{asked.model}"
+        return f"{data}-{request.data.level if request.sources['tokenizer'] is None else 'bpe'}-{request.model}"
 
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        training = asked.training
-        fitted = given & {"--level", "--vocabulary-size", "--min-count"}
-        if asked.sources["tokenizer"] is not None and fitted and (asked.data.level != "bpe" or len(fitted) > 1):
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+        training = request.training
+        fitted = explicit_flags & {"--level", "--vocabulary-size", "--min-count"}
+        if request.sources["tokenizer"] is not None and fitted and (request.data.level != "bpe" or len(fitted) > 1):
             raise ValueError(f"{min(fitted)}: the symbols are those of --tokenizer: leave it out")
-        if asked.model == CODED and "--reading" in given and asked.data.reading != "lines":
-            raise ValueError(f"--reading {asked.data.reading}: a {CODED} encodes whole lines: leave it out")
-        if "--watch-every" in given and not training.watch_gradients:
+        if request.model == CODED and "--reading" in explicit_flags and request.data.reading != "lines":
+            raise ValueError(f"--reading {request.data.reading}: a {CODED} encodes whole lines: leave it out")
+        if "--watch-every" in explicit_flags and not training.watch_gradients:
             raise ValueError(
                 "--watch-every: says how often --watch-gradients looks, which was not asked for: give both"
             )
-        if training.watch_gradients and asked.data.reading == "stream" and training.chunk_length < 2:
+        if training.watch_gradients and request.data.reading == "stream" and training.chunk_length < 2:
             raise ValueError(
                 "--chunk-length: expected at least 2 with --watch-gradients: nothing flows back through one step"
             )
@@ -168,17 +168,17 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             )
 
     @classmethod
-    def resolve_reading(cls, asked: RunConfig) -> RunConfig:
+    def resolve_reading(cls, request: RunConfig) -> RunConfig:
         from chainrule._app.tasks.text.preparing import usual_fraction
 
-        if asked.sources["tokenizer"] is not None:
-            asked = replace(asked, data=replace(asked.data, level="bpe"))
-        if asked.model == CODED:
-            asked = replace(asked, data=replace(asked.data, reading="lines"))
-        if asked.data.validation_fraction is not None:
-            return asked
-        fraction = usual_fraction(asked.sources["source"])
-        return replace(asked, data=replace(asked.data, validation_fraction=fraction))
+        if request.sources["tokenizer"] is not None:
+            request = replace(request, data=replace(request.data, level="bpe"))
+        if request.model == CODED:
+            request = replace(request, data=replace(request.data, reading="lines"))
+        if request.data.validation_fraction is not None:
+            return request
+        fraction = usual_fraction(request.sources["source"])
+        return replace(request, data=replace(request.data, validation_fraction=fraction))
 
     def prepare(self) -> dict[str, Any]:
         from chainrule._app.tasks.text.preparing import prepared
@@ -193,7 +193,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def options_in_weights(self) -> dict[str, Any]:
         return {"kneser_ney_order": self.training.kneser_ney_order}
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         from chainrule._app.tasks.text.preparing import count_ngrams
 
         if self.MODELS[self.config.model].planned:
@@ -203,15 +203,15 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         else:
             from chainrule._app.tasks.text.plan import plan_blocks
 
-            config = plan_blocks(self, given)
+            config = plan_blocks(self, explicit_flags)
         count_ngrams(TextTask(self.path, config))
         return config
 
     def choice(self) -> str:
         if self.config.model in self.SIZE_SCHEDULES:
             options = asdict(self.config.options)
-            said = (f"{name.replace('_', ' ')} {options[name]:g}" for name in DROPOUTS)
-            return ", ".join([super().choice(), *said])
+            dropouts = (f"{name.replace('_', ' ')} {options[name]:g}" for name in DROPOUTS)
+            return ", ".join([super().choice(), *dropouts])
         settled, options, duration = self.config.settled, self.config.options, self.config.duration
         size = f"{counted(options.num_layers, 'layer')} of {options.hidden_size} units, dropout {options.dropout:g}"
         if settled is None or settled.passes is None:
@@ -301,18 +301,18 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
 
         return gradient_profile
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         from chainrule.training._evaluate import describe_figures, text_figures
 
         counts, bound = self.facts.valid, "at most " if self.has_code else ""
-        figures = text_figures(found.nats_per_element * counts.elements, asdict(counts))
+        figures = text_figures(evaluation.nats_per_element * counts.elements, asdict(counts))
         # A validation that would take too much of the run reads a part, the same each time.
-        whole = found.elements >= counts.elements
-        part = "" if whole else f"first {found.elements:,} of {counted(counts.elements, 'symbol')} of the "
+        whole = evaluation.elements >= counts.elements
+        part = "" if whole else f"first {evaluation.elements:,} of {counted(counts.elements, 'symbol')} of the "
         return (
-            {"bits_per_element": found.bits_per_element, "perplexity": found.perplexity} | figures,
-            f"{bound}{found.bits_per_element:.4f} bits ({found.nats_per_element:.4f} nats) per "
-            f"{_ELEMENT[self.data.level]} on the {part}held-out text, perplexity {found.perplexity:.4g}; "
+            {"bits_per_element": evaluation.bits_per_element, "perplexity": evaluation.perplexity} | figures,
+            f"{bound}{evaluation.bits_per_element:.4f} bits ({evaluation.nats_per_element:.4f} nats) per "
+            f"{_ELEMENT[self.data.level]} on the {part}held-out text, perplexity {evaluation.perplexity:.4g}; "
             f"{describe_figures(figures, of_characters=self.data.level == 'char')}",
         )
 
@@ -329,14 +329,14 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         if facts.tokenizer is not None:
             symbols += f", of {facts.tokenizer.name}"
         held_out = facts.validation.name if facts.validation else f"last {data.validation_fraction:.0%}"
-        told = {
+        rows = {
             "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), read as {data.reading}",
             "split": f"{_count(facts.train)} to train on, {_count(facts.valid)} held out ({held_out})",
             "vocabulary": symbols,
         }
         if self.training.kneser_ney_order:
-            told |= averaged_with(self, "counts", self._counts)
-        return told
+            rows |= averaged_with(self, "counts", self._counts)
+        return rows
 
     @property
     def basis(self) -> Basis:
@@ -348,10 +348,10 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return Basis("symbol", tokens=tokens)
 
     def held_out_sources(self) -> dict[str, Any]:
-        found = super().held_out_sources()
-        found.pop("seed", None)  # the tail is held out
-        found.pop("tokenizer", None)  # which changes the symbols, not the text
-        return found
+        sources = super().held_out_sources()
+        sources.pop("seed", None)  # the tail is held out
+        sources.pop("tokenizer", None)  # which changes the symbols, not the text
+        return sources
 
     def held_out(self) -> LikelihoodRecord | None:
         entry, counts = super().held_out(), self.facts.valid

@@ -45,14 +45,14 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
     def rows() -> Iterator[Sequence[Any]]:
         for start in range(0, len(sentences), _TOGETHER):
             part = sentences[start : start + _TOGETHER]
-            found = translator.search(
+            results = translator.search(
                 [text for _, text in part],
                 beam_size=options.beam,
                 n_best=options.n_best,
                 length_penalty=options.length_penalty,
                 exact=True,
             )
-            for (line, source), answers in zip(part, found, strict=True):
+            for (line, source), answers in zip(part, results, strict=True):
                 if source and not first:
                     first.append((source, answers[0].text))
                 for rank, answer in enumerate(answers, 1):
@@ -141,10 +141,10 @@ def evaluate_translator(
     if not pairs:
         raise ValueError(f"{first}: expected at least one pair, got none")
     numbers, translator = encoded_pairs(run, pairs, first, target), translator_of(run, None, device)
-    found = translator.search(
+    results = translator.search(
         [pair.source for pair in pairs], beam_size=options.beam, length_penalty=options.length_penalty
     )
-    hypotheses, references = [best.text for best, *_ in found], [pair.target for pair in pairs]
+    hypotheses, references = [best.text for best, *_ in results], [pair.target for pair in pairs]
     scores = [bleu(hypotheses, references, tokenize=options.tokenize or run.tokenize), chrf(hypotheses, references)]
     figures: dict[str, Any] = {
         "sentences": len(pairs),
@@ -162,12 +162,12 @@ def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, targe
     from chainrule.data._pairs import PairedSentences, encode_sentence
     from chainrule.data._ragged import Ragged
 
-    limit, known = run.data.max_length, run.pairs
+    limit, prepared = run.data.max_length, run.pairs
 
     def sides() -> "Iterator[Ragged]":
         for vocabulary, side, file in (
-            (known.source_vocabulary, "source", source),
-            (known.target_vocabulary, "target", target or source),
+            (prepared.source_vocabulary, "source", source),
+            (prepared.target_vocabulary, "target", target or source),
         ):
             yield Ragged.of(
                 [encode_sentence(vocabulary, getattr(pair, side), limit, str(file), pair.line) for pair in pairs]
@@ -206,12 +206,14 @@ def inspect_translator(run: "TranslateTask", file: str | None, options: Translat
     written = [best.text for best, *_ in translator.search([pair.source for pair in pairs])]
     examples = []
     for pair, translation, terms, length in zip(pairs, written, nats, batch.lengths.tolist(), strict=True):
-        given, symbols = translator.symbols(pair.source, pair.target)
+        source_symbols, symbols = translator.symbols(pair.source, pair.target)
         alpha = translator.attention(pair.source, pair.target) if translator.model.has_attention else None
         texts = {"source": pair.source, "reference": pair.target, "translation": translation}
-        facts = {**texts, "read": given}
+        facts = {**texts, "read": source_symbols}
         nats_each = terms[:length].double().tolist()
-        examples.append(AttentionExample(f"Pair {pair.line}", texts, facts, symbols, nats_each, alpha, read=given))
+        examples.append(
+            AttentionExample(f"Pair {pair.line}", texts, facts, symbols, nats_each, alpha, read=source_symbols)
+        )
     command = inspect_again(run, file, rows=options.rows)
     return attention_report(run, translator.model, examples, looks_at="symbols of the source", command=command)
 

@@ -42,7 +42,7 @@ def translations(
     results: dict[int, Decoded] = {}
     for first in range(0, len(order), batch_size):
         chosen = order[first : first + batch_size]
-        found = beam_search(
+        decoded = beam_search(
             model,
             source_context(sources, chosen),
             beam_size=beam_size,
@@ -53,12 +53,12 @@ def translations(
         )
         if exact:
             contexts = (_on_device(source_context(sources, chosen[[row]]), model) for row in range(len(chosen)))
-            found = [
+            decoded = [
                 rescored(model, context, row, eos=eos, length_penalty=length_penalty)
-                for context, row in zip(contexts, found, strict=True)
+                for context, row in zip(contexts, decoded, strict=True)
             ]
-        results.update(zip(chosen.tolist(), found, strict=True))
-    return [results[place] for place in range(len(order))]
+        results.update(zip(chosen.tolist(), decoded, strict=True))
+    return [results[index] for index in range(len(order))]
 
 
 def _on_device(context: dict[str, torch.Tensor], model: TranslationModel) -> dict[str, torch.Tensor]:
@@ -88,9 +88,9 @@ class Translator:
         """Return the n best translations of each sentence; `exact` scores each alone."""
         eos = self.target_vocabulary.eos
         assert eos is not None
-        spoken = [place for place, source in enumerate(sources) if source.strip()]
-        numbers = Ragged.of([self.source_vocabulary.encode(f"{sources[place]}\n") for place in spoken])
-        found = translations(
+        filled = [index for index, source in enumerate(sources) if source.strip()]
+        numbers = Ragged.of([self.source_vocabulary.encode(f"{sources[index]}\n") for index in filled])
+        results = translations(
             self.model,
             numbers,
             eos=eos,
@@ -101,10 +101,10 @@ class Translator:
             exact=exact,
         )
         answers = [[Translation("", 0.0, 0.0, True, True)] for _ in sources]
-        for place, result in zip(spoken, found, strict=True):
-            texts = [self._text(sources[place], sequence.tolist()) for sequence in result.sequences]
+        for index, result in zip(filled, results, strict=True):
+            texts = [self._text(sources[index], sequence.tolist()) for sequence in result.sequences]
             figures = zip(texts, result.log_probs.tolist(), result.scores.tolist(), result.ended.tolist(), strict=True)
-            answers[place] = [Translation(*figure, result.proven) for figure in figures]
+            answers[index] = [Translation(*figure, result.proven) for figure in figures]
         return answers
 
     def symbols(self, source: str, target: str) -> tuple[list[str], list[str]]:
@@ -124,11 +124,11 @@ class Translator:
         text = self.target_vocabulary.decode(symbols)
         if unknown is None or unknown not in symbols or not self.model.has_attention:
             return text
-        given, words = split_words(source), split_words(text)
-        attended = self._attended(source, symbols)[:, : len(given)].argmax(1).tolist()
+        source_words, words = split_words(source), split_words(text)
+        attended = self._attended(source, symbols)[:, : len(source_words)].argmax(1).tolist()
         return " ".join(
-            given[place] if symbol == unknown else word
-            for word, symbol, place in zip(words, symbols, attended, strict=True)
+            source_words[index] if symbol == unknown else word
+            for word, symbol, index in zip(words, symbols, attended, strict=True)
         )
 
     @torch.no_grad()
@@ -161,9 +161,9 @@ def translation_metric(run: "TranslateTask") -> ValidationMetric:
         return [best.text for best, *_ in translator.search([sources[row] for row in rows])]
 
     def compare(rows: Rows, hypotheses: Sequence[str], step: int) -> MetricValue:
-        place = int(np.random.default_rng(step).integers(len(rows)))
-        source, reference = sources[rows[place]], references[rows[place]]
-        example = f"source      {source}\nreference   {reference}\nhypothesis  {hypotheses[place]}"
+        index = int(np.random.default_rng(step).integers(len(rows)))
+        source, reference = sources[rows[index]], references[rows[index]]
+        example = f"source      {source}\nreference   {reference}\nhypothesis  {hypotheses[index]}"
         value = bleu(hypotheses, [references[row] for row in rows], tokenize=tokenize).value
         return MetricValue("bleu", value, example)
 

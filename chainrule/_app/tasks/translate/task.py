@@ -49,7 +49,7 @@ LEARNING_RATE: dict[str, dict[str, float]] = {  # by model and optimiser; of a T
 }
 
 
-def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoch: int) -> RunConfig:
+def with_usual_training(config: RunConfig, explicit_flags: frozenset[str], steps_per_epoch: int) -> RunConfig:
     """Resolve the options of a new run: learning rate, dropout, and for a Transformer warm-up, batch and feed-forward
     size."""
     options, training, transformer = config.options, config.training, config.model == "transformer"
@@ -61,14 +61,14 @@ def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoc
         size["dropout"] = usual_dropout(passes, MOST_DROPOUT[config.model])
     if transformer:
         steps, batch_size = None if passes is None else passes * steps_per_epoch, training.batch_size
-        halved = config.duration.steps is None and "--batch-size" not in given
+        halved = config.duration.steps is None and "--batch-size" not in explicit_flags
         if halved and steps is not None and steps < FEWEST_STEPS:
             batch_size, steps = max(1, batch_size // 2), 2 * steps
         size["feed_forward_size"] = 2 * options.model_size
         rate = usual_learning_rate(rate, options.model_size)
         trained = {"learning_rate": rate, "warmup": usual_warmup(steps), "batch_size": batch_size}
     size, trained = (
-        {name: value for name, value in found.items() if flag(name) not in given} for found in (size, trained)
+        {name: value for name, value in part.items() if flag(name) not in explicit_flags} for part in (size, trained)
     )
     config = record_resolved(config, [*size, *trained])
     return replace(config, options=replace(options, **size), training=replace(training, **trained))
@@ -226,17 +226,17 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         return open_pairs(self.path / DATA)
 
     @classmethod
-    def run_name(cls, asked: RunConfig) -> str:
-        source = asked.sources["source"]
-        kind = "translator" if asked.model == "transformer" else asked.model
+    def run_name(cls, request: RunConfig) -> str:
+        source = request.sources["source"]
+        kind = "translator" if request.model == "transformer" else request.model
         return f"{'pairs' if source is None else Path(source).name.partition('.')[0]}-{kind}"
 
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
         for one, other in (("--source", "--target"), ("--target", "--source"), ("--validation-target", "--validation")):
-            if one in given and other not in given:
+            if one in explicit_flags and other not in explicit_flags:
                 raise ValueError(f"{one}: expected {other} too, got none")
-        if asked.sources["source"] is None:
+        if request.sources["source"] is None:
             raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
 
     def prepare(self) -> dict[str, Any]:
@@ -245,7 +245,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         del options["tokenize"]  # of the metric
-        found = prepare_pairs(
+        manifest = prepare_pairs(
             self.path / DATA,
             sources["source"],
             sources["target"],
@@ -254,7 +254,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             seed=self.training.seed,
             **options,
         ).manifest
-        return found | {"validation": found["validation_source"]}
+        return manifest | {"validation": manifest["validation_source"]}
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
@@ -264,8 +264,10 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
                 "leave it out, or take --model seq2seq"
             )
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
-        return with_usual_training(super().plan(given), given, self.batches((0, 1))[0].steps_per_epoch)
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+        return with_usual_training(
+            super().plan(explicit_flags), explicit_flags, self.batches((0, 1))[0].steps_per_epoch
+        )
 
     def build(self) -> "TranslationModel":
         symbols = self.facts.symbols
@@ -301,11 +303,11 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
         return translation_metric(self)
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         part = measured_part(rows, self.facts.valid.pairs)
         return (
-            {"bleu": value, "perplexity": found.perplexity},
-            f"BLEU {value:.2f} by greedy decoding of {part}held-out sentences (perplexity {found.perplexity:.2f})",
+            {"bleu": value, "perplexity": evaluation.perplexity},
+            f"BLEU {value:.2f} by greedy decoding of {part}held-out sentences (perplexity {evaluation.perplexity:.2f})",
         )
 
     def next_steps(self) -> Sequence[str]:
