@@ -45,20 +45,20 @@ def fit(
             pairs; a NumPy array or tensor of images, table rows or a series; a frame or series of pandas, polars or
             Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of your own, an
             `AutoregressiveModel`, which is trained on `rows`.
-        rows: of `fit(module, rows)`: a tensor or array (N, ...); options are those of `ModuleRun`.
-        text: a text to learn from, in place of `data`.
+        rows: of `fit(module, rows)`: a tensor or array (N, ...); `ModuleRun` lists the options.
+        text: a text to learn from, instead of `data`.
         task: text, table, image, sound, tag, classify, classify-images, translate, caption or forecast; recognised from
             the data by default.
         model: the architecture; the task's first by default.
         out: the run directory; a temporary one by default, which `Run.save` moves.
-        budget: wall-clock time to train for, such as "90s" or "3m", or seconds; the default depends on the task.
-        steps: weight updates to train for, in place of a budget.
-        epochs: passes over the data to train for, in place of a budget.
+        budget: wall-clock training time, such as "90s" or "3m", or seconds; the default depends on the task.
+        steps: number of weight updates; replaces the budget.
+        epochs: number of passes over the data; replaces the budget.
         plain: whether to train exactly the architecture that `model` names: one network, without the counts, averaged
             models and other parts that the default recipe of the task adds.
         overwrite: whether to replace a run in `out`.
         callbacks: objects that receive the figures while the run lasts, see `chainrule.training.Callback`.
-        init: a run, or the path of one, whose weights to start from: the same model, vocabulary or schema, on new data.
+        init: a run, or its path, that provides the initial weights: the same model, vocabulary or schema, on new data.
         **options: any option of `chainrule train DATA --help`, with underscores: `hidden_size=256`, `level="word"`,
             `target="load"`, `validation=frame`. Besides these `labels` of images in an array, and the `rate` of sounds.
 

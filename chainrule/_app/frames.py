@@ -90,7 +90,7 @@ _OBJECTS = {Decimal: "Decimal", date: "Date", time: "Time", bool: "Boolean", int
 def _dtype(series: Any) -> dict[str, Any]:
     kind = series.dtype
     description: dict[str, Any] = {"kind": type(kind).__name__ if not isinstance(kind, type) else kind.__name__}
-    if description["kind"] == "Object":  # of pandas, which has no dtype of its own for decimals and dates
+    if description["kind"] == "Object":  # pandas has no dtype for decimals and dates
         kinds = {type(value) for value in series.to_list() if not _is_missing(value)}
         description["kind"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
     for name in ("time_unit", "time_zone"):

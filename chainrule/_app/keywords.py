@@ -1,4 +1,4 @@
-"""Options as keyword arguments of Python, in place of the flags of the command line, and training with them."""
+"""Options as Python keyword arguments, like the flags of the command line, and training with them."""
 
 import sys
 from collections.abc import Iterable, Mapping

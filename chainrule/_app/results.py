@@ -64,7 +64,7 @@ class Result:
         form: the form in which people want the rows: an aligned table, a table where rows are sorted and otherwise the
             figures of `per("file")` alone, CSV with or without (cells) a header, the main column a line each, whole
             texts with a heading above each of several, or files of images or sounds.
-        framed: whether the rows are data like those of the fit, which come back as the same kind of frame.
+        framed: whether the rows are data like the fitted ones, returned as the same kind of frame.
         hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
             the column that is the index of a pandas frame.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
@@ -354,7 +354,7 @@ class Report:
     Args:
         findings: all figures, ready for JSON.
         lines: the findings in words.
-        page: HTML; empty where there is none.
+        page: HTML; empty without a page.
     """
 
     findings: dict[str, Any]

@@ -44,7 +44,7 @@ _ABILITIES: dict[str, type] = {
 class Run:
     """A trained model with its data's vocabulary or schema: methods take data and return data.
 
-    Which methods a run has depends on its task; `dir(run)` and its text list them. Each method takes the options of the
+    The task decides which methods a run has; `dir(run)` and `repr(run)` list them. Each method takes the options of the
     verb of the same name as keyword arguments: `run.sample(3, temperature=0.8)` is
     `chainrule sample RUN -n 3 --temperature 0.8`.
 
@@ -92,7 +92,7 @@ class Run:
 
         Args:
             n: number of samples; the default depends on the task.
-            seed: the same seed gives the same samples; new ones each time by default.
+            seed: the same seed gives the same samples; random by default.
             device: auto, cpu, cuda or mps.
             **options: of `chainrule sample RUN --help`, such as `prompt`, `temperature` or `complete`.
 
@@ -110,7 +110,7 @@ class Run:
             return self._native(drawn)
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
-        """Draw one text, in pieces as they are drawn. Arguments are those of `sample`."""
+        """Draw one text, in pieces as they are drawn. Takes the arguments of `sample`."""
         run = self._able("stream")
         with self._inputs() as inputs:
             chosen = self._options(run.Sampling, options, inputs)
@@ -210,7 +210,7 @@ class Run:
         return self._native(pairs.with_rows(list(pairs.rows())[1::2]))
 
     def interpolate(self, first: Any, last: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
-        """Decode the codes between those of two images: an array that begins and ends with the two themselves.
+        """Decode the codes between two images: an array that begins and ends with the two images.
 
         Args:
             first, last: an image each: a path of an image file, or an array (H, W) or (H, W, 3) of 8 bits.
@@ -254,7 +254,7 @@ class Run:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
 
         Args:
-            data: to read in place of held-out data.
+            data: data to read; held-out data by default.
             seed: of random choices.
             **options: of `chainrule inspect RUN --help`.
 
@@ -284,7 +284,8 @@ class Run:
         """Continue training, with the run's own options.
 
         Args:
-            budget, steps, epochs: the new total, where the run should become longer. `callbacks` are those of `fit`.
+            budget, steps, epochs: the new total, to extend the run.
+            callbacks: see `fit`.
             **options: the few that may change, such as `patience` or `device`.
         """
         task, length = type(self._task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)

@@ -79,7 +79,7 @@ def train_run(
 def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
     for package in task.NEEDS:
         if find_spec(package) is None:
-            raise ValueError(f"training needs the package {package}, which is not installed: pip install {package}")
+            raise ValueError(f"training requires the package {package}: pip install {package}")
     if config.training.track is not None:
         from chainrule.training._trackers import check_tracker
 
@@ -137,7 +137,7 @@ def _train(
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
         computation = resolve_computation(run, network, batches, process_group)
         if process_group.first and before is None and (same := run.config.chosen_flags()):
-            print(f"the same again: {same}", file=sys.stderr, flush=True)
+            print(f"reproduce with: {same}", file=sys.stderr, flush=True)
         options = training_options(run.config)
         options = replace(options, precision=computation.precision, device=str(process_group.device))
         with computing(network, computation):
@@ -245,8 +245,8 @@ def resumed_config(
     changed = list(_changes(run, run.config, request, explicit_flags))
     if changed:
         raise ValueError(
-            f"--resume: {run.path} was begun with other options: {'; '.join(changed)}: leave them out, "
-            "or begin another run with another --out"
+            f"--resume: {run.path} was started with other options: {'; '.join(changed)}: leave them out, "
+            "or start another run with another --out"
         )
     sources = {
         name: request.sources[name] if source.is_given(explicit_flags) else run.config.sources[name]
@@ -285,7 +285,7 @@ def _compare(run: Task[Any], path: str | None, name: str) -> None:
     if began is None or (began.bytes, began.sha256) != (now.bytes, now.sha256):
         raise ValueError(
             f"--resume: {run.SOURCES[name].flag} changed since the run began: "
-            f"it was {_describe(began)} and is {_describe(now)}: restore it, or begin another run with another --out"
+            f"it was {_describe(began)} and is {_describe(now)}: restore it, or start another run with another --out"
         )
 
 
@@ -293,16 +293,16 @@ def _describe(source: Fingerprint | None) -> str:
     return "none" if source is None else f"{source.name} ({source.bytes} bytes, SHA-256 {source.sha256[:12]}…)"
 
 
-_OF_THE_DATA = frozenset({"validation_fraction"})  # options of reading that the new data may have of their own
+_OF_THE_DATA = frozenset({"validation_fraction"})  # reading options that may differ for the new data
 
 
 def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, explicit_flags: frozenset[str]) -> RunConfig:
     """Return the config of a run with another run's weights: its reading, model and size."""
     if (name := task_of(path)) not in (None, task.name):
-        raise ValueError(f"--from: {path} is a run of the task {name}, and the data are of {task.name}: add --task")
+        raise ValueError(f"--from: {path} is a run of the task {name}, but the data are for {task.name}: add --task")
     old = task.open(path)
     if not old.can_start_others:
-        raise ValueError(f"--from: a run of the task {task.name} starts from no other yet: train on all data together")
+        raise ValueError(f"--from: not supported by the task {task.name}: train on all data together")
     weights = path / WEIGHTS
     if not weights.is_file():
         raise FileNotFoundError(f"--from: {weights}: no weights yet: train that run first")
@@ -346,7 +346,7 @@ def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
         return
     weights = Path(init.run) / WEIGHTS
     if not weights.is_file() or sha256(weights.read_bytes()).hexdigest() != init.sha256:
-        raise ValueError(f"--from: {weights}: gone, or changed since this run was made: restore it, or begin again")
+        raise ValueError(f"--from: {weights}: missing, or changed since this run began: restore it, or start again")
     load_weights(weights, network)
 
 

@@ -93,8 +93,8 @@ def test_a_run_in_the_place_of_data_gets_the_command_that_continues_it(refused, 
 
 def test_resume_without_out_says_what_is_missing(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "add --out RUN" in refused("train", "--resume")
-    assert "add --out RUN" in refused("train", "--resume", "text.txt")
+    assert "requires --out RUN" in refused("train", "--resume")
+    assert "requires --out RUN" in refused("train", "--resume", "text.txt")
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (1000, "1,000 rows")])

@@ -73,7 +73,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
         name: getattr(config.options if hasattr(config.options, name) else config.training, name) for name in names
     }
     flags = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
-    assert f"the same again: {flags} --precision " in outcome.err
+    assert f"reproduce with: {flags} --precision " in outcome.err
     assert f"{names[0].replace('_', ' ')} {getattr(config.options, names[0])} instead of " in outcome.err
     assert flags in command("info", out).out
 
@@ -104,7 +104,7 @@ def test_a_run_whose_options_were_chosen_for_a_budget_goes_on_for_steps(command,
     steps = json.loads(command("train", *WRITERS[task](tmp_path), *asked, "--out", out, "--json").out)["steps"]
     outcome = command("train", "--resume", "--steps", steps + 2, "--out", out)
     assert outcome.status == 0, outcome.err
-    assert "the same again" not in outcome.err
+    assert "reproduce with" not in outcome.err
 
 
 @pytest.mark.parametrize("asked", [("--model-size", 8, "--budget", "0.05s"), ("--steps", 1)])
@@ -186,7 +186,7 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
     assert outcome.status == 0, outcome.err
     config = open_run(out).config
     assert (config.options.character_encoder, config.training.word_dropout) == (encoder, word_dropout)
-    assert f"the same again: {settled} --threads ".replace("  ", " ") in outcome.err
+    assert f"reproduce with: {settled} --threads ".replace("  ", " ") in outcome.err
     if settled:
         assert (
             f"sentences: character encoder {encoder}, word dropout {word_dropout:g}, template passes 2\n" in outcome.err

@@ -197,4 +197,4 @@ def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):
     assert "flips" in command("--help").out
     checked = command("check", run)
     assert checked.status == 0, checked.out
-    assert "no such verb" in refused("inspect", run)
+    assert "not a verb of the task" in refused("inspect", run)

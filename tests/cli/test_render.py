@@ -138,9 +138,9 @@ def test_a_picture_is_written_to_a_file(capsys, tmp_path):
     ("name", "given", "message"),
     [
         (".", {}, "this is a directory"),
-        ("none/x.csv", {}, "there is no directory"),
-        ("x.csv", {"json": True}, "holds no JSON"),
-        ("x.npy", {"json": True}, "holds no JSON"),
+        ("none/x.csv", {}, "no directory"),
+        ("x.csv", {"json": True}, "cannot hold JSON"),
+        ("x.npy", {"json": True}, "cannot hold JSON"),
     ],
 )
 def test_files_that_cannot_be_written_are_refused(tmp_path, name, given, message):

@@ -36,17 +36,17 @@ def compare(
 ) -> None:
     """Compare runs: size, time trained, likelihood in the same units, and how it was measured.
 
-    The likelihood is that of held-out data at the best validation, or of a file. Runs are ranked, the best first, only
-    where unit, condition, tokens, base measure and data are the same for all; otherwise a line says what differs. A
-    bound lies above the true figure: a model with a bound may be better than its rank.
+    The likelihood is measured on held-out data at the best validation, or on a file. Runs are ranked, best first, only
+    if unit, condition, tokens, base measure and data agree; otherwise a line names the difference. A bound lies above
+    the true figure, so a model with a bound may be better than its rank.
 
-    Of two tables, the real and a synthetic one, it compares the columns, pairs of columns, copies of real rows and what
-    a classifier can tell apart.
+    For two tables, a real and a synthetic one, compare columns, pairs of columns, copies of real rows, and how well a
+    classifier can distinguish the tables.
 
     Args:
         runs: Run directories, of any tasks; or two tables, the real one first.
-        data: A file or folder to score with every run, in place of the held-out data of each.
-        speed: Measure how many elements a second each run scores and draws here.
+        data: A file or folder to score with every run; the held-out data of each run if not given.
+        speed: Measure the elements per second that each run scores and draws on this machine.
         json: Print one JSON object a run.
         device: Where to compute: auto, cpu, cuda or mps.
     """
@@ -87,7 +87,7 @@ def _scored(run: Task[Any], data: Path, device: str) -> LikelihoodRecord:
     if not isinstance(run, Scores):
         raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
     scores = run.score(str(data), run.Scoring(), device=device)
-    for _ in scores.stream():  # the likelihood is that of all rows
+    for _ in scores.stream():  # the likelihood needs all rows
         pass
     assert scores.likelihood is not None
     return replace(scores.likelihood(), data=str(run.fingerprint(str(data))["sha256"]))
@@ -122,7 +122,7 @@ def _compared(lines: list[Line], why: str) -> Result:
 
     def notes() -> Iterator[str]:
         if not why and any(entry is not None and entry.basis.kind == "bound" for _, entry in lines):
-            yield "a bound is above the true figure: the model may be better than its rank"
+            yield "A bound lies above the true figure: the model may be better than its rank."
 
     cells = ([row.get(column.name) for column in columns] for row in rows)
     return Result(columns, cells, about={"not_ranked": why} if why else {}, notes=notes)
@@ -158,7 +158,7 @@ def _speeds(run: Task[Any], device: str) -> dict[str, float | None]:
 
     model = run.model(device)
     batch = next(iter(run.batches((0, 1))[1]()))
-    evaluate(model, [batch])  # what is done once is done now
+    evaluate(model, [batch])  # warm up
     began, read = monotonic(), 0
     while monotonic() - began < SECONDS:
         evaluate(model, [batch])

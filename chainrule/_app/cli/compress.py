@@ -25,15 +25,15 @@ def compress(
     """Compress a file or a folder without loss, to about −log₂ p bits under a model.
 
     With a run, its model encodes the file. Decompression then needs the same run, on a processor that rounds alike.
-    Without a run, an adaptive model learns while it reads, and decompression needs nothing else. If lzma or no
-    compression gives a smaller file, that is written. The result is read back and compared before it is written.
+    Without a run, an adaptive model learns while it reads, and decompression needs nothing else. If lzma or plain
+    storage gives a smaller file, chainrule writes that. The result is decoded and compared before it is written.
 
     Args:
         file: A file of any kind, or a folder.
-        run: A run directory, of a model for such files.
-        out: The file to write; FILE.chain if not given.
-        verify: Read everything back and compare.
-        portable: Compute the run's model in arithmetic with the same bits on every processor; several times slower.
+        run: Run directory of a model for such files.
+        out: File to write; FILE.chain by default.
+        verify: Decode the result and compare before writing it.
+        portable: Compute the run's model in arithmetic that is bit-identical on every processor; several times slower.
             Without a run the arithmetic is always portable.
         json: Print one JSON object.
     """
@@ -85,12 +85,12 @@ def decompress(
     salvage: Switch = False,
     json: Switch = False,
 ) -> None:
-    """Read a file that `chainrule compress` wrote: the same bytes, or nothing.
+    """Restore a file that `chainrule compress` wrote: the same bytes, or nothing.
 
     Args:
         file: The .chain file.
-        run: The run that wrote it, where one did.
-        out: The file or folder to write; the name it had, in this folder, if not given.
+        run: The run that compressed it, if any.
+        out: File or folder to write; its original name in the current folder by default.
         salvage: Write the undamaged part of a damaged file.
         json: Print one JSON object.
     """

@@ -16,7 +16,7 @@ from chainrule._printing import one_line
 
 @offered(Task)
 def info(run: Task[Any], /, *, json: Switch = False) -> None:
-    """Show what a run is: model, size, data, best validation figure, how to continue.
+    """Describe a run: model, size, data, best validation figure, how to continue.
 
     Args:
         json: Print it as one JSON object.
@@ -113,7 +113,7 @@ def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) 
     """Write a page about the training of a run: learning curves, learning rate, gradients, speed, samples, data.
 
     Args:
-        out: The page, a name that ends in .html; training.html in the run directory if not given.
+        out: Page to write, a name ending in .html; training.html in the run directory by default.
         json: Print the figures as one JSON object.
     """
     page = checked_page(out, run.path, TRAINING_PAGE)
@@ -124,13 +124,13 @@ def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) 
 def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
     """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
 
-    For a model of labels, check total probability, independence of rows from each other and from padding, and more.
-    For a model with a latent code, check that its bounds are valid, and more. Use a part of the run's own data. Exit
-    with status 0 if every check holds, 1 if one fails.
+    For a classifier or tagger, check total probability, independence of rows from each other and from padding, and
+    more. For a model with a latent code, check that its bounds are valid, and more. Uses a part of the run's own data.
+    Exits with status 0 if every check holds, 1 if one fails.
 
     Args:
         seed: Seed of the perturbations and samples that the checks draw.
-        json: Print one JSON object a check, with "name", "ok", "applies" and "detail".
+        json: Print one JSON object per check, with "name", "ok", "applies" and "detail".
     """
     report = run.check(seed=seed)
     if not json:
@@ -150,8 +150,8 @@ def runs(folder: Path = Path("runs"), /, *, json: Switch = False, csv: Switch = 
     """List the runs of a folder: task, model, data, size, minutes, best figure, state.
 
     Args:
-        folder: The folder, with runs in it or in the folders below.
-        json: Print one JSON object a run.
+        folder: Folder with runs in it or in its subfolders.
+        json: Print one JSON object per run.
         csv: Print the table as CSV.
     """
     show(list_runs(folder), json=json, csv=csv)

@@ -78,7 +78,7 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
         task, verb = select(name, arguments[1:])
         if verb is None:
             own = ", ".join(verbs_of(task))
-            raise ValueError(f"{name}: a run of the task {task.name} has no such verb; it has {own}")
+            raise ValueError(f"{name}: not a verb of the task {task.name}, which has {own}")
         app.command(verb, name=name, help=description(verb), usage=usage(name, verb))
     else:
         verbs = dict(described_verbs())
@@ -104,7 +104,7 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
             raise ValueError(f"Unknown option: {flag_typed}.{near}") from None
         raise ValueError(
             f"{flag_typed}: an option of {', '.join(models)}, not of this model: "
-            f"leave it out, or take --model {models[0]}"
+            f"leave it out, or use --model {models[0]}"
         ) from None
     except UnknownCommandError:
         near = suggestion(arguments[0], verbs, VERB_SYNONYMS)
@@ -139,7 +139,7 @@ def _install_completion(app: App) -> int:
     """Register all verbs, with the options of the first task that has each, and install their completion."""
     for name, _ in described_verbs():
         app.command(select(name, [])[1], name=name)
-    print(f"completion for the shell is in {app.install_completion()}; open another shell to use it")
+    print(f"installed shell completion in {app.install_completion()}; open a new shell to use it")
     return 0
 
 
@@ -174,7 +174,7 @@ def _one_line(error: Exception, verb_flags: set[str]) -> str:
         return f"out of memory: choose a smaller {' or '.join(costly) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         extra = error.unused_tokens[0]
-        return f"unexpected argument {extra!r}: `chainrule VERB --help` shows what a verb takes"
+        return f"unexpected argument {extra!r}: `chainrule VERB --help` lists the arguments"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -80,11 +80,11 @@ def show_report(report: Report, out: Path | None, *, json: bool) -> None:
 def _ranked(result: Result, top: int | None) -> Result:
     if not result.columns and result.views:
         raise ValueError(
-            f"--{'sort' if top is None else 'top'}: these are figures of the whole, there are no rows to sort: "
+            f"--{'sort' if top is None else 'top'}: these figures describe the whole, without rows to sort: "
             f"use --per {' or --per '.join(name for name in result.views if name != 'file')}"
         )
     if not result.rank:
-        raise ValueError(f"--{'sort' if top is None else 'top'}: these rows have no order: leave it out")
+        raise ValueError(f"--{'sort' if top is None else 'top'}: these rows have no rank: leave it out")
     if top is None:
         return result.top()
     index = result.names.index(result.rank)
@@ -157,11 +157,11 @@ def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: boo
     if out.is_dir():
         raise ValueError(f"{flag} {out}: this is a directory; name a file in it")
     if not out.resolve().parent.is_dir():
-        raise FileNotFoundError(f"{flag} {out}: there is no directory {out.parent}: make it first")
+        raise FileNotFoundError(f"{flag} {out}: no directory {out.parent}: create it first")
     if json and name.endswith((*_TABULAR, ".npy", ".parquet")):
-        raise ValueError(f"{flag} {out}: a file of this name holds no JSON: leave out --json, or name it .jsonl")
+        raise ValueError(f"{flag} {out}: this format cannot hold JSON: leave out --json, or name the file .jsonl")
     if name.endswith(".parquet") and find_spec("polars") is None:
-        raise ValueError(f"{flag} {out}: Parquet is written by polars, which is not installed: pip install polars")
+        raise ValueError(f"{flag} {out}: Parquet requires polars: pip install polars")
 
 
 def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> None:

@@ -47,7 +47,7 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "export": export,
     "import": import_verb,
 }
-"""All verbs but those of predictions: each has the name of a task."""
+"""All verbs except predictions, which are named after their tasks."""
 RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it
 _SELECTING = ("--task", "--model", "--out", "--run", "--from")
 _AS_TEXT = {"--level", "--reading", "--text-column"}  # given with a table, they say that it is to be read as a text
@@ -138,7 +138,7 @@ def _task_to_train(line: Line) -> str:
     for word in (*line.words[:1], *line.unsure):
         if task_of(Path(word)) is not None:
             raise ValueError(
-                f"{word}: expected data to train on, got a run: to continue it, `{resume_command(Path(word))}`"
+                f"{word}: expected training data, got a run; to continue it: `{resume_command(Path(word))}`"
             )
     name, resumed = line.flags.get("--task"), _task_to_resume(line)
     data = next(iter(line.words), None) or next(filter(_is_known_data, line.unsure), None)

@@ -34,8 +34,8 @@ def serve(
     Args:
         runs: Run directories, of any tasks.
         port: Port to listen on; 0 takes a free one.
-        host: Address or name to listen on; with another than the default, other machines can reach the server.
-        token: Secret that every request must bear (Authorization: Bearer TOKEN); none is needed if not given.
+        host: Address or name to listen on; any but the default lets other machines reach the server.
+        token: Secret that every request must carry (Authorization: Bearer TOKEN); not required by default.
         open_page: Open the page in a browser.
     """
     if not runs:
@@ -45,7 +45,7 @@ def serve(
     if not 0 <= port <= 65535:
         raise ValueError(f"port: expected 0 to 65535, got {port}")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise ValueError("token: expected printable ASCII characters, without blanks at its ends")
+        raise ValueError("token: expected printable ASCII characters without surrounding blanks")
     for path in runs:
         open_run(path)  # what is no run is told before torch is imported
     from chainrule._app.fitting import load

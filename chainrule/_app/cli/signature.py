@@ -20,7 +20,7 @@ from chainrule.data._kinds import check_path
 
 def _refuse_flag(_: Any, value: str | None) -> None:
     if value is not None and value.startswith("-") and value != "-":
-        raise ValueError(f"There is no flag {value}; a file of that name is written ./{value}")
+        raise ValueError(f"unknown option {value}; for a file of that name write ./{value}")
 
 
 Input = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_flag)]
@@ -92,26 +92,26 @@ else:
 @dataclass(frozen=True)
 class RunFlags:
     out: Path | None = None
-    """The run directory; a name below runs/, made of those of the data and the model, if not given."""
+    """Run directory; by default runs/DATA-MODEL, named for the data and the model."""
     task: TaskName | None = None
-    """What to learn; recognised from DATA if not given, for text, tables, images and sounds."""
+    """Task to learn; by default recognised from DATA (text, tables, images and sounds)."""
     budget: str | None = None
-    """Wall-clock time to train for, such as 90s, 3m or 1h30m. The default depends on the task: 3m for a text."""
+    """Wall-clock training time, such as 90s, 3m or 1h30m. The default depends on the task: 3m for a text."""
     steps: int | None = None
-    """Weight updates to train for, in place of a budget."""
+    """Number of weight updates; replaces the budget."""
     epochs: float | None = None
-    """Passes over the data to train for, in place of a budget."""
+    """Number of passes over the data; replaces the budget."""
     plain: Switch = False
-    """Train the architecture that --model names and nothing beside it: one network, without the counts, averaged models
-    and other parts that the default recipe of the task adds."""
+    """Train exactly the architecture that --model names: one network, without the counts, averaged models and other
+    parts of the task's default recipe."""
     resume: Switch = False
-    """Go on with the run in --out, with its own options; --budget, --steps or --epochs may extend it."""
+    """Continue the run in --out with its own options; --budget, --steps or --epochs may extend it."""
     overwrite: Switch = False
     """Replace the run in --out."""
     init: Annotated[Path | None, Parameter(name="--from")] = None
-    """A run whose weights to start from: the same model, vocabulary or schema, on new data."""
+    """Run that provides the initial weights: the same model, vocabulary or schema, on new data."""
     json: Switch = False
-    """Print the closing summary as one JSON object, and nothing else, on standard output."""
+    """Print only the closing summary, as one JSON object, on standard output."""
 
 
 Device = Annotated[str, Parameter(help="Where to compute: auto, cpu, cuda or mps.")]
@@ -122,10 +122,10 @@ _RUN = Annotated[Path, Parameter(help="The run directory.")]
 class VerbTemplate:
     """Verb that any task with the capability has."""
 
-    body: Callable[..., int | None]  # the function that does it
-    ability: type  # that a task needs for the verb
-    options: str  # the attribute of the task that is the class of its options; empty if there are none
-    out: str  # the attribute of the task that says whether --out is a flag; empty where it always is
+    body: Callable[..., int | None]
+    ability: type  # capability that a task needs for the verb
+    options: str  # task attribute with the options class; empty without options
+    out: str  # task attribute that tells if --out is a flag; empty if it always is
 
     def __call__(self, task: type[Task[Any]]) -> Verb | None:
         """Return the verb for a task; None if the task lacks the capability."""

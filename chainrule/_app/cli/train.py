@@ -45,24 +45,24 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
         for source in positional if data else ():
             if files[source] is not None:
-                raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: leave one out")
+                raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: give only one")
             if len(data) > 1 and (missing := [path for path in data if not names_files(path)]):
                 raise FileNotFoundError(
-                    f"{missing[0]}: no such file or folder; if it is to be the run: --out {quote(missing[0])}"
+                    f"{missing[0]}: no such file or folder; to name the run: --out {quote(missing[0])}"
                 )
             files[source] = data[0] if len(data) == 1 else join(data)
         files = {source: "-" if path == "/dev/stdin" else path for source, path in files.items()}
         length = Duration.of(run.budget, run.steps, run.epochs, task.BUDGET)
         request = RunConfig(files, reading, model, options, length, training)
         if run.resume and run.overwrite:
-            raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
+            raise ValueError("--resume continues a run, --overwrite deletes it: give only one")
         if run.init is not None:
             if run.resume:
-                raise ValueError("--from and --resume: one begins a run, the other continues one: choose one")
+                raise ValueError("--from starts a new run, --resume continues one: give only one")
             request = started_from(task, request, run.init, explicit_flags)
         out = run.out or Path("runs") / task.run_name(request)
         if run.resume and run.out is None and not out.exists():
-            raise FileNotFoundError(f"--resume continues the run that --out names: add --out RUN (there is no {out})")
+            raise FileNotFoundError(f"--resume requires --out RUN (there is no {out})")
         try:
             trained, result = train_run(
                 task,
@@ -78,7 +78,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
             if not hasattr(stop, "step"):  # before training
                 raise
             raise KeyboardInterrupt(
-                f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}"
+                f"interrupted; saved step {stop.step}, continue with: {resume_command(out)}"
             ) from None
         if result is not None:
             show_result(trained, result, json=run.json)
@@ -91,9 +91,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         train.__annotations__["sources"] = Annotated[Any, Parameter(parse=False)]
     train.__annotations__["model"] = Annotated[
         Literal[tuple(task.MODELS)],
-        Parameter(
-            group=MODEL, help=f"The architecture; {next(iter(task.MODELS))} where not given.", show_default=False
-        ),
+        Parameter(group=MODEL, help=f"Architecture; {next(iter(task.MODELS))} by default.", show_default=False),
     ]
     train.__kwdefaults__ = (train.__kwdefaults__ or {}) | {
         part: described(part_options)() for part, (part_options, _) in groups.items()
@@ -115,11 +113,11 @@ def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
 def _longer(config: RunConfig, ended_by: str) -> str:
     """Return the flag that makes a run longer."""
     if ended_by == "patience":
-        return "--patience ...  (a larger one trains on)"
+        return "--patience ...  (a larger value continues training)"
     for name, value in asdict(config.duration).items():
         if value is not None:
-            return f"{flag(name)} ...  (a larger total trains on)"
-    return "--budget ...  (a longer total trains on)"
+            return f"{flag(name)} ...  (a larger total continues training)"
+    return "--budget ...  (a longer total continues training)"
 
 
 def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
@@ -144,10 +142,10 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
         ended = (
             f"stopped early by --patience {run.config.training.patience}, after {counted(result.step, 'step')}"
             if result.ended_by == "patience"
-            else f"has had all that it was asked for, {counted(result.step, 'step')}"
+            else f"has finished its {counted(result.step, 'step')}"
         )
         print(
-            f"\nnothing to do: the run {ended}\n"
+            f"\nNothing to do: the run {ended}.\n"
             f"best: {printable(best_line)}, at step {result.best_step:,}\nnext: {again}"
         )
         return

@@ -46,9 +46,9 @@ def sample(
 
     Args:
         n: Number of samples.
-        out: A file to write.
-        seed: The same seed gives the same samples; new ones each time if not given.
-        json: Print one JSON object for each.
+        out: File to write.
+        seed: The same seed gives the same samples; random by default.
+        json: Print one JSON object per sample.
     """
     checked_out(out, *run.FILES, json=json)
     count = run.USUAL_NUMBER if n is None else n
@@ -84,11 +84,11 @@ def score(
 
     Args:
         data: The data.
-        sort: Most surprising first.
-        top: Print only this many, the most surprising ones.
-        json: Print one JSON object a row, then one with the figures of all rows.
+        sort: Sort by surprise, highest first.
+        top: Print only the N most surprising ones.
+        json: Print one JSON object per row, then one with the figures of all rows.
         csv: Print the table as CSV.
-        out: A file to write instead, such as scores.csv, .parquet or .txt.
+        out: File to write, such as scores.csv, .parquet or .txt.
     """
     if top is not None and top < 1:
         raise ValueError(f"--top: expected a whole number >= 1, got {top}")
@@ -101,7 +101,7 @@ def score(
 def evaluate(
     run: Evaluates, data: Input | None = None, /, *, options: Any, json: Switch = False, device: Device = "auto"
 ) -> None:
-    """Compare a run's answers with the right ones, by its task's own metrics.
+    """Compare a run's predictions with references, by the metrics of its task.
 
     Args:
         data: The data.
@@ -118,9 +118,8 @@ def embed(
 
     Args:
         data: The data.
-        out: A file to write: CSV, or an array (N, D) of NumPy by a name that ends in .npy; CSV on standard output if
-            not given.
-        json: Print one JSON object for each input.
+        out: File to write: CSV, or a NumPy array (N, D) if the name ends in .npy; CSV on standard output by default.
+        json: Print one JSON object per input.
     """
     checked_out(out, json=json)
     show(run.embed(data, options, device=device), json=json, out=out)
@@ -140,18 +139,18 @@ def inspect(
     """Look inside a trained model.
 
     Args:
-        data: To read in place of held-out data.
-        out: The page, a name that ends in .html; report.html in the run directory if not given.
+        data: Data to read; held-out data by default.
+        out: Page to write, a name ending in .html; report.html in the run directory by default.
         seed: Seed of random choices.
-        json: Print all findings as one JSON object, and nothing else, on standard output.
+        json: Print only the findings, as one JSON object, on standard output.
     """
     assert isinstance(run, Task)
     page = checked_page(out, run.path) if run.writes_page else None
     if page is not None and data is not None and page.exists() and Path(data).exists() and page.samefile(data):
-        raise ValueError(f"--out {page}: these are the data to read; name another file")
+        raise ValueError(f"--out {page}: this file holds the data to read: name another file")
     report = run.inspect(data, options, seed=seed)
     if out is not None and not report.page:
-        raise ValueError(f"--out {out}: this inspection has no page: leave it out")
+        raise ValueError(f"--out {out}: this inspection writes no page: leave it out")
     show_report(report, page, json=json)
 
 
@@ -195,8 +194,8 @@ def interpolate(
     """Interpolate between two images: decode the codes on the line between theirs.
 
     Args:
-        first: Where to begin.
-        last: Where to end.
+        first: First image.
+        last: Last image.
         out: The file to write.
         seed: Seed of a decoder that draws.
         json: Print what was written as one JSON object.
@@ -227,10 +226,10 @@ def predict_several(
 
     Args:
         files: The data.
-        out: A file to write to; standard output if not given.
-        json: Print one JSON object a row.
+        out: File to write; standard output by default.
+        json: Print one JSON object per row.
         csv: Print the table as CSV.
-        plot: A file for a picture of the answers.
+        plot: File for a plot of the predictions.
     """
     _predict(run, list(files), options, device, json=json, csv=csv, out=out, plot=plot)
 
@@ -252,10 +251,10 @@ def predict(
 
     Args:
         file: The data; - is standard input.
-        out: A file to write to; standard output if not given.
-        json: Print one JSON object a row.
+        out: File to write; standard output by default.
+        json: Print one JSON object per row.
         csv: Print the table as CSV.
-        plot: A file for a picture of the answers.
+        plot: File for a plot of the predictions.
     """
     _predict(run, [file], options, device, json=json, csv=csv, out=out, plot=plot)
 
@@ -273,7 +272,7 @@ def _predict(
 ) -> None:
     checked_out(out, json=json)
     if plot is not None and not run.PLOTS:
-        raise ValueError("--plot: there is no picture of these answers: leave it out")
+        raise ValueError("--plot: these predictions have no plot: leave it out")
     checked_out(plot, *run.PLOTS, flag="--plot")
     result = run.predict(files, options, device=device)
     if plot is not None:

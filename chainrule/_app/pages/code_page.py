@@ -65,7 +65,7 @@ def code_sections(
 ) -> list[Content]:
     rebuilt = [
         pairs[0],
-        _exhibit(pairs[1], "images beside their reconstructions"),
+        _exhibit(pairs[1], "images next to their reconstructions"),
         Markup("<h3>Where they are wrong</h3>"),
     ]
     wrong = [error[0], _exhibit(error[1], "mean squared error of each pixel")]
@@ -124,9 +124,9 @@ def _map(use: LatentUse, noun: str, labels: Labels | None) -> Iterator[Content]:
     each = [""] * len(plane) if labels is None else labels.each
     colours = {} if labels is None else _colours(labels.each)
     points, height = _points(plane)
-    how = "No labels are known by which they could be coloured."
+    how = "Colours are uniform, as the inputs have no labels."
     if labels is not None:
-        how = f"The colours are those of the {labels.name}."
+        how = f"Colours show the {labels.name}."
     yield (
         f"The codes of the {noun}s on their first two principal components, which hold {100 * shares[0]:.0f}% (across) "
         f"and {100 * shares[1]:.0f}% (up) of their variance; both axes in one scale. {how}"

@@ -20,10 +20,9 @@ _PALE, _DARK = (247, 251, 255), (8, 48, 107)
 _PALETTE = np.linspace(_PALE, _DARK, 256).round().astype(np.uint8)
 _HEADINGS = ("head", "kind", "share", "entropy, bits", "of even", "distance")
 _TERMS = {
-    "share": "of the weight, as the rule of the kind counts it",
-    "entropy": "of the weights, relative to that of even weights over all visible elements: "
-    "0 attends to a single element",
-    "distance": "elements back from the present symbol, averaged by weight",
+    "share": "share of the weight, as the rule of the kind counts it",
+    "entropy": "entropy of the weights, also for even weights over all visible elements: 0 attends to a single element",
+    "distance": "elements back from the current symbol, averaged by weight",
 }
 
 
@@ -41,7 +40,7 @@ def heads_sections(
     kinds = dict.fromkeys(head.kind for view in views for head in view.heads)
     if kinds:
         rules = {name: RULES[name] for name in [*kinds, *(name for name in RULES if name not in kinds)]}
-        words = "Of several rules that apply, the one with the largest number; those of this model come first here."
+        words = "If several rules apply, the one with the largest score wins. The rules of this model come first."
         parts.append(Section("Kinds of heads", [words, Terms(rules, linked=True)], "rules"))
     return parts
 

@@ -50,7 +50,7 @@ def layer_plots(inspection: Inspection, index: int) -> list[Content]:
              lambda axes: draw_last(axes, *last)),
         plot("every", "Loss at every step", "gradients against the distance to the last step",
              lambda axes: draw_every(axes, *every)),
-        plot("jacobians", "What the steps do to a gradient",
+        plot("jacobians", "Effect of the steps on a gradient",
              "norms of single Jacobians, of their product and its bound",
              lambda axes: draw_jacobians(axes, *jacobians)),
         plot("influence", "How long an input is remembered",

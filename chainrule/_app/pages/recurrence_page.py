@@ -117,7 +117,7 @@ def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clippi
             "figures of the layers",
             named=True,
         ),
-        Text(marked('<a href="#figures">What these mean</a>')),
+        Text(marked('<a href="#figures">Meaning of the figures</a>')),
     ]
     for index, layer in enumerate(layers):
         exhibits: list[Content] = [
@@ -137,8 +137,8 @@ def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clippi
     terms = FIGURES | {figure.name: figure.meaning for figure, _ in table}
     norms = "Norms are Euclidean and spectral, on logarithmic axes"
     words = f"{norms}; curves are means over rows, by the distance to the row's last step."
-    parts.append(Section("What the figures mean", [words, Terms(terms)], "figures"))
-    words = "The first that applies, in the order of the documentation; those of this model come first here."
+    parts.append(Section("Meaning of the figures", [words, Terms(terms)], "figures"))
+    words = "The first rule that applies wins, in the order of the documentation. The rules of this model come first."
     rules = {name: RULES[name] for name in [*rule_names, *(name for name in RULES if name not in rule_names)]}
     definitions = {name: f"Given to {rule.condition}. {rule.meaning} {rule.remedy}" for name, rule in rules.items()}
     parts.append(Section("Rules of the verdicts", [words, Terms(definitions, linked=True)], "rules"))

@@ -109,7 +109,7 @@ def _row(inspection: Inspection) -> int:
 def _strip(title: str, labels: list[str], values: Values, colours: str, description: str = "") -> Strip:
     low, high = (-1.0, 1.0) if colours == STATES else (0.0, 1.0)
     levels = np.clip((values - low) / (high - low) * 255, 0, 255).round().astype(np.uint8)
-    # A strip of named units has a line of text for each; that of all units has none.
+    # A strip of named units has a text line per unit, the strip of all units has none.
     height = min(240, max(60, len(values))) if description else UNIT_HEIGHT * len(labels)
     return Strip(title, labels, description or f"{title} of {len(labels)} units", levels, palette(colours), height)
 

@@ -37,14 +37,14 @@ def _sound() -> "type[Task[Any]]":
 
 
 def _tag() -> "type[Task[Any]]":
-    """Tag sentences: the file comes back with the tags in their column, everything else as it was."""
+    """Tag sentences: write the tags into their column and keep everything else."""
     from chainrule._app.tasks.tag.task import TagTask
 
     return TagTask
 
 
 def _classify() -> "type[Task[Any]]":
-    """Label texts: for each the number of its line, its label, the probability of the label, and the text."""
+    """Label texts: print the line, the label, its probability and the text of each."""
     from chainrule._app.tasks.classify.task import ClassifyTask
 
     return ClassifyTask
@@ -57,7 +57,7 @@ def _classify_images() -> "type[Task[Any]]":
 
 
 def _translate() -> "type[Task[Any]]":
-    """Translate sentences, a line each."""
+    """Translate sentences, one per line."""
     from chainrule._app.tasks.translate.task import TranslateTask
 
     return TranslateTask
@@ -91,7 +91,7 @@ TASKS: "dict[str, Callable[[], type[Task[Any]]]]" = {
 }
 """The function that imports each task. Its docstring is the line about the verb of its name, if the task predicts."""
 RECOGNISED = {"table": is_table, "image": is_images, "sound": is_sounds, "tag": is_tagged}
-"""The tasks that the names of data tell; data of several are those of the first."""
+"""Tasks recognised by the data's names; the first match wins."""
 
 
 def task_class(name: str) -> "type[Task[Any]]":

@@ -95,7 +95,7 @@ def _leads_below(name: str) -> bool:
 def refuse_taken(path: Path) -> None:
     """Raise FileExistsError if `path` exists, FileNotFoundError if its folder does not."""
     if path.exists() or path.is_symlink():
-        raise FileExistsError(f"{path}: exists already: remove it, or name another file with --out")
+        raise FileExistsError(f"{path}: already exists: remove it, or name another file with --out")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent}: no such folder")
 

@@ -1,6 +1,6 @@
-"""Abilities that a task may have: a verb of the command line is offered where the task has the verb's ability.
+"""Capabilities of tasks: a verb of the command line exists for the tasks that have its capability.
 
-Each ability has a dataclass of its options and a method. The docstring of the dataclass is the verb's help for that
+Each capability has a dataclass of its options and a method. The docstring of the dataclass is the verb's help for that
 task, its fields are the flags of the verb and the keyword arguments of the method of `chainrule.Run`. A task declares
 both in a line: `Scoring, score = TableScoring, score_table`. The method returns data, a `chainrule.Result` or
 `Report`: it formats nothing, prints nothing and writes no file.
@@ -8,11 +8,11 @@ both in a line: `Scoring, score = TableScoring, score_table`. The method returns
 Arguments of the methods have the same meaning in all of them:
 
 - `data`: a path; "-" is standard input where the task reads one. A text run scores and embeds lists of texts too.
-- `options`: an instance of the ability's dataclass.
-- `seed`: of all that is drawn; the same seed gives the same.
+- `options`: an instance of the capability's dataclass.
+- `seed`: seed of all draws.
 - `device`: auto, cpu, cuda or mps.
 
-They raise ValueError or OSError for data that cannot be read and for a model that cannot do what is asked.
+They raise ValueError or OSError for unreadable data and for requests that the model does not support.
 """
 
 from abc import ABC, abstractmethod
@@ -71,7 +71,7 @@ class Predicts(ABC):
     """Capability to predict; the verb has the name of the task: `chainrule tag RUN FILE`."""
 
     Prediction: ClassVar[type]
-    verb: ClassVar[str] = ""  # the name of the verb, where it is not that of the task
+    verb: ClassVar[str] = ""  # name of the verb, if it differs from the task's
     several: ClassVar[bool] = False  # whether it takes more than one file
     PLOTS: ClassVar[tuple[str, ...]] = ()  # the endings of the names of files for a picture of its answers
 
@@ -224,4 +224,4 @@ OPTIONS: dict[type, str] = {
     Interpolates: "Interpolation",
     Inspects: "Inspection",
 }
-"""The attribute of a task that is the class of the options of an ability."""
+"""The task attribute with the options class of a capability."""

@@ -1,4 +1,4 @@
-"""Models with a code, in any task: bounds of their likelihood, how much of the code is in use, a page about it."""
+"""Models with a latent code, in any task: bounds of their likelihood, use of the code, a page about it."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chainrule.diagnostics import LatentUse
     from chainrule.training._validation import Findings, Observe
 
-USUAL_SAMPLES = 100  # K, where nothing is said
+USUAL_SAMPLES = 100  # default K
 MOST_SAMPLES = 1 << 20
 _SEED = 4  # of the draws: the same data have the same bound
 
@@ -28,7 +28,7 @@ _SEED = 4  # of the draws: the same data have the same bound
 def refuse_samples(samples: int | None, model: str) -> None:
     """Refuse --samples for a model whose likelihood is exact."""
     if samples is not None:
-        raise ValueError(f"--samples: the likelihood of a {model} is exact, nothing is drawn: leave it out")
+        raise ValueError(f"--samples: the likelihood of a {model} is exact and needs no samples: leave it out")
 
 
 class CodedTask(Task[M]):
@@ -179,22 +179,22 @@ def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
 def traversal_words(use: "LatentUse", noun: str, how: str = "") -> str:
     """Explain the traversals; `how` tells how an input is decoded."""
     if not use.ranked:
-        return "No dimension is active: there is nothing to see along any of them."
+        return "No dimension is active, so no traversals are shown."
     few = len(use.ranked) > DIMENSIONS
-    which = f"The {DIMENSIONS} with most of {len(use.ranked)} active dimensions" if few else "All active dimensions"
+    which = f"The first {DIMENSIONS} of {len(use.ranked)} active dimensions" if few else "All active dimensions"
     ends = (
         f"from its 2% to its 98% quantile over the {noun}s"
         if use.kl is None
         else f"from −{REACH} to {REACH} standard deviations of the prior"
     )
-    return f"{which}: each strip changes one of them, {ends}, and leaves the others at their means.{how}"
+    return f"{which}: each strip changes one dimension {ends}, with the others at their means.{how}"
 
 
 def error_words(parts: str, noun: str) -> str:
     """Explain the figures of `errors`."""
     return (
-        f"Mean nats, −ln p(x | z), of {parts} at the mean code z of its own {noun}, and at that of another {noun}: the "
-        "difference is what the code tells of it."
+        f"Mean nats, −ln p(x | z), of {parts}, given the mean code z of the same {noun} or of another {noun}: the "
+        "difference is the information in the code."
     )
 
 
@@ -208,5 +208,5 @@ def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -
         [name, f"{nats:.3f}", f"{others:.3f}", f"{round(difference, 3) + 0.0:.3f}"]
         for name, nats, others, difference in zip(names, own.tolist(), other.tolist(), differences, strict=True)
     ]
-    headings = [heading, "nats", "other code", "told"]
+    headings = [heading, "nats", "other code", "difference"]
     return Table(headings, rows, shares=[max(difference / most, 0.0) for difference in differences], kind="barred")

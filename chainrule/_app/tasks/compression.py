@@ -1,4 +1,4 @@
-"""Files written without loss: with a run's model, with a model that learns as it reads, or as they are."""
+"""Lossless compression of files: with a run's model, an adaptive model, lzma, or stored."""
 
 import hashlib
 import lzma
@@ -32,13 +32,13 @@ from chainrule.coding._unpacking import unpacked
 from chainrule.training._computation import usable_threads
 
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
-_REPETITIVE = 100  # lzma makes such data this many times smaller: no model is worth its time there
-_SHARED = 1 << 28  # weights times rows from which a step is long enough for threads that wait for each other
+_REPETITIVE = 100  # factor by which lzma shrinks data too repetitive for a model to be worth its time
+_SHARED = 1 << 28  # weights times rows from which several threads pay off
 _HEADER = {"sha256": str, "files": list, "method": str}
 _RUN_HEADER = {"kind": str, "model": str, "machine": str, "threads": int, "arithmetic": str, "layout": dict}
 _MOST_THREADS = 1 << 12
-_LONGEST = 1 << 20  # elements of a row, where the files are shorter than that, as compressed images may be
-_BESIDE = 32  # bytes to keep for each byte of the files, at most: a line of one character with its number, as JSON
+_LONGEST = 1 << 20  # minimum limit on the elements of a row: compressed images are shorter than their pixels
+_BESIDE = 32  # maximum side bytes per file byte: a one-character line with its number, as JSON
 # Errors that a forged header with a valid checksum may cause.
 _UNFIT = (
     ValueError,
@@ -62,7 +62,7 @@ class Compressed:
     method: str  # run, adaptive, lzma or stored
     elements: int  # of the model; bytes without a model
     unit: str
-    note: str = ""  # why a method other than the one asked for was taken, or what comes back in place of the bytes
+    note: str = ""  # why another method was used, or what decompression restores instead of the bytes
 
 
 def no_progress(_: int, __: str) -> Callable[[int], None]:
@@ -109,11 +109,13 @@ def decompress_data(
     header, parts = container.header, container.parts
     check_header(container, name)
     if container.damaged and not salvage:
-        raise DamagedError(f"{name}: {tell_damage(container)}: --salvage saves the rest, or restore it from a copy")
+        raise DamagedError(
+            f"{name}: {tell_damage(container)}: salvage the rest with --salvage, or restore the file from a copy"
+        )
     method = header["method"]
     if method == "run":
         if run is None:
-            raise ValueError(f"{name}: written with the model of a run: name it with --run RUN")
+            raise ValueError(f"{name}: compressed with the model of a run: pass it with --run RUN")
         data = _read_with(run, header, parts, name, progress)
     else:
         part = parts[0]
@@ -122,9 +124,9 @@ def decompress_data(
         try:
             data = _READ[method](part, sum(size for _, size in header["files"]), progress)
         except (ValueError, MemoryError, OverflowError) as error:
-            raise DamagedError(f"{name}: its part does not fit its header ({error}): nothing can be saved") from None
+            raise DamagedError(f"{name}: its part does not match its header ({error}): nothing can be saved") from None
     if not container.damaged and hashlib.sha256(data).hexdigest() != header["sha256"]:
-        raise DamagedError(f"{name}: what was read is not what was written, by its SHA-256: nothing is written")
+        raise DamagedError(f"{name}: the decompressed data have another SHA-256 than the original: nothing is written")
     described: dict[str, Any] = {key: header[key] for key in ("folder", "files", "folders") if key in header}
     bundle = Bundle(data, described)
     return bundle if run is None or method != "run" else _codec(run).finish(header["layout"], bundle)
@@ -146,7 +148,7 @@ def check_header(container: Container, name: str) -> None:
     if "threads" in expected and "threads" not in wrong and not 1 <= header["threads"] <= _MOST_THREADS:
         wrong.append("threads")
     if wrong or not container.parts:
-        raise DamagedError(f"{name}: no file that chainrule wrote: {', '.join(wrong) or 'parts'} not as expected")
+        raise DamagedError(f"{name}: not a file that chainrule wrote: invalid {', '.join(wrong) or 'parts'}")
 
 
 def _names_file(entry: Any) -> bool:
@@ -177,8 +179,8 @@ def _with_run(
     model = run.model()  # on the processor: a GPU's sums are not the same each time
     if not isinstance(model, AutoregressiveModel):
         raise ValueError(
-            f"--run {run.path}: its model has no exact likelihood to write with, only a code: leave --run out, or name "
-            "the run of a model without a code"
+            f"--run {run.path}: its model has a latent code and no exact likelihood to compress with: leave --run out, "
+            "or name the run of a model without a code"
         )
     try:
         codec, names = _codec(run), [name for name, _ in header["files"]]
@@ -206,8 +208,7 @@ def _with_run(
         again = _read_with(run, header, parts, "verification", progress, model)
         if again != expected:
             raise ValueError(
-                "verification: what was read back is not what was written: this model does not compute the same twice; "
-                "nothing is written"
+                "verification: the decoded data differ: this model does not compute reproducibly; nothing is written"
             )
     return Compressed(write_container(header, parts), "run", expressed.elements, expressed.unit, expressed.note)
 
@@ -217,29 +218,29 @@ def _read_with(
 ) -> bytes:
     if run.name != header["kind"]:
         raise ValueError(
-            f"--run {run.path}: a run of the task {run.name}, but {name} was written with one of {header['kind']}"
+            f"--run {run.path}: a run of the task {run.name}, but {name} was compressed with the task {header['kind']}"
         )
     model, codec = model or run.model(), _codec(run)
     if model_digest(model) != header["model"]:
-        raise ValueError(f"--run {run.path}: another model than the one that wrote {name}, or trained on since")
+        raise ValueError(f"--run {run.path}: not the model that compressed {name}, or trained further since")
     if header["machine"] not in (PORTABLE, machine(model)):
         raise ValueError(
-            f"{name}: written by a machine whose last bits differ ({header['machine']}; here {machine(model)}): "
-            "decompress it there, or write it with --portable"
+            f"{name}: compressed on a machine that rounds differently ({header['machine']}; here {machine(model)}): "
+            "decompress it there, or compress it with --portable"
         )
     try:
         return _restored(codec, model, header, parts, name, progress)
     except _UNFIT as error:
         if isinstance(error, DamagedError):
             raise
-        raise DamagedError(f"{name}: its parts do not fit its header ({error!r:.80}): nothing can be saved") from None
+        raise DamagedError(f"{name}: its parts do not match its header ({error!r:.80}): nothing can be saved") from None
 
 
 def _restored(
     codec: FileCodec, model: Any, header: dict[str, Any], parts: Any, name: str, progress: ProgressOf
 ) -> bytes:
     layout = header["layout"]
-    other = DamagedError(f"{name}: its layout is of other data than its files: nothing can be saved")
+    other = DamagedError(f"{name}: its layout does not match its files: nothing can be saved")
     most = max(sum(size for _, size in header["files"]), _LONGEST)
     if not all(0 <= number <= most for number in _numbers(layout)):  # before anything so large is laid out
         raise other
@@ -251,9 +252,7 @@ def _restored(
             arithmetic_digest(ready, coded_rows.rows, coded_rows.length, coded_rows.batches[0].context)
             != header["arithmetic"]
         ):
-            raise DamagedError(
-                f"{name}: this processor rounds otherwise than the one that wrote it: decompress it there"
-            )
+            raise DamagedError(f"{name}: compressed on a processor that rounds differently: decompress it there")
         size = math.prod((len(coded_rows.batches), coded_rows.rows, coded_rows.length))
         elements = read_batches(ready, coded_rows, parts[1:], progress(layout.get("symbols", size), "reading"))
     groups = zip(coded_rows.groups(), parts[1:], strict=True)
@@ -290,10 +289,10 @@ def _adaptive(data: bytes, header: dict[str, Any], progress: ProgressOf, *, veri
     from chainrule.coding import adaptive
 
     if not adaptive.is_compiled():
-        print("the model that learns as it reads is compiled once, which takes about ten seconds", file=sys.stderr)
+        print("compiling the adaptive model once, which takes about ten seconds", file=sys.stderr)
     part = adaptive.compress(data, _added(progress(len(data), "writing")))
     if verify and _read_adaptive(part, len(data), progress) != data:
-        raise ValueError("verification: what was read back is not what was written: nothing is written")
+        raise ValueError("verification: the decoded data differ: nothing is written")
     return Compressed(write_container(header | {"method": "adaptive"}, [part]), "adaptive", len(data), "byte")
 
 
@@ -327,5 +326,5 @@ _READ: dict[str, Callable[[bytes, int, ProgressOf], bytes]] = {
 _TOLD = {
     "stored": "stored as it is",
     "lzma": "compressed by lzma",
-    "adaptive": "compressed by the model that learns as it reads",
+    "adaptive": "compressed by the adaptive model",
 }

@@ -63,7 +63,7 @@ class SplitOptions(CheckedOptions):
     """Options for holding out a part of the data."""
 
     validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the data that is held out where there is no --validation."""
+    """Share of the data to hold out without --validation."""
 
 
 @dataclass(frozen=True)
@@ -96,35 +96,35 @@ class OptimisationOptions(CheckedOptions):
     """Training options of every task; a task changes defaults by `with_defaults` or adds options in a subclass."""
 
     batch_size: int = within(32, 1, 1 << 24)
-    """Rows of a batch."""
+    """Batch size."""
     optimiser: Literal["adamw", "muon"] = "adamw"
     """adamw, or muon: orthogonal steps for the matrices of layers, AdamW for the rest."""
     learning_rate: float = within(6e-3, 0.0, 1e3)
     """Peak learning rate."""
     weight_decay: float | None = within(None, 0.0, 1e3)  # a float in every run that trains
-    """Decoupled weight decay of matrices; where not given 0.01, or what a rule of the task finds for the data."""
+    """Decoupled weight decay of matrices; 0.01 by default, or chosen by a rule of the task."""
     warmup: float = within(0.03, 0.0, 1.0)
     """Share of the run in which the learning rate rises."""
     clip_norm: float | None = within(1.0, 0.0, 1e9)
-    """Largest global norm of the gradient."""
+    """Maximum global norm of the gradient."""
     validate_every: int | None = within(None, 1, 1 << 53)
-    """Steps between validations; about ten over the run where not given."""
+    """Steps between validations; about ten validations per run by default."""
     patience: int | None = within(None, 1, 1 << 53)
-    """Stop after so many validations without improvement; never where not given."""
+    """Stop after this many validations without improvement; never by default."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products; auto follows a rule of processor and model."""
     threads: int | None = within(None, 1, 1 << 12)
-    """Threads of the processor; by default more of them the larger the model and the batch."""
+    """CPU threads; by default more for larger models and batches."""
     backend: Literal["auto", "vendor", "bptt"] = "auto"
-    """Kernel of recurrent layers: vendor (oneDNN, cuDNN) or bptt (steps written out); auto follows a rule."""
+    """Kernel of recurrent layers: vendor (oneDNN, cuDNN) or bptt (step by step); auto follows a rule."""
     seed: int = within(0, 0, MOST_SEED)
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda or mps."""
     track: Literal["tensorboard", "mlflow", "wandb"] | None = None
-    """Send the figures of training to TensorBoard (files in the run), MLflow or Weights & Biases too."""
+    """Also log training figures to TensorBoard (files in the run), MLflow or Weights & Biases."""
     samples: bool = True
-    """Keep samples drawn at validations in samples.jsonl, for `chainrule report`."""
+    """Save samples drawn at validations to samples.jsonl, for `chainrule report`."""
 
 
 @dataclass(frozen=True)
@@ -132,13 +132,13 @@ class SearchOptions(CheckedOptions):
     beam: int = within(5, 1, 1 << 12)
     """Prefixes kept alive by the search; 1 is greedy."""
     length_penalty: float = within(1.0, 0.0, 1e9)
-    """α of the score log p / length^α by which answers are ranked."""
+    """α of the score log p / length^α that ranks the results."""
 
 
 @dataclass(frozen=True)
 class NBestOptions(SearchOptions):
     n_best: int = within(1, 1, 1 << 12)
-    """Answers to each input, the best first; at most as many as --beam."""
+    """Results per input, best first; at most --beam."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -339,7 +339,7 @@ def check_options(options: Any) -> None:
                 bounds[0] <= number <= bounds[1] for number in (value.values() if type(value) is dict else [value])
             )
         except ValueError:
-            fits = isinstance(value, Path)  # which JSON has not
+            fits = isinstance(value, Path)  # JSON has no paths
         if not fits:
             raise ValueError(f"{item.name}: expected {described(hint)}{_describe_range(bounds)}, got {value!r:.80}")
 
@@ -356,7 +356,7 @@ class Source:
 
     help: str
     flag: str = "DATA"  # that names it; "DATA" is the positional argument
-    alias: str = ""  # a flag that may name it in place of DATA, if there is one
+    alias: str = ""  # a flag that may replace DATA, if any
     alias_help: str = ""
     needed: str = ""  # the data in it, for the error where it is missing; empty where it may be left out
 

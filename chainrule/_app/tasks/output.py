@@ -22,11 +22,11 @@ def checked_page(out: Path | None, run: Path, name: str = REPORT) -> Path:
     """Return the page to write: `out`, or a file in the run directory."""
     page = run / name if out is None else out
     if page.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--out {page}: expected a name that ends in .html, so that no other file is replaced")
+        raise ValueError(f"--out {page}: expected a name that ends in .html")
     if page.is_dir():
         raise ValueError(f"--out {page}: this is a directory; name a file in it")
     if not page.parent.is_dir():
-        raise FileNotFoundError(f"--out {page}: there is no directory {page.parent}: make it first")
+        raise FileNotFoundError(f"--out {page}: no directory {page.parent}: create it first")
     return page
 
 
@@ -36,7 +36,7 @@ def write_page(page: Path, content: str) -> None:
     try:
         write_text(page, content)
     except OSError as error:
-        raise OSError(f"--out {page}: cannot be written ({error.strerror}): name another place") from None
+        raise OSError(f"--out {page}: cannot be written ({error.strerror}): name another file") from None
 
 
 def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> str:

@@ -105,7 +105,7 @@ def refuse_taken(path: Path, *, overwrite: bool) -> None:
         return
     run_format = _format_of_run(path)
     if run_format is None:
-        raise FileExistsError(f"--out {path}: the directory is not empty and no run: name another one")
+        raise FileExistsError(f"--out {path}: the directory is not empty and not a run: name another one")
     if not overwrite:
         ours = run_format == FORMAT
         there = "a run is there already: continue it with --resume," if ours else "a run of another format is there:"
@@ -176,7 +176,7 @@ def sealed_record(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        raise ValueError(f"{path}: expected a record as chainrule wrote it, got another: restore the file from a copy")
+        raise ValueError(f"{path}: expected a record written by chainrule, got another: restore the file from a copy")
     return record
 
 
@@ -190,7 +190,7 @@ def _read_header(path: Path, read: Callable[[Any], Any]) -> Any:
         with safe_open(path, framework="np") as file:  # imports no torch
             return read(file)
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: damaged, or no file of weights ({error}): restore it from a copy") from None
+        raise ValueError(f"{path}: damaged, or not a weights file ({error}): restore it from a copy") from None
 
 
 def _format_of_run(path: Path) -> int | None:
@@ -243,7 +243,7 @@ def _acquire(file: Path, run: Path) -> int:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if not _try_lock(descriptor):
-                raise FileExistsError(f"--out {run}: {_holder(descriptor)} is at work there: wait for it, or stop it")
+                raise FileExistsError(f"--out {run}: {_holder(descriptor)} is working there: wait for it, or stop it")
             if _is_same(descriptor, file):  # else its holder removed the file between our two calls
                 _write_holder(descriptor)
                 return descriptor
@@ -329,7 +329,7 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
         refuse_taken(path, overwrite=overwrite)
     except FileExistsError:
         again = "only a run is replaced" if overwrite else "overwrite=True replaces a run"
-        raise FileExistsError(f"{path}: there is something already: {again}; or name another directory") from None
+        raise FileExistsError(f"{path}: already exists: {again}; or name another directory") from None
 
 
 def copy_run(run: Path, target: Path, *, overwrite: bool) -> None:

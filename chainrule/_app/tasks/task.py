@@ -41,7 +41,7 @@ class Task(Recipe, ABC, Generic[M]):
     Facts: ClassVar[type] = Facts  # a dataclass with those results of preparing them that the config keeps
     Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions  # a dataclass with the options of training
     MODELS: ClassVar[dict[str, Model]]  # the models by name, the usual one first
-    BUDGET: ClassVar[str] = "3m"  # training time where nothing is said
+    BUDGET: ClassVar[str] = "3m"  # default training time
     APPLE: ClassVar[bool] = False  # whether auto takes a GPU of Apple
     NEEDS_FLOAT64: ClassVar[bool] = False  # whether the model computes in float64, which a GPU of Apple does not have
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "track", "samples"})
@@ -151,7 +151,7 @@ class Task(Recipe, ABC, Generic[M]):
 
         chosen = choose_device(name, apple=cls.APPLE)
         if chosen.type == "mps" and cls.NEEDS_FLOAT64:
-            print(f"mps has no float64, which a {cls.name} needs: computing on the CPU", file=sys.stderr)
+            print(f"mps has no float64, which the task {cls.name} needs: computing on the CPU", file=sys.stderr)
             return choose_device("cpu")
         return chosen
 
@@ -248,7 +248,7 @@ class Task(Recipe, ABC, Generic[M]):
         if not best_records:
             return None
         nats, elements = best_records[-1]["nats_per_element"], best_records[-1].get("elements", 0)
-        if elements < 1:  # not as training writes it: nothing is said of the likelihood
+        if elements < 1:  # an edited file: the likelihood is unknown
             return None
         data = sha256(dumps(self.held_out_sources(), sort_keys=True).encode()).hexdigest()
         return LikelihoodRecord(self.basis, nats * elements, elements, data)
@@ -266,7 +266,7 @@ class Task(Recipe, ABC, Generic[M]):
         """Open a run of this task; raises FileNotFoundError or ValueError."""
         path = Path(path)
         if not path.exists():
-            raise FileNotFoundError(f"{path}: no such run; `chainrule train DATA --out {path}` makes one")
+            raise FileNotFoundError(f"{path}: no such run; create one with `chainrule train DATA --out {path}`")
         if not (path / CONFIG).is_file():
             raise ValueError(f"{path}: not a run: expected a directory with {CONFIG}, as `chainrule train` writes it")
         config = read_config(path / CONFIG, lambda content: RunConfig.from_json(content, cls))

@@ -195,7 +195,7 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
     assert "https:" not in written
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib: pip install matplotlib")
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="requires matplotlib: pip install matplotlib")
 def test_an_image_is_drawn(command: Callable, run: Path, files: Path, tmp_path: Path) -> None:
     from matplotlib import rc_context
 
@@ -301,7 +301,7 @@ def test_a_long_budget_reads_words_five_times_or_for_a_thousand_steps(
     outcome = command(*train, "--batch-size", 8, "--out", tmp_path / "run", "--budget", "20s")
     assert outcome.status == 0, outcome.err
     assert "5 passes over the texts are enough\n" in outcome.err
-    assert "the same again: --epochs 5 " in outcome.err
+    assert "reproduce with: --epochs 5 " in outcome.err
     config = ClassifyTask.open(tmp_path / "run").config
     assert (config.duration.epochs, config.duration.budget) == (5.0, None)
     monkeypatch.setattr(classify_task, "_FEWEST_STEPS", 63)

@@ -99,7 +99,7 @@ def test_the_passes_of_a_budget_decide_on_mixup_where_the_user_names_the_size(
     outcome = command("train", digits / "train.npz", *asked)
     assert outcome.status == 0, outcome.err
     assert f"over the data, mixup {mixup}\n" in outcome.err
-    assert f"the same again: --mixup {mixup} --precision " in outcome.err
+    assert f"reproduce with: --mixup {mixup} --precision " in outcome.err
 
 
 @pytest.mark.parametrize("model", ["cnn", "vit", "cct", "swin"])
@@ -175,7 +175,7 @@ def test_what_cannot_be_classified_gets_one_line(refused, command, digits, tmp_p
     asked = ("--task", "classify", "--model", "vit", "--model-size", 10, "--out", tmp_path / "none")
     assert "--model-size: expected a multiple of" in refused("train", digits / "train.npz", *asked)
     assert not (tmp_path / "none").exists()
-    assert "no such verb" in refused("score", run, digits / "test.npz")
+    assert "not a verb of the task" in refused("score", run, digits / "test.npz")
 
 
 def test_labels_that_are_half_there_or_of_a_single_image_get_one_line(refused, command, tmp_path):

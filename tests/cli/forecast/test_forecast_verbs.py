@@ -111,7 +111,7 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tm
     config = ForecastTask.open(tmp_path / "run").config
     assert (config.duration.budget, config.training.validate_every) == (None, 1)
     repeat = f"--epochs {config.duration.epochs:g} --validate-every 1 --num-members 4 --patience 3"
-    assert f"the same again: {repeat} --threads " in outcome.err
+    assert f"reproduce with: {repeat} --threads " in outcome.err
     assert repeat in command("info", tmp_path / "run").out
     metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
     assert command(*asked, *repeat.split()).status == 0

@@ -27,13 +27,13 @@ class CaptionOptions(NBestOptions):
 
     Args:
         files: Image files.
-        json: Print one JSON object a caption, with "image", "caption", "nats" and "proven".
-        plot: A .png file, of one image: where the model looked for each word.
+        json: Print one JSON object per caption, with "image", "caption", "nats" and "proven".
+        plot: A .png file that shows, for a single image, where the model looked for each word.
     """
 
     length_penalty: float = within(0.7, 0.0, 1e9)
     max_length: int | None = within(None, 1, 1 << 16)
-    """Most words of a caption; that of training if not given."""
+    """Maximum words of a caption; as in training by default."""
 
 
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
@@ -101,7 +101,7 @@ def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "
 
 @dataclass(frozen=True)
 class CaptionEvaluation(SearchOptions):
-    """Compare the captions that a model writes with those that people wrote: BLEU-1 to BLEU-4, and perplexity.
+    """Compare a model's captions with human references: BLEU-1 to BLEU-4, and perplexity.
 
     Args:
         data: The images: an archive (zip, tar) or a folder.
@@ -111,7 +111,7 @@ class CaptionEvaluation(SearchOptions):
     """Reference captions; any number for each image."""
     length_penalty: float = within(0.7, 0.0, 1e9)
     shuffle: Switch = False
-    """Give the model a wrong image for each caption, to measure how much it knows of captions alone."""
+    """Pair each caption with a wrong image, to measure what the model predicts from captions alone."""
     seed: int = within(0, 0, MOST_SEED)
     """Seed of the shuffling."""
 
@@ -122,7 +122,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
     from chainrule.metrics import caption_bleu
 
     if data is None or options.captions is None:
-        raise ValueError("DATA and --captions: expected images and what people wrote of them: give both")
+        raise ValueError("DATA and --captions: expected images and their reference captions: give both")
     store = ImageStore(Path(data), run.data.image_size, run.data.fit)
     people = captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
@@ -193,18 +193,17 @@ def _perplexity(
 
 @dataclass(frozen=True)
 class CaptionerInspection(CheckedOptions):
-    """Look inside a trained captioner: how large its parts are, and where it looked for each word that it wrote.
+    """Look inside a trained captioner: the size of its parts, and where it looked for each word.
 
-    Captions held-out images, or the one named by DATA, greedily. Prints the parts and how narrowly the decoder
-    attends, and writes a page with each image once for each word, bright where it was looked at (HTML, one file,
-    needs no network).
+    Captions held-out images, or the image DATA, greedily. Prints the parts and how narrowly the decoder attends, and
+    writes a page that shows each image once per word, bright where the model looked (HTML, one file, needs no network).
 
     Args:
-        data: An image file in place of held-out images.
+        data: An image file; held-out images by default.
     """
 
     rows: int = within(4, 1, 64)
-    """Held-out images, the first ones."""
+    """Number of held-out images."""
 
 
 def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerInspection, *, seed: int) -> Report:

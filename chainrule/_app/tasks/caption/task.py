@@ -42,15 +42,15 @@ class CaptionData(SplitOptions):
     image_size: int = within(64, 8, 1024)
     """Height and width in pixels to which every image is scaled."""
     fit: Literal["crop", "pad", "stretch"] = "crop"
-    """How an image that is no square becomes one: cut off two sides, add black bars, or change its proportions."""
+    """Way to make an image square: cut two sides, add black bars, or change the proportions."""
     min_count: int = within(3, 1, 1 << 40)
     """Rarer words become unknown."""
     lower_case: bool = True
     """Read captions in lower case."""
     max_length: int = within(100, 1, 1 << 16)
-    """Most words of a caption."""
+    """Maximum words of a caption."""
     validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the images that is held out where there is no --validation-captions."""
+    """Share of the images to hold out without --validation-captions."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class CaptionTraining(OptimisationOptions):
     batch_size: int = within(64, 1, 1 << 24)
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; with AdamW 0.002, where not given."""
+    """Peak learning rate; 0.002 by default with AdamW."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +92,16 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source("The images: an archive (zip, tar) or a folder.", needed="images"),
         "captions": Source(
-            "Their captions, a line each: NAME, a tab, and the caption; NAME#0, NAME#1 where there are several.",
+            "Captions, one per line: NAME, a tab, and the caption; NAME#0, NAME#1 for several captions.",
             "--captions",
             needed="captions",
         ),
-        "validation": Source("Images to hold out, if they are not among DATA.", "--validation"),
+        "validation": Source("Images to hold out, if they are not in DATA.", "--validation"),
         "validation_captions": Source(
-            "Captions of the images to hold out; some images are drawn if not given.", "--validation-captions"
+            "Captions of the images to hold out; a random part of DATA by default.", "--validation-captions"
         ),
         "backbone_weights": Source(
-            "A safetensors file with the weights of --backbone; they stay as they are.", "--backbone-weights"
+            "A safetensors file with the weights of --backbone, which are not trained.", "--backbone-weights"
         ),
     }
     Data = CaptionData

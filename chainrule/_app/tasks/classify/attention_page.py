@@ -17,15 +17,15 @@ _COLUMNS = 90  # characters of a line of an image
 
 
 _LEGEND = (
-    "The darker a word, the larger its share of the attention: pale for an even share of its text, darkest for five "
-    "times as much or more; point at it for the share."
+    "Darker words receive more attention: pale words an even share of their text, the darkest five times as much or "
+    "more. Point at a word for its share."
 )
 
 
 def attention_page(answers: Sequence[LabelledAnswer], names: Sequence[str], lead: str) -> Page:
     """Build a page of texts whose words are shaded by attention."""
     texts = [Text(_shaded(answer, names[answer.best]), "attended") for answer in answers]
-    return Page("What the classifier looked at", lead, [Text(_LEGEND, "legend"), *texts])
+    return Page("Where the classifier looked", lead, [Text(_LEGEND, "legend"), *texts])
 
 
 def _shaded(answer: LabelledAnswer, label: str) -> Markup:
@@ -33,7 +33,7 @@ def _shaded(answer: LabelledAnswer, label: str) -> Markup:
     words = [
         marked('<i style="--a:{:.0f}%" title="{:.3f}">{}</i>', 100 * strength, weight, token)
         for token, weight, strength in zip(answer.tokens, answer.attention, _strengths(answer.attention), strict=True)
-    ] or [Markup('<small class="note">empty: the shares of the labels in training</small>')]
+    ] or [Markup('<small class="note">empty: label frequencies of training</small>')]
     head = '<b>{}</b> {:.1f}% <small class="note">line {}</small><br>'
     return marked(head, label, 100 * exp(answer.log_probs[answer.best]), answer.row.line) + Markup("\n").join(words)
 
@@ -45,8 +45,7 @@ def attention_figure(answers: Sequence[LabelledAnswer], names: Sequence[str]) ->
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError(
-            "--plot: images are drawn by matplotlib, which is not installed: pip install matplotlib, or name a file "
-            "that ends in .html"
+            "--plot: images require matplotlib: pip install matplotlib, or name a file that ends in .html"
         ) from None
     rows: list[tuple[int, float, str, float]] = []  # column, line, word, strength
     line = 0.0

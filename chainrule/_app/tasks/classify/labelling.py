@@ -47,30 +47,30 @@ class TextColumn(CheckedOptions):
     """Option that selects the column of the texts."""
 
     text_column: str | None = None
-    """Name, or number from 1, of the column of texts; found by itself where it can be."""
+    """Column of the texts (name, or number from 1); detected by default."""
 
 
 @dataclass(frozen=True)
 class Labelling(TextColumn):
-    """Label texts: for each the number of its line, its label, the probability of the label, and the text.
+    """Label texts: print the line, the label, its probability and the text of each.
 
     Args:
-        file: A text a line, or a file in columns as that of training; - is standard input. Empty texts are answered
-            with the shares of the labels in training.
-        json: Print a JSON object for each text, with the probabilities of all labels, the words and their weights.
-        plot: A page (.html) or image (.png) in which the words are shaded by how much they counted.
+        file: One text per line, or a file with the columns of the training file; - is standard input. Empty texts get
+            the label frequencies of training.
+        json: Print one JSON object per text, with the probabilities of all labels, the words and their weights.
+        plot: A page (.html) or image (.png) of the texts, with words shaded by attention.
     """
 
     top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
-    """How many of the likeliest labels of each text to give."""
+    """Number of most probable labels per text."""
 
 
 @dataclass(frozen=True)
 class LabelledEmbedding(TextColumn):
-    """Embed texts: for each the number of its line, and the pooled features that its label is predicted from.
+    """Embed texts: print the line of each, and the pooled features that predict its label.
 
     Args:
-        data: A text a line, or a file in columns as that of training; - is standard input.
+        data: One text per line, or a file with the columns of the training file; - is standard input.
     """
 
 
@@ -90,10 +90,10 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
 
     def notes() -> Iterator[str]:
         if counts["empty"]:
-            yield f"{counted(counts['empty'], 'empty text')}: answered with the shares of the labels in training"
+            yield f"{counted(counts['empty'], 'empty text')}: predicted the label frequencies of training"
         if counts["cut"]:
             limit = f"{run.data.max_length:,} (--max-length)"
-            yield f"{counted(counts['cut'], 'text')} read up to element {limit}, the rest is left out"
+            yield f"{counted(counts['cut'], 'text')} cut after element {limit}"
 
     def page() -> str:
         from chainrule._app.tasks.classify.attention_page import attention_page
@@ -113,7 +113,7 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
 def _attended(run: "ClassifyTask", read: "list[LabelledAnswer]") -> "list[LabelledAnswer]":
     if any(answer.attention is None for answer in read):
         pooling = run.config.options.pooling
-        raise ValueError(f"--plot: the model pools by {pooling}: train one with --pooling attention")
+        raise ValueError(f"--plot requires a model with --pooling attention, this one uses {pooling}")
     return read
 
 
@@ -179,24 +179,24 @@ def _contexts(
         yield block, map_state(lambda leaf: leaf.to(device), context)
 
 
-_MATRIX = 20  # labels of which the table of confusions is given
+_MATRIX = 20  # labels in the confusion matrix at most
 
 
 @dataclass(frozen=True)
 class LabelEvaluation(CheckedOptions):
-    """Compare a classifier with texts whose labels are known.
+    """Evaluate a classifier on labelled texts.
 
-    Accuracy, F1 averaged over labels, nats per text, how far confidence is from accuracy, the table of confusions, and
-    the mistakes made with most confidence.
+    Prints accuracy, F1 averaged over labels, nats per text, calibration error, the confusion matrix, and the most
+    confident mistakes.
 
     Args:
-        data: Texts and labels, in a file as that of training.
+        data: Texts and labels, in a file like the training file.
     """
 
     text_column: str | None = None
-    """Name, or number from 1, of the column of texts; that of training if not given."""
+    """Column of the texts (name, or number from 1); as in training by default."""
     label_column: str | None = None
-    """The same of the labels."""
+    """Column of the labels (name, or number from 1); as in training by default."""
     errors: int = within(5, 0, 1 << 30)
     """Number of mistakes to show."""
 
@@ -260,21 +260,20 @@ _SEEN = 3  # times that a word must be read, so that its mean share says somethi
 
 @dataclass(frozen=True)
 class ClassifierInspection(CheckedOptions):
-    """Look inside a trained classifier: its parts, how sure it is of its labels, and what its attention takes up.
+    """Look inside a trained classifier: its parts, its confidence, and its attention.
 
-    The attention of a text is spread over as many words as its entropy says; a word's share is compared with an even
-    one. Writes a page of texts whose words are shaded by it, where the model pools by attention. Works on held-out
-    texts or on DATA.
+    The entropy of the attention tells over how much of a text it spreads; a word's share is relative to an even share.
+    If the model pools by attention, writes a page of texts with shaded words. Reads held-out texts or DATA.
 
     Args:
-        data: Texts to read in place of the held-out ones; - is standard input.
-        seed: Without effect: nothing is drawn.
+        data: Texts to read; held-out texts by default; - is standard input.
+        seed: No effect: nothing is random.
     """
 
     rows: int = within(256, 1, 1 << 16)
-    """Texts to read at most."""
+    """Maximum number of texts to read."""
     top: int = within(12, 1, 1000)
-    """Words with the largest share of attention to show."""
+    """Number of words with the largest share of attention to show."""
 
 
 def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
@@ -348,15 +347,15 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
     yield f"{figures['run']}: {figures['recipe']} with {counted(sum(parts.values()), 'parameter')}"
     yield "parts      " + ", ".join(f"{name} {count:,}" for name, count in parts.items())
     yield f"read       {read['texts']:,} {read['source']}, {counted(read['elements'], 'element')}"
-    yield f"certainty  {figures['certainty']:.2%} on average, the probability of the label that is given"
+    yield f"certainty  {figures['certainty']:.2%} on average, the probability of the predicted label"
     for name, row in figures["labels"].items():
         sure = "" if row["certainty"] is None else f", {row['certainty']:.2%}"
         yield f"  {name}: {counted(row['texts'], 'text')}{sure}"
     if attention is None:
-        yield f"attention  none: the model pools by {figures['pooling']}; --pooling attention learns what to look at"
+        yield f"attention  none: the model pools by {figures['pooling']}; train with --pooling attention to learn it"
         return
     if attention["spread"] is not None:
-        yield f"attention  spread over {attention['spread']:.1%} of a text on average; 100% is even"
+        yield f"attention  spreads over {attention['spread']:.1%} of a text on average; 100% is even"
     if attention["words"]:
-        yield f"largest shares, in even ones, of words read {_SEEN} times or more:"
+        yield f"words with the largest shares, relative to an even share (read at least {_SEEN} times):"
         yield "  " + ", ".join(f"{word['word']} {word['share']:.2f}" for word in attention["words"])

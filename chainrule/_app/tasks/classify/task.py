@@ -59,26 +59,26 @@ _MODEL = "SequenceClassifier"
 @dataclass(frozen=True)
 class LabelledData(TextColumn, SplitOptions):
     label_column: str | None = None
-    """The same of the labels."""
+    """Column of the labels (name, or number from 1); detected by default."""
     level: Literal["word", "char", "byte"] = "word"
     """Unit of one element."""
     lower: bool = True
-    """Read upper case as lower case; not of bytes."""
+    """Convert to lower case; not for bytes."""
     ngrams: bool = True
-    """Read a word also by its runs of 3 to 6 characters, so that one never seen says something too."""
+    """Also read the character n-grams (3 to 6) of each word, which inform about unseen words."""
     min_count: int = within(2, 1, 1 << 40)
     """Rarer words or characters are unknown."""
     max_length: int = within(1024, 1, 1 << 24)
-    """Elements after which a text is cut."""
+    """Maximum elements of a text; the rest is cut."""
 
 
 @dataclass(frozen=True)
 class ClassifierTraining(OptimisationOptions):
     learning_rate: float = within(1e-3, 0.0, 1e3)
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """Precision of matrix products; those of a classifier are too small to gain by bfloat16 on a processor."""
+    """Precision of matrix products; a classifier's are too small to gain from bfloat16 on a CPU."""
     naive_bayes: bool = True
-    """Begin with how often each symbol, and each n-gram, was seen with each label."""
+    """Initialise from the counts of each symbol and n-gram per label."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,12 @@ class LabelledFacts(Facts):
 
 class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
     name = "classify"
-    help = "Train a classifier on texts with labels; the accuracy on held-out texts decides which weights are kept."
+    help = "Train a classifier on labelled texts; the best accuracy on held-out texts selects the weights."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "Texts and labels: a line each with a tab between them, or .csv.", needed="a file of texts and labels"
+            "Texts and labels: one pair per line, separated by a tab, or .csv.", needed="a file of texts and labels"
         ),
-        "validation": Source("Texts to hold out, in place of some of DATA.", "--validation"),
+        "validation": Source("Texts to hold out; a random part of DATA by default.", "--validation"),
     }
     Data = LabelledData
     Facts = LabelledFacts
@@ -270,7 +270,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         yield from self._unnamed_header()
         for part, what in ((train, "to train on"), (valid, "held out")):
             if part.empty:
-                yield f"{part.empty:,} of the texts {what} are empty: they are answered with these shares"
+                yield f"{part.empty:,} of the texts {what} are empty: their prediction is these shares"
             if part.cut:
                 limit = self.data.max_length
                 yield f"{part.cut:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
@@ -282,7 +282,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         first = self.facts.validation is not None or line < min(texts.valid.lines)
         if first and not (self.facts.columns.header or name.isdigit()) and texts.labels.counts[name] == 1:
             yield (
-                f"the label {name!r:.60} occurs once, in line {line}: if that is a header, say "
+                f"the label {name!r:.60} occurs once, in line {line}: if that is a header, pass "
                 f"--label-column {shlex.quote(name)}"
             )
 
@@ -307,8 +307,8 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         part = measured_part(rows, self.facts.valid.rows)
         return (
             {"accuracy": value, "nats_per_text": nats},
-            f"accuracy {value:.2%} on {part}held-out texts, where the most frequent label alone has about {usual:.0%} "
-            f"({nats:.4f} nats per text)",
+            f"accuracy {value:.2%} on {part}held-out texts; always predicting the most frequent label gives about "
+            f"{usual:.0%} ({nats:.4f} nats per text)",
         )
 
     def next_steps(self) -> Sequence[str]:

@@ -21,23 +21,23 @@ _DISTANCE_ROWS = 64  # whose attention is averaged
 
 @dataclass(frozen=True)
 class ImageClassifierInspection(CheckedOptions):
-    """Look inside a trained classifier of images: where it looked, right and wrong, and how far attention reaches.
+    """Look inside a trained image classifier: where it looked for right and wrong answers, and how far it attends.
 
-    Maps are by attention rollout for vit and cct, by Grad-CAM for cnn and swin. The distance of attention is that of
-    the places that are read, in pixels, averaged by their weights. Writes a page (HTML, one file, needs no network).
+    Maps use attention rollout for vit and cct, Grad-CAM for cnn and swin. The attention distance in pixels is weighted
+    by attention. Writes a page (HTML, one file, needs no network).
     """
 
     rows: int = within(1000, 1, 4096)
-    """Held-out images that are labelled."""
+    """Number of held-out images to label."""
     examples: int = within(12, 0, 4096)
-    """Number of wrong answers to show on the page, and of right ones."""
+    """Number of wrong answers to show, and of right ones."""
 
 
 def inspect_classifier(
     run: "ClassifyImagesTask", data: str | None, options: ImageClassifierInspection, *, seed: int
 ) -> Report:
     if data is not None:
-        raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
+        raise ValueError(f"inspect reads the run's held-out images, got {data}: leave it out")
     import numpy as np
     import torch
 
@@ -113,15 +113,15 @@ def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
     from chainrule.diagnostics._saliency import half_share
 
     share = half_share(torch.stack([image.looked for image in images])).mean()
-    return f"Half of a map lies on {share:.0%} of its places, the mean over the {kind} answers below."
+    return f"Half of a map's weight lies on {share:.0%} of its area, averaged over the {kind} answers below."
 
 
 def _attention_lines(distances: Sequence[Sequence[float]]) -> Iterator[str]:
     if not distances:
-        yield "attention: none; every place reads its neighbours, wider with each stage"
+        yield "attention: none; every position reads its neighbours, a wider area with each stage"
     for number, heads in enumerate(distances, 1):
         each = ", ".join(f"{distance:.1f}" for distance in heads)
-        yield f"attention of block {number}: {each} pixels away on average, a number for each head"
+        yield f"attention of block {number}: {each} pixels away on average, one number per head"
 
 
 def _values(image: "LabelledImage") -> dict[str, object]:

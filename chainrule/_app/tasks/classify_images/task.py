@@ -39,7 +39,7 @@ _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
 _MANY_PASSES = 40.0  # over the images: they are mixed, so that the model does not learn them by heart
 _MIXUP_OF_MANY = {"cnn": 0.4, "cct": 0.4, "vit": 1.0, "swin": 1.0}
-_COARSE_PATCH = 4  # pixels; of the usual patches of 2×2 there are four times as many, and a step takes that much longer
+_COARSE_PATCH = 4  # pixels; the default 2×2 patches are four times as many, and a step takes four times as long
 _COARSE_SWIN = SizeSchedule("images", ({"patch_size": _COARSE_PATCH},), passes=10, steps=8000, fewest_steps=5000)
 
 
@@ -48,21 +48,21 @@ class ImageClassifierTraining(OptimisationOptions):
     batch_size: int = within(64, 1, 1 << 24)
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; 0.015 of cnn and 0.01 of swin, and with AdamW 0.002, where not given."""
+    """Peak learning rate; by default 0.015 for cnn, 0.01 for swin, and 0.002 with AdamW."""
     weight_decay: float = within(0.05, 0.0, 1e3)
     """Decoupled weight decay of matrices."""
     shift: float = within(2.0, 0.0, 1e4)
-    """Largest random shift of each image, in pixels."""
+    """Maximum random shift of each image, in pixels."""
     rotate: float = within(0.0, 0.0, 180.0)
-    """Largest random rotation of each image, in degrees."""
+    """Maximum random rotation of each image, in degrees."""
     scale: float = within(0.0, 0.0, 9.0)
-    """Scale each image at random: 0.1 is by 1 / 1.1 to 1.1."""
+    """Random scaling of each image: 0.1 scales by 1 / 1.1 to 1.1."""
     flip: bool = False
-    """Mirror half of the images, left for right: only where that keeps labels, as of a cat and not of a digit."""
+    """Mirror half of the images: only if that keeps labels, as for a cat and not for a digit."""
     random_operations: int = within(0, 0, 16)
-    """Number of random operations on each image: shifts, turns, shears, brightness, contrast, cutout (RandAugment)."""
+    """Random operations per image: shifts, rotations, shears, brightness, contrast, cutout (RandAugment)."""
     magnitude: float = within(0.3, 0.0, 1.0)
-    """Strength of random operations, as a share of the largest."""
+    """Strength of random operations, as a share of the maximum."""
 
     def augmentation(self, levels: int) -> "Augmentation":
         from chainrule.data._images.augmentation import Augmentation
@@ -74,26 +74,26 @@ class ImageClassifierTraining(OptimisationOptions):
 
 @dataclass(frozen=True)
 class ImageLabelling(CheckedOptions, ImageFiles):
-    """Label images: for each its name, its label and the probability of the label.
+    """Label images: print the name of each, its label and the label's probability.
 
     Args:
         file: An image file, a folder, a .zip or .tar file, an npz, npy or idx file.
-        json: Print a JSON object for each image, with the probabilities of all labels.
+        json: Print one JSON object per image, with the probabilities of all labels.
     """
 
     top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
-    """How many of the likeliest labels of each image to give."""
+    """Number of most probable labels per image."""
 
 
 @dataclass(frozen=True)
 class ImageLabelEvaluation(CheckedOptions):
-    """Compare a classifier with images whose labels are known.
+    """Evaluate a classifier on labelled images.
 
-    Accuracy, F1 averaged over labels, nats per image, how far confidence is from accuracy, the table of confusions,
-    and the mistakes made with most confidence.
+    Prints accuracy, F1 averaged over labels, nats per image, calibration error, the confusion matrix, and the most
+    confident mistakes.
 
     Args:
-        data: Images and labels, as those of training.
+        data: Images and labels, in the form of the training data.
     """
 
     errors: int = within(5, 0, 1 << 30)
@@ -102,7 +102,7 @@ class ImageLabelEvaluation(CheckedOptions):
 
 @dataclass(frozen=True)
 class ImageClassifierEmbedding(ImageFiles):
-    """Embed images: for each its name, and the features that its label is predicted from.
+    """Embed images: print the name of each, and the features that predict its label.
 
     Args:
         data: An image file, a folder, an npz, npy or idx file.
@@ -117,14 +117,14 @@ class LabelledImageFacts(ImageFacts):
 class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
     name = "classify-images"
     verb = "classify"
-    help = "Train a classifier on images with labels; the accuracy on held-out images decides which weights are kept."
+    help = "Train a classifier on labelled images; the best accuracy on held-out images selects the weights."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A folder, .zip or .tar file with a sub-folder of image files for each label; x.npz with images and "
-            "labels; or an idx file such as train-images-idx3-ubyte.gz, labels in the same folder.",
+            "A folder, .zip or .tar file with a sub-folder of image files per label; x.npz with images and labels; or "
+            "an idx file such as train-images-idx3-ubyte.gz, with labels in the same folder.",
             needed="labelled images",
         ),
-        "validation": Source("Images to hold out in place of some of DATA.", "--validation"),
+        "validation": Source("Images to hold out; a random part of DATA by default.", "--validation"),
     }
     Data = ImageReading
     Facts = LabelledImageFacts

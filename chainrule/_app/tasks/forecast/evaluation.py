@@ -28,22 +28,22 @@ _SHARES = (0.0, 0.25, 0.5, 1.0)  # of the rows before those that lags reach
 class ForecastEvaluation(CheckedOptions):
     """Forecast a file from rolling origins, a horizon apart, and score the forecasts against the observed values.
 
-    Rows that the run was trained on are left out: those up to its last training date; without dates, the first ones
-    where they are those of training. In a file without such rows, the first origin is the first row with the run's
-    history before it.
+    Skips the rows that the run was trained on: rows up to its last training date, or without dates the first rows, if
+    they equal the training rows. In a file without such rows, the first origin is the first row with the run's history
+    before it.
 
-    The model is compared with persistence, which repeats the last value, and seasonal-naive, which repeats the last
-    season, each with and without errors drawn from those that it made before the first origin. CRPS and RMSE are in the
-    unit of the series; lower is better. Intervals of 80% probability should contain 80% of the values.
+    Compares the model with persistence, which repeats the last value, and seasonal-naive, which repeats the last
+    season, each with and without errors drawn from its errors before the first origin. CRPS and RMSE are in the unit
+    of the series; lower is better. Intervals of 80% probability should contain 80% of the values.
 
     Args:
         data: A file with the columns that the run was trained on.
     """
 
     start: str | None = None
-    """The first origin: a date, or the number of a row from 1, not one that was trained on."""
+    """First origin: a date, or a row number from 1, after the training rows."""
     paths: int = within(100, 2, 1 << 20)
-    """How many draws each forecast has."""
+    """Number of draws per forecast."""
     seed: int = within(0, 0, MOST_SEED)
     """Seed of the draws."""
 
@@ -68,7 +68,7 @@ class TrainedRows:
 
     def __str__(self) -> str:
         what = "them" if self.until is None else f"dates up to {self.until}"
-        return f"rows 1 to {self.count:,} are left out, as the run was trained on {what}"
+        return f"rows 1 to {self.count:,} are skipped, as the run was trained on {what}"
 
 
 def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Result:
@@ -96,7 +96,7 @@ def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str
     from chainrule.data._tables.dates import as_date
 
     if start is None:
-        complete = trained.count >= run.facts.rows.train  # these are as many as there were in training
+        complete = trained.count >= run.facts.rows.train  # all training rows are here
         return trained.count if complete else max(trained.count, min(run.history, len(file.values)))
     if start.isdecimal():
         index = int(start) - 1
@@ -170,13 +170,13 @@ def _scores(
 
 @dataclass(frozen=True)
 class ForecastInspection(CheckedOptions):
-    """Show what a trained forecaster gains from the past, and from each column that is known in advance.
+    """Measure how much the past, and each column known in advance, improve a trained forecaster.
 
-    The likelihood of the last horizons of the held-out rows, or of DATA, is computed again with fewer rows of the past,
-    and with one column at a time shuffled in time (permutation importance).
+    Recomputes the likelihood of the last horizons of the held-out rows, or of DATA, with fewer rows of the past, and
+    with one column at a time shuffled in time (permutation importance).
 
     Args:
-        data: A file with the columns that the run was trained on, to read in place of the held-out rows.
+        data: A file with the columns that the run was trained on; the held-out rows by default.
         seed: Seed of the shuffling.
     """
 

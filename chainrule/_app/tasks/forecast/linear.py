@@ -1,4 +1,4 @@
-"""The linear autoregression beside the network of a run."""
+"""Linear autoregression averaged with the network of a run."""
 
 from typing import TYPE_CHECKING
 

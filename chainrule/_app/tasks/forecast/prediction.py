@@ -34,21 +34,21 @@ class ForecastPrediction(CheckedOptions):
     """Forecast what comes after the last row of a file.
 
     Args:
-        file: A file with the columns that the run was trained on; rows at the end with empty targets are the future, of
-            which covariates are known.
+        file: A file with the columns that the run was trained on; last rows with empty targets are the future, with
+            their known covariates.
         out: A CSV file with the quantiles; standard output by default.
-        json: Print one JSON object a row, with its time, its mean, its quantiles and all paths.
+        json: Print one JSON object per row, with its time, its mean, its quantiles and all paths.
         plot: An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles.
     """
 
     quantiles: str = "0.1,0.5,0.9"
-    """Quantiles to give, separated by commas."""
+    """Quantiles to print, separated by commas."""
     paths: int = within(100, 2, 1 << 20)
-    """How many possible futures to draw; quantiles are those of the draws."""
+    """Number of sample paths, from which quantiles are computed."""
     horizon: int | None = within(None, 1, 1 << 20)
-    """Rows to forecast; that of the run if not given."""
+    """Rows to forecast; the run's horizon by default."""
     seed: int | None = within(None, 0, MOST_SEED)
-    """The same seed gives the same paths; new ones each time if not given."""
+    """The same seed gives the same paths; random by default."""
 
 
 def predict_series(run: "ForecastTask", data: list[str], options: ForecastPrediction, *, device: str) -> Result:
@@ -60,7 +60,7 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
     def notes() -> Iterator[str]:
         if len(prediction.file.values) < run.longest_lag:
             rows = counted(len(prediction.file.values), "row")
-            yield f"{data[0]}: {rows}, but the model looks {run.longest_lag} rows back: give it more"
+            yield f"{data[0]}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
 
     others = [
         Column("series"),
@@ -213,7 +213,7 @@ def forecast_figure(forecast: Forecast) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("--plot: matplotlib is not installed: pip install matplotlib") from None
+        raise ValueError("--plot requires matplotlib: pip install matplotlib") from None
     names = forecast.file.targets
     figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
     axes = figure.subplots(len(names), squeeze=False)[:, 0]

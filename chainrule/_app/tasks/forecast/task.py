@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
-_MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows; a value is in as many of them as a window is long
+_MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows, which overlap: each value is in many of them
 _MOST_MEMBERS = 4
 _PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
@@ -53,32 +53,32 @@ _forecaster = partial(Model, "Forecaster", planned=("num_members",), hidden=_FRO
 @dataclass(frozen=True)
 class ForecastData(SplitOptions):
     target: str | None = None
-    """The columns to forecast, separated by commas, or all; needed where there are several."""
+    """Columns to forecast, separated by commas, or all; required if there are several."""
     horizon: int = within(24, 1, 1 << 20)
-    """Rows that a forecast is for."""
+    """Rows to forecast."""
     covariates: str = ""
-    """Columns that are known in advance, separated by commas."""
+    """Columns known in advance, separated by commas."""
     date: str = "auto"
-    """The column of dates: its name, auto to find it, none to count rows."""
+    """Column of dates: its name, auto to detect it, none to count rows."""
     fill: bool = False
-    """Fill in missing rows and empty cells by straight lines between their neighbours."""
+    """Interpolate missing rows and empty cells linearly."""
     season: int | None = within(None, 1, 1 << 20)
-    """Rows of a season; where not given 24 of hours, 7 of days, 12 of months."""
+    """Rows of a season; by default 24 for hours, 7 for days, 12 for months."""
     anchor: Literal["last", "season", "centre"] = "last"
-    """Reference of a step: the last value, that of a season ago, or the centre of the series."""
+    """Reference of a step: the last value, the value one season ago, or the centre of the series."""
     history: int | None = within(None, 1, 1 << 20)
-    """Rows that a forecast is made from; as far as lags reach and a little more where not given."""
+    """Rows that a forecast reads; by default the longest lag and a little more."""
     validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the rows that is held out, the last ones."""
+    """Share of the rows to hold out, from the end."""
 
 
 @dataclass(frozen=True)
 class ForecastTraining(OptimisationOptions):
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(3e-3, 0.0, 1e3)
-    """Peak learning rate; with AdamW 0.002, where not given."""
+    """Peak learning rate; 0.002 by default with AdamW."""
     linear: bool = True
-    """Average the network with a linear autoregression; its share follows from the held-out rows."""
+    """Average the network with a linear autoregression, weighted by the held-out rows."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class SeriesFacts(Facts):
 
 class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, Checks):
     name = "forecast"
-    help = "Train a forecaster on the series of a file: a row for each moment, a column for each series."
+    help = "Train a forecaster on the series of a file: one row per time, one column per series."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A file of comma-separated values, with a header or without, compressed by gzip or not.",
+            "A CSV file, with or without a header; may be gzip-compressed.",
             needed="a file of series",
         )
     }
@@ -230,8 +230,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         if self.data.fill:
             filled = facts.filled
             yield (
-                f"  {filled.train:,} missing values filled in between their neighbours, and {filled.valid:,} "
-                "of those held out; all count as if they had been there"
+                f"  interpolated {filled.train:,} missing training values and {filled.valid:,} held-out ones, which "
+                "count like observed values"
             )
         ahead = counted(self.data.horizon, "row")
         yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
@@ -291,9 +291,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         }
         if self.data.fill:
             rows["missing"] = (
-                f"{counted(facts.filled.train, 'value')} to train on and {facts.filled.valid:,} held out, "
-                "filled in between "
-                "their neighbours"
+                f"{counted(facts.filled.train, 'value')} to train on and {facts.filled.valid:,} held out, interpolated"
             )
         if self.training.linear:
             rows |= averaged_with(self, "linear", "a linear autoregression")

@@ -41,32 +41,31 @@ class ImageEmbedding(ImageFiles):
 
 @dataclass(frozen=True)
 class ImageReconstruction(CheckedOptions, ImageFiles):
-    """Draw images next to their reconstructions, in a grid in a PNG file: each image, and to its right what the
-    decoder makes of its code.
+    """Draw a grid of images as a PNG file, each with its reconstruction to the right.
 
     Args:
         data: A folder, an npz, npy or idx file, as for training.
-        out: The PNG file; RUN-pairs.png here if not given.
+        out: The PNG file; RUN-pairs.png in the current folder by default.
     """
 
     count: int = within(32, 1, _MOST)
-    """Images, the first ones of DATA."""
+    """Number of images, from the beginning of DATA."""
 
 
 @dataclass(frozen=True)
 class ImageInterpolation(CheckedOptions):
-    """Draw the images between two, in a row in a PNG file: the codes lie on a straight line.
+    """Draw a row of images between two as a PNG file: their codes lie on a straight line.
 
-    The row begins and ends with the two images themselves, as the model knows them.
+    The row begins and ends with the two images, as the model reads them.
 
     Args:
         first: An image file.
-        last: Another one.
-        out: The PNG file; RUN-row.png here if not given.
+        last: Another image file.
+        out: The PNG file; RUN-row.png in the current folder by default.
     """
 
     count: int = within(9, 2, _MOST)
-    """Images drawn, those of the two codes included."""
+    """Number of images, including the reconstructions of both ends."""
 
 
 def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device: str) -> Result:
@@ -154,8 +153,8 @@ def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.G
 
     if not isinstance(model, LatentModel):
         raise ValueError(
-            f"sample: a run of {run.config.model} has no distribution to draw from: "
-            "see `chainrule reconstruct` and `chainrule interpolate`"
+            f"sample: a {run.config.model} has no distribution to draw from: "
+            "use `chainrule reconstruct` or `chainrule interpolate`"
         )
     with torch.no_grad():
         if mean:
@@ -195,7 +194,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) ->
     from chainrule.diagnostics import active_units
 
     if options.pixel is not None:
-        raise ValueError("--pixel: the receptive field is of models without a code: leave it out")
+        raise ValueError("--pixel: only models without a code have a receptive field: leave it out")
     model = run.code_model("cpu", "inspect")
     x = run.held_out_batch(_LOOKED_AT).x
     use = active_units(model, x)
@@ -209,7 +208,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) ->
     sections = code_sections(
         use,
         "image",
-        ("Held-out images, each with what the decoder makes of its code to the right.", pairs),
+        ("Held-out images, each with its reconstruction to the right.", pairs),
         (error_words, bright(error)),
         (traversal_words(use, "image"), _traversals(run, model, use, generator)),
         _labels(run, len(x)),

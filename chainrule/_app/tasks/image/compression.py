@@ -18,7 +18,7 @@ from chainrule.data._images.reduction import Reduction
 from chainrule.data._images.source import Pixels
 from chainrule.data._images.stacked import image_layout, read_header
 
-_TOLD = "the pixels come back, as PNG: the bytes of the image files may be others"
+_TOLD = "decompression restores the pixels as PNG files, whose bytes may differ"
 ELEMENTS = 1 << 18  # of images that are coded side by side
 BITS_OF_A_PART = 1 << 19  # as the model finds them; a part costs ten bytes, and is lost as a whole
 

@@ -22,7 +22,7 @@ class ImageFiles:
     """Option for unreadable image files."""
 
     skip_bad: Switch = False
-    """Leave out image files that cannot be read."""
+    """Skip image files that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class ImageReading(SplitOptions):
     """Options for reading image files and holding some out."""
 
     size: str = ""
-    """Cut and scale image files to this size: 32, or HEIGHTxWIDTH."""
+    """Crop and scale image files to this size: 32, or HEIGHTxWIDTH."""
     colour: Literal["as-is", "grey", "rgb"] = "as-is"
-    """Convert image files."""
+    """Convert the colours of image files."""
     skip_bad: bool = False
-    """Leave out image files that cannot be read."""
+    """Skip image files that cannot be read."""
 
     @property
     def reading(self) -> "Reading":
@@ -48,11 +48,11 @@ class ImageData(ImageReading):
     """Options for reading, reducing and holding out images."""
 
     bits: int | None = within(None, 1, 8)
-    """Bits that are kept of each channel of a pixel; all that there are if not given."""
+    """Bits per channel of a pixel; all bits by default."""
     binarise: Literal["no", "threshold", "fixed", "per-epoch"] = "no"
-    """Make pixels black or white: at half of the brightest, or by a draw, once or in each epoch."""
+    """Make pixels black or white: at half of the maximum brightness, or at random, once or in each epoch."""
     labels: bool | None = None
-    """Condition the model on labels: sub-folders, an array, labels-idx1; if not given, where there are any."""
+    """Condition the model on labels (sub-folders, an array, labels-idx1); by default if there are any."""
 
 
 def parse_size(text: str) -> tuple[int, int] | None:
@@ -185,7 +185,7 @@ class ImageDataTask(Task[M]):
         left_out = facts.left_out
         if left_out.count:
             names = ", ".join(left_out.names[:5]) + (", ..." if left_out.count > 5 else "")
-            yield f"{left_out.count} image files cannot be read and are left out: {names}"
+            yield f"skipped {left_out.count} unreadable image files: {names}"
 
     def describe(self, about: dict[str, Any]) -> dict[str, str]:
         from chainrule.data._images import format_shape

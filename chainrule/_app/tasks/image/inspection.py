@@ -21,24 +21,24 @@ _ELEMENTS = 1 << 16  # of the images whose surprise is drawn
 
 @dataclass(frozen=True)
 class ImageInspection(CheckedOptions):
-    """Look inside a trained model of images: its masks, what a pixel depends on, its blind spot if it has one.
+    """Look inside a trained image model: its masks, the pixels that a pixel depends on, and its blind spot.
 
-    The pixels that one depends on are found by derivatives of the trained model on held-out images, and compared with
-    those that the masks allow. Prints the findings, and writes a page (HTML, one file, needs no network).
+    Derivatives on held-out images show which pixels influence a pixel; the masks show which may. Prints the findings,
+    and writes a page (HTML, one file, needs no network).
 
-    Of a model with a code: how much of the code is in use, and if it collapsed what helps; reconstructions and where
-    they are wrong; images along each active dimension; a map of the codes, coloured by label.
+    For a model with a code, shows how much of the code is in use, and remedies if it collapsed; reconstructions and
+    their errors; images along each active dimension; a map of the codes, coloured by label.
     """
 
     pixel: str | None = None
-    """Whose receptive field: ROW,COLUMN from 0; the one in the middle if not given."""
+    """Pixel of the receptive field: ROW,COLUMN from 0; the middle one by default."""
     rows: int = within(4, 1, 64)
-    """Held-out images on which derivatives are taken."""
+    """Number of held-out images for the derivatives."""
 
 
 def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection, *, seed: int) -> Report:
     if data is not None:
-        raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
+        raise ValueError(f"inspect reads the run's held-out images, got {data}: leave it out")
     if run.has_code:
         from chainrule._app.tasks.image.codes import inspect_codes
 
@@ -79,26 +79,24 @@ def findings(field: "ReceptiveField", rows: int) -> list[str]:
     colour = "" if channels == 1 else ", its last colour"
     images = f"{rows} held-out image{'s' * (rows > 1)}"
     lines = [
-        f"Pixel in row {row}, column {column}{colour}: it comes after {_counted(summary['permitted'])} and depends on "
+        f"Pixel in row {row}, column {column}{colour}: it follows {_counted(summary['permitted'])} and depends on "
         f"{summary['reached']} of them, by derivatives on {images}."
     ]
     if summary["blind_spot"]:
         lines.append(
-            f"Blind spot: {_counted(summary['blind_spot'])} {blind_side(field)}, in the midst of those that are seen: "
-            "no path leads from there."
+            f"Blind spot: {_counted(summary['blind_spot'])} {blind_side(field)}, surrounded by visible pixels, cannot "
+            "influence it."
         )
     else:
         lines.append("Blind spot: none.")
     if summary["beyond_reach"]:
-        lines.append(
-            f"Beyond its reach: {_counted(summary['beyond_reach'])}; more layers or larger kernels reach farther."
-        )
+        lines.append(f"Out of reach: {_counted(summary['beyond_reach'])}; more layers or larger kernels reach farther.")
     if summary["as_declared"]:
         lines.append(f"The model declares the same {_counted(summary['declared'])} (visible_past).")
     else:
         lines.append(
-            f"The model declares {_counted(summary['declared'])} (visible_past): of the others no derivative is seen "
-            "on these images; look at more with --rows."
+            f"The model declares {_counted(summary['declared'])} (visible_past), but some have no derivative on these "
+            "images: read more images with --rows."
         )
     if summary["not_permitted"]:
         lines.append(f"It depends on {_counted(summary['not_permitted'])} later in the order: the model is not causal!")
@@ -143,12 +141,12 @@ def _unmasked(model: "ImageModel") -> str:
     ]
     masked = [name for name, layer in model.named_modules() if isinstance(layer, MaskedConv2d)]
     if any(isinstance(layer, MultiHeadAttention) for layer in model.modules()):
-        return "No masked layer: each element attends to those before it alone, by the order of causal attention."
+        return "No masked layer: causal attention lets each element read only earlier elements."
     if not plain:
         return "" if masked else "This model has no masks: its layers are shifted instead."
     return (
-        f"No mask: {len(plain)} convolution{'s' * (len(plain) > 1)} ({plain[0]}, ...), which read the image shifted, "
-        "so that nothing later is under their kernels."
+        f"No mask: {len(plain)} convolution{'s' * (len(plain) > 1)} ({plain[0]}, ...) read the shifted image, so that "
+        "their kernels cover no later pixel."
     )
 
 

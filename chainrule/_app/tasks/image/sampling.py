@@ -25,25 +25,25 @@ _TOGETHER = 64  # images drawn in one batch
 class ImageSampling(CheckedOptions):
     """Draw images from a trained model, or complete one, as a grid in a PNG file.
 
-    A single image is written as it is, without a frame; several are enlarged if they are small.
+    A single image is written without a frame; a grid of small images is enlarged.
 
     Args:
-        n: How many images; 16 if not given.
-        out: The PNG file; RUN-samples.png here if not given.
-        seed: The same seed gives the same images; new ones each time if not given.
-        json: Print what was drawn as one JSON object.
+        n: Number of images; 16 by default.
+        out: The PNG file; RUN-samples.png in the current folder by default.
+        seed: The same seed gives the same images; random by default.
+        json: Describe the images as one JSON object.
     """
 
     label: str | None = None
-    """Label of all images, for a model that knows labels; all labels in turn if not given."""
+    """Label of all images, for a model conditioned on labels; all labels in turn by default."""
     complete: Path | None = None
-    """An image file whose first rows are kept, and the rest drawn, in n ways."""
+    """Image file whose first rows are kept while the rest is drawn n times."""
     keep_rows: int | None = within(None, 0, 1 << 20)
-    """Rows of that image to keep; half of them if not given."""
+    """Rows of that image to keep; half of them by default."""
     temperature: float = 1.0
-    """1 is the model's own distribution; below it draws are likelier and less varied, 0 takes the likeliest value."""
+    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
     mean: Switch = False
-    """For a model with a code: draw the code, and show the decoder's expected image in place of a draw."""
+    """For a model with a code: draw the code, and show the decoder's expected image."""
 
 
 def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int, device: str) -> Result:
@@ -55,9 +55,9 @@ def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int
     if run.has_code:
         return _result(run, _sample_codes(run, n, options, seed, device), None, seed)
     if options.mean:
-        raise ValueError(f"--mean: a {run.config.model} has no code whose expected image could be shown: leave it out")
+        raise ValueError(f"--mean: a {run.config.model} has no code: leave it out")
     if options.keep_rows is not None and options.complete is None:
-        raise ValueError("--keep-rows: of which image? Name it with --complete")
+        raise ValueError("--keep-rows requires --complete IMAGE")
     check_filters(options.temperature, None, None)
     first_rows = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
     sampler = Sampler(run, run.model(device), options.temperature)
@@ -87,7 +87,7 @@ def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, d
         "--temperature": options.temperature != 1,
     }
     for name in (name for name, is_set in others.items() if is_set):
-        raise ValueError(f"{name}: a {run.config.model} draws a code, and the whole image from it: leave it out")
+        raise ValueError(f"{name}: a {run.config.model} draws the whole image from a code: leave it out")
     model = run.code_model(device, "sample")
     generator = torch.Generator(device_of(model)).manual_seed(seed)
     return draw_codes(run, model, n, generator, mean=options.mean)

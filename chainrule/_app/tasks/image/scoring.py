@@ -95,18 +95,17 @@ def read_image(run: "ImageTask", path: Path) -> "Pixels":
 class ImageScoring(CheckedOptions, ImageFiles):
     """Score images: nats and bits per dimension of each, exact under the model.
 
-    They are reduced to the levels of the model as those trained on were. A model that knows labels scores each image
-    given its label. The likelihood of a variational autoencoder has no closed form: its nats are an upper bound, shown
-    with the standard error of the draws, and with the ELBO. An autoencoder has no likelihood; its score is the squared
-    error of the reconstruction.
+    Images are reduced to the model's levels as in training. A model conditioned on labels scores each image given its
+    label. A variational autoencoder gives an upper bound of the nats, with the standard error of the draws, and the
+    ELBO. An autoencoder has no likelihood; its score is the squared reconstruction error.
 
     Args:
         data: A folder, an npz, npy or idx file, as for training.
-        json: Print one JSON object an image.
+        json: Print one JSON object per image.
     """
 
     samples: int | None = within(None, 1, MOST_SAMPLES)
-    """K, codes drawn for the bound of a variational autoencoder, twice; 100 if not given. More bring it nearer."""
+    """K, the codes drawn (twice) for the bound of a variational autoencoder; 100 by default. More tighten it."""
 
 
 def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: str) -> Result:

@@ -71,11 +71,11 @@ class ImageTraining(OptimisationOptions):
     """Training options of an image model: each image has hundreds of elements."""
 
     batch_size: int = within(16, 1, 1 << 24)
-    """Rows of a batch; 128 of a model with a code, where not given."""
+    """Batch size; 128 by default for a model with a code."""
     optimiser: Literal["adamw", "muon"] = "muon"
-    """adamw, usual for pixelcnn++ and autoencoder, or muon: orthogonal steps for matrices and kernels."""
+    """adamw, default for pixelcnn++ and autoencoder, or muon: orthogonal steps for matrices and kernels."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; 0.01 of a model with a code, with AdamW 0.003, where not given."""
+    """Peak learning rate; by default 0.01 for a model with a code, 0.003 with AdamW."""
 
 
 class ImageTask(
@@ -91,16 +91,16 @@ class ImageTask(
     Interpolates,
 ):
     name = "image"
-    help = "Train a model of images: exact likelihoods, samples, completions; or one with a code, and bounds."
+    help = "Train a model of images: exact likelihoods, samples and completions, or a latent code and bounds."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A folder of image files, labelled by its sub-folders if there are any; x.npz, or x.npz:ARRAY; x.npy; or "
-            "an idx file such as train-images-idx3-ubyte.gz, labels in the same folder.",
+            "A folder of image files, labelled by any sub-folders; x.npz, or x.npz:ARRAY; x.npy; or an idx file such "
+            "as train-images-idx3-ubyte.gz, with labels in the same folder.",
             needed="images",
         ),
         "validation": Source(
-            "Images to hold out in place of some of DATA; of an npz file with arrays train and valid, the latter is "
-            "held out where nothing is said.",
+            "Images to hold out; by default the array valid of an npz file with train and valid, else a random part of "
+            "DATA.",
             "--validation",
         ),
     }
@@ -274,7 +274,7 @@ class ImageTask(
         channels, height, width = self.shape
         small = self.model_of((channels, min(height, _CHECKED_SIDE), min(width, _CHECKED_SIDE)))
         trained, needed = self.model().state_dict(), small.state_dict()
-        # Embeddings of places keep those of the first rows and columns.
+        # Position embeddings keep the first rows and columns.
         cut = {name: weight[tuple(map(slice, needed[name].shape))] for name, weight in trained.items()}
         small.load_state_dict(cut)
         images, (_, height, width) = self.images(), small.image_shape

@@ -69,7 +69,9 @@ class SoundCodec(FileCodec):
             sum(part.count for part in file_samples.values()),
         )
         note = (
-            f"{8 * len(rest) / samples:.4f} bits of each sample are finer than the levels of the model" if rest else ""
+            f"{8 * len(rest) / samples:.4f} bits per sample are finer than the model's levels and stored as they are"
+            if rest
+            else ""
         )
         side = len(packed).to_bytes(4, "little") + packed + rest
         return EncodedFiles(layout, side, rows, samples, "sample", note=note)

@@ -58,19 +58,19 @@ class SoundData(SplitOptions):
     """Options for turning sounds into sequences of levels."""
 
     rate: int | None = within(None, 100, 1_000_000)
-    """Samples a second; the lowest of the files, 16000 at most, where not given. Others are resampled."""
+    """Samples per second; by default the files' lowest rate, at most 16000. Other files are resampled."""
     law: Literal["mu", "linear"] = "mu"
-    """Spacing of the levels: fine where it is quiet, as on the telephone, or even."""
+    """Spacing of the levels: mu is finer for quiet sounds, as in telephony; linear is even."""
     levels: int | None = within(None, 2, 65536)
-    """Levels of a sample; 256 (mu) or 65536 (linear) if not given. A mixture of --components (10) predicts > 1024."""
+    """Levels of a sample; 256 (mu) or 65536 (linear) by default. Above 1024 a mixture of --components (10) predicts."""
     labels: Literal["auto", "folders", "none"] = "auto"
-    """Condition of the sounds: the folder they are in, or nothing; auto takes folders where each is in one."""
+    """Labels that condition the sounds: their folders, or none; auto uses folders if every file is in one."""
     label_pattern: str | None = None
-    """The label in file names, such as '{label}_*' for 7_jackson_12.wav, in place of folders."""
+    """Pattern of the label in file names, such as '{label}_*' for 7_jackson_12.wav; replaces folders."""
     sequences: Literal["auto", "clips", "stream"] = "auto"
-    """Each file a sequence, or all of them one; auto looks how long they are."""
+    """Read each file as a sequence, or all files as one; auto decides by their length."""
     skip_bad: bool = False
-    """Leave out files that cannot be read."""
+    """Skip files that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class SoundTraining(OptimisationOptions):
     batch_size: int = within(2, 1, 1 << 24)
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(1.2e-2, 0.0, 1e3)
-    """Peak learning rate; with AdamW 0.003, where not given."""
+    """Peak learning rate; 0.003 by default with AdamW."""
     chunk_length: int = within(8192, 1, 1 << 24)
-    """Samples of a row: of a piece of a longer clip, or of a stream."""
+    """Samples per row: a piece of a longer clip, or of a stream."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         "source": Source(
             "A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file.", needed="sounds"
         ),
-        "validation": Source("Sounds to hold out in place of some of DATA.", "--validation"),
+        "validation": Source("Sounds to hold out; a random part of DATA by default.", "--validation"),
     }
     Data = SoundData
     Facts = SoundFacts
@@ -163,7 +163,9 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         from chainrule.data._sounds.labels import label_number
 
         if not self.labels:
-            raise ValueError("--label: this run was trained without labels: leave it out or train with --label-pattern")
+            raise ValueError(
+                "--label: this run was trained without labels: leave it out, or train with --label-pattern"
+            )
         return label_number(self.labels, name)
 
     @property

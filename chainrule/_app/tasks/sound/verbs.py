@@ -25,22 +25,22 @@ _STREAM_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class SoundSampling(CheckedOptions):
-    """Draw sounds from a trained model, each into a wav file of 16 bits.
+    """Draw sounds from a trained model, each as a 16-bit wav file.
 
     Args:
-        n: How many sounds.
+        n: Number of sounds.
         out: The file, sample.wav by default; several sounds become sample-1.wav, sample-2.wav and so on.
-        json: Print one JSON object a sound, with its label and seconds.
+        json: Print one JSON object per sound, with its label and seconds.
     """
 
     seconds: float | None = within(None, 0.0, 3600.0)
-    """How long each is, the prompt counted; as the clips trained on are, where not given."""
+    """Length of each sample, including the prompt; by default the mean length of the training clips."""
     label: str | None = None
-    """Label to draw, in a run with labels; each of them in turn if not given."""
+    """Label of the sounds, in a run with labels; all labels in turn by default."""
     prompt: Path | None = None
-    """A sound that each one begins with."""
+    """Sound with which each sample begins."""
     temperature: float = 1.0
-    """0 is greedy, 1 is the model's own distribution; below 1 sounds are less varied."""
+    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
     top_p: float | None = None
     """Draw from the fewest levels whose probability reaches p."""
 
@@ -55,7 +55,7 @@ def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, seed: int
     prompt = torch.zeros(0, dtype=torch.long) if options.prompt is None else _prompt(run, options.prompt)
     length = _length(run, options.seconds, len(prompt))
     model = run.model(device)
-    # Of a long prompt the model sees the end alone.
+    # The model sees only the end of a long prompt.
     unseen, seen = prompt[: -model.receptive_field], prompt[-model.receptive_field :]
 
     def rows() -> Iterator[Sequence[Any]]:
@@ -117,19 +117,19 @@ _WINDOW = 0.05  # seconds over which surprise is averaged to find where it is hi
 
 @dataclass(frozen=True)
 class SoundScoring:
-    """Score sounds: nats and bits per sample of each file, exact under the model, and where it is most surprising.
+    """Score sounds: nats and bits per sample of each file, exact under the model, and its most surprising moment.
 
     Args:
-        data: A folder of sounds, an archive of them, or one file; resampled as those of the run were.
-        sort: Most surprising first, by bits per sample.
-        top: Only so many files, the most surprising ones.
-        json: Print one JSON object a file.
+        data: A folder or archive of sounds, or one file; resampled to the run's rate.
+        sort: Sort by bits per sample, highest first.
+        top: Print only the N most surprising files.
+        json: Print one JSON object per file.
     """
 
     label: str | None = None
-    """Label of all sounds, in a run with labels; read off their names if not given."""
+    """Label of all sounds, in a run with labels; read from file names by default."""
     skip_bad: Switch = False
-    """Leave out files that cannot be read."""
+    """Skip files that cannot be read."""
 
 
 def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: str) -> Result:
@@ -174,7 +174,7 @@ def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[s
     try:
         return name, torch.tensor([label_number(run.labels, name)])
     except ValueError as error:
-        raise ValueError(f"{file.label}: {error}; --label says it for all") from None
+        raise ValueError(f"{file.label}: {error}; --label sets it for all files") from None
 
 
 def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | None) -> dict[str, Any]:
@@ -213,14 +213,14 @@ def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | N
 
 @dataclass(frozen=True)
 class SoundEmbedding:
-    """Embed sounds: for each file the features of the last layer after its last sample, which see the receptive field.
+    """Embed sounds: the last layer's features after the last sample of each file, which see the receptive field.
 
     Args:
-        data: A folder of sounds, an archive of them, or one file; resampled as those of the run were.
+        data: A folder or archive of sounds, or one file; resampled to the run's rate.
     """
 
     label: str | None = None
-    """Label of all sounds, in a run with labels; read off their names if not given."""
+    """Label of all sounds, in a run with labels; read from file names by default."""
 
 
 def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device: str) -> Result:
@@ -253,20 +253,20 @@ _SHARES = (0.5, 0.9, 0.99)
 
 @dataclass(frozen=True)
 class SoundInspection(CheckedOptions):
-    """Show how far back a trained model of sounds listens: by its architecture, and by its derivatives.
+    """Measure how far back a trained model of sounds listens, by its architecture and by its derivatives.
 
-    The derivatives are those of one conditional with respect to every sample before it, on held-out sounds or those of
-    DATA: how far back the receptive field reaches, and within how many samples half, 90% and 99% of the squared
+    Takes the derivatives of one conditional with respect to every earlier sample, on held-out sounds or on DATA: they
+    show how far back the receptive field reaches, and within how many samples half, 90% and 99% of the squared
     influence lie.
 
     Args:
-        data: Sounds to read the beginning of in place of the held-out ones.
-        seed: Seed of the random directions in which derivatives are taken.
-        json: Print it as one JSON object, with the influence of every sample, the nearest first.
+        data: Sounds to read, from their beginning; held-out sounds by default.
+        seed: Seed of the random directions for derivatives.
+        json: Print one JSON object, with the influence of every sample, nearest first.
     """
 
     rows: int = within(4, 1, 4096)
-    """Clips to read."""
+    """Number of clips to read."""
 
 
 def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection, *, seed: int) -> Report:
@@ -342,7 +342,7 @@ def _lines(run: "SoundTask", figures: dict[str, Any]) -> Iterable[str]:
         return f"{counted(samples, 'sample')}, {1000 * samples / run.rate:.1f} ms"
 
     dilations = " ".join(str(2**index) for index in range(options.layers_per_block))
-    short = "" if figures["read"] > figures["receptive_field"] else f", of the {figures['read'] - 1:,} that there are"
+    short = "" if figures["read"] > figures["receptive_field"] else f", of {figures['read'] - 1:,} available"
     yield f"layers            {options.blocks} × dilations {dilations}, {options.kernel_size} taps"
     yield f"receptive field   {told(figures['receptive_field'])} (by the architecture)"
     yield f"by derivatives    {told(figures['reached'])}{short}"

@@ -40,15 +40,15 @@ def compare_tables(real: Any, synthetic: Any, *, seed: int = 0) -> Result:
     Args:
         real: a path or frame; its rows decide the kinds of the columns. A tenth of them is held out for `distances`.
         synthetic: a path or frame with the same columns.
-        seed: of the rows held out and drawn.
+        seed: seed of the rows held out and drawn.
 
     Returns:
         A row for each column and each pair: the total variation distance between real and synthetic, numbers in ten
         bins that are equally full of real rows, and for a pair Cramér's V in both tables. The summary has the means;
-        `copies`, the share of synthetic rows that are equal to a real one, beside that of held-out real rows;
-        `nearest`, the median distance to the nearest real row, of synthetic and of held-out rows (equal where nothing
-        was learnt by heart); and `classifier`, the area under the ROC curve of telling real from synthetic rows, 0.5
-        where nobody can, with its standard error.
+        `copies`, the share of synthetic rows that equal a real row, and the same share of held-out real rows;
+        `nearest`, the median distance to the nearest real row, for synthetic and for held-out rows (equal if the model
+        did not memorise rows); and `classifier`, the area under the ROC curve of a classifier of real and synthetic
+        rows, 0.5 if they are indistinguishable, with its standard error.
 
     Raises:
         ValueError: a table cannot be read, or the synthetic one has other columns or cells.
@@ -171,7 +171,7 @@ def _classifier(real: Array, drawn: Array, categorical: npt.NDArray[np.bool_], s
             apart = np.where(categorical, rows != rows[index], np.abs(rows - rows[index]) / scale).sum(1)
             apart[index] = np.inf
             scores[index] = labels[np.argmin(apart)]
-        model = "nearest neighbour (scikit-learn, which is not installed, would tell finer differences)"
+        model = "nearest neighbour (install scikit-learn to detect finer differences)"
     else:
         from sklearn.ensemble import HistGradientBoostingClassifier
         from sklearn.model_selection import StratifiedKFold, cross_val_predict

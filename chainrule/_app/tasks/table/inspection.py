@@ -1,6 +1,6 @@
-"""Inside a trained model of a table: how surprising each column is, and which earlier column it is known from.
+"""Inside a trained model of a table: the nats of each column, and the earlier columns that inform about it.
 
-Of a model with a code, a page: how much of the code is in use, what each dimension does, what is told of each column.
+For a model with a code, a page: how much of the code is in use, the effect of each dimension, the nats by column.
 """
 
 from collections.abc import Iterable
@@ -35,23 +35,22 @@ _MOST_LABELS = 10  # categories of a column that colours the map
 
 @dataclass(frozen=True)
 class TableInspection(CheckedOptions):
-    """Show how well a trained model of a table knows each column, and from which other column.
+    """Show how well a trained model of a table predicts each column, and from which other columns.
 
-    A column is predicted from those before it. One of these at a time is shuffled over the rows (permutation
-    importance): the increase in nats is the information that it gives about the column. Reads held-out rows, or those
-    of DATA.
+    The model predicts a column from the earlier ones. Shuffling one of these over the rows (permutation importance)
+    increases the nats by the information that it gives about the column. Reads held-out rows, or DATA.
 
-    Of a model with a code, a page (HTML, one file, needs no network): how much of the code is in use, and if it
-    collapsed what helps; rows and their reconstructions; nats by column; rows along each active dimension; a map of the
-    codes, coloured by the last column of few categories.
+    For a model with a code, writes a page (HTML, one file, needs no network): how much of the code is in use, and
+    remedies if it collapsed; rows and their reconstructions; nats by column; rows along each active dimension; a map of
+    the codes, coloured by the last column with few categories.
 
     Args:
-        data: A table to read in place of the held-out rows.
+        data: Table to read; the held-out rows by default.
         seed: Seed of the shuffling.
     """
 
     rows: int = within(1024, 2, 1 << 30)
-    """Rows to read."""
+    """Maximum number of rows to read."""
 
 
 def inspect_table(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
@@ -96,7 +95,7 @@ def _table(columns: list[dict[str, Any]]) -> Iterable[str]:
         sources.append(", ".join(f"{one_line(name)} {nats:.3f}" for name, nats in by if nats >= _LEAST) or "-")
     cells = [(one_line(column["column"]), f"{column['nats']:.3f}") for column in columns]
     lines = aligned([("column", "nats"), *cells])
-    return map("  ".join, zip(lines, ["known from, and by how many nats", *sources], strict=True))
+    return map("  ".join, zip(lines, ["informed by (nats)", *sources], strict=True))
 
 
 def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
@@ -114,17 +113,17 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
     generator = torch.Generator().manual_seed(seed)
     names = [column.name for column in run.schema.kept]
     pairs_words = (
-        f"The first rows, and under each a typical row of its code: of {_DRAWS} draws from the decoder the commonest "
-        "category and the median number of each column."
+        f"The first rows, and below each a typical row decoded from its code: each column's most frequent category or "
+        f"median over {_DRAWS} draws."
     )
-    density = "Of real numbers they are those of a density, and may be below 0."
+    density = "Real columns have a density, whose nats may be negative."
     sections = code_sections(
         use,
         "row",
         (pairs_words, _pairs(run, model, x[:_PAIRS], generator)),
         (f"{error_words('each column', 'row')} {density}", errors("column", names, own, other)),
         (
-            traversal_words(use, "row", " Columns that do not change are left out."),
+            traversal_words(use, "row", " Constant columns are omitted."),
             _traversals(run, model, use, generator),
         ),
         _labels(run, x),

@@ -28,31 +28,30 @@ _AGAIN = 20  # times that a row with a number outside the range of its column is
 
 @dataclass(frozen=True)
 class TableSampling(CheckedOptions):
-    """Draw rows of a table from a trained model, or fill in what is missing in some.
+    """Draw rows of a table from a trained model, or fill in missing cells.
 
     A missing cell that the model expects to be missing may stay empty.
 
     Args:
-        n: How many rows; with --complete, how many completions of each.
-        out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output if not given.
-        json: Print one JSON object a row.
+        n: Number of rows; with --complete, number of completions per row.
+        out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.
+        json: Print one JSON object per row.
     """
 
     complete: Path | None = None
-    """A table whose empty cells, and columns that it does not have, are drawn given the others. Known cells come back
-    as they are."""
+    """Table whose empty cells and missing columns are drawn given its other cells, which stay as they are."""
     where: str = ""
     """Values that every row must have, COLUMN=VALUE,...; quote one with a comma: '"name=a, b",size=3'."""
     particles: int = within(256, 1, 1 << 18)
-    """How many draws each completion is chosen from, where known columns come after unknown ones."""
+    """Draws from which each completion is chosen, if known columns come after unknown ones."""
 
 
 def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, device: str) -> Result:
     if run.has_code and (options.complete is not None or options.where):
-        raise ValueError("--complete, --where: a vae draws whole rows from a code: train a made to fill in others")
+        raise ValueError("--complete, --where: a vae draws whole rows from a code: train --model made to fill in cells")
     if options.where:
         if options.complete is not None:
-            raise ValueError("--where and --complete: both give known cells: leave one out")
+            raise ValueError("--where and --complete: both set known cells: give only one")
         return _conditioned(run, n, options, seed, device)
     if options.complete is None:
         columns, rows = run.schema.kept, _drawn(run, n, seed, device)
@@ -129,7 +128,7 @@ def _completed(
         yield from cells
     if uncertain:
         print(
-            f"{uncertain} completions rest on a single draw of {particles}: what is known in them is improbable; "
+            f"{uncertain} completions rest on a single draw of {particles}: their known cells are improbable; "
             "more --particles may help",
             file=sys.stderr,
         )
@@ -162,25 +161,25 @@ def complete_block(
 
 BLOCK = 1024  # rows computed together
 _TYPICAL = 4096  # held-out rows that tell how surprising a column usually is
-_NOTABLE = 0.01  # nats over the mean of its column: a cell of less is no surprise, as that of a constant column
+_NOTABLE = 0.01  # nats above the column's mean below which a cell is no surprise, such as in a constant column
 
 
 @dataclass(frozen=True)
 class TableScoring(CheckedOptions):
-    """Score a table: nats of each row, exact under the model, and the cell that surprised most.
+    """Score a table: nats of each row, exact under the model, and its most surprising cell.
 
-    The cell named is the one whose nats exceed the mean of its column by most, or where none does, the one of most
-    nats. For a variational autoencoder the nats are an upper bound, shown with the standard error of the draws, and
-    with the ELBO; no cell is named.
+    The most surprising cell exceeds the mean nats of its column by most; if none exceeds it, the cell has the most
+    nats. A variational autoencoder gives an upper bound of the nats, with the standard error of the draws, and the
+    ELBO, without a cell.
 
     Args:
         data: The table.
-        json: Print one JSON object a row.
-        top: Print only this many rows, the most surprising ones.
+        json: Print one JSON object per row.
+        top: Print only the N most surprising rows.
     """
 
     samples: int | None = within(None, 1, MOST_SAMPLES)
-    """K, codes drawn for the bound of a variational autoencoder, twice; 100 if not given. More bring it nearer."""
+    """K, the codes drawn (twice) for the bound of a variational autoencoder; 100 by default. More tighten it."""
 
 
 def score_table(run: "TableTask", file: str, options: TableScoring, *, device: str) -> Result:
@@ -262,7 +261,7 @@ def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[
 
 @dataclass(frozen=True)
 class TableEmbedding:
-    """Embed the rows of a table: for each its line, and the mean of its code.
+    """Embed the rows of a table: print the line of each, and the mean of its code.
 
     Args:
         data: The table.

@@ -79,9 +79,9 @@ class TableData(SplitOptions):
     """Options for reading a table and holding out rows."""
 
     header: Literal["auto", "yes", "no"] = "auto"
-    """Whether the first row is a header."""
+    """Treat the first row as a header; auto detects it."""
     types: str = ""
-    """Kinds of columns where those found are not meant: COLUMN=KIND,... of categorical, integer, real and skip."""
+    """Override detected column types: COLUMN=KIND,... with categorical, integer, real or skip."""
     min_count: int = within(2, 1, 1 << 40)
     """Rarer categories become <other>."""
 
@@ -110,10 +110,10 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given.",
+            "A table: .csv, .csv.gz, .tsv or .parquet. With --level or --reading it is read as text.",
             needed="a table",
         ),
-        "validation": Source("A table to hold out in place of some rows of DATA.", "--validation"),
+        "validation": Source("Table to hold out; random rows of DATA by default.", "--validation"),
     }
     Data = TableData
     Facts = TableFacts
@@ -166,8 +166,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         size = Path(source).stat().st_size if Path(source).is_file() else 0
         if size > _LARGE and not reads_quickly():
             print(
-                f"{source}: {size >> 20} MiB, read without polars, which would take a tenth of the time: "
-                "pip install polars",
+                f"{source}: {size >> 20} MiB, read without polars, which is ten times faster: pip install polars",
                 file=sys.stderr,
             )
 
@@ -175,7 +174,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
             check_memory(
                 self._count_weights(schema),
                 f"{source}: {counted(len(schema.kept), 'column')}",
-                "leave columns out with --types NAME=skip, or give fewer --components",
+                "skip columns with --types NAME=skip, or reduce --components",
             )
 
         try:

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 class TagInspection(CheckedOptions):
     """Look inside a trained tagger: its parts, its certainty of each tag, and its scores of neighbouring tags.
 
-    Certainty is the probability, given the whole sentence, of the tag that a word gets. Works on held-out sentences or
-    on DATA, which needs no tags; writes no page.
+    Certainty is the probability of a word's predicted tag, given the whole sentence. Reads held-out sentences or DATA,
+    which needs no tags; writes no page.
 
     Args:
-        data: Sentences to read in place of the held-out ones; - is standard input.
-        seed: Without effect: nothing is drawn.
+        data: Sentences to read; held-out sentences by default; - is standard input.
+        seed: No effect: nothing is random.
     """
 
     rows: int = within(256, 1, 1 << 16)
-    """Sentences to read at most."""
+    """Maximum number of sentences to read."""
     top: int = within(8, 1, 1000)
-    """Words of least certainty, and pairs of neighbouring tags, to show."""
+    """Number of least certain words, and of pairs of neighbouring tags, to show."""
 
 
 def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, seed: int) -> Report:
@@ -149,7 +149,7 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         yield f"  {word['word']} as {word['tag']} {word['probability']:.1%}, or {other}"
     neighbours = figures["neighbours"]
     if neighbours is None:
-        yield "neighbours: this softmax chooses each tag by itself; --head crf learns which follow each other"
+        yield "neighbours: this softmax predicts each tag independently; --head crf learns their order"
         return
     rule = f"; {counted(neighbours['forbidden'], 'pair')} forbidden" if neighbours["forbidden"] else ""
     yield f"neighbours by the score that the random field adds, nats{rule}:"

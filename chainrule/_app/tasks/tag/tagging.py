@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tagging(CheckedOptions):
-    r"""Tag sentences: the file comes back with the tags in their column, everything else as it was.
+    r"""Tag sentences: write the tags into their column and keep everything else.
 
-    Lines are written with \n at their ends, and without a byte order mark.
+    Lines end with \n, without a byte order mark.
 
     Args:
-        file: Sentences in columns as those of training, with tags or without, or a word a line; .gz too; - is standard
-            input. Empty sentences come back empty.
-        json: Print one JSON object a sentence: its line, words, tags, their nats, and the probability of each tag.
-        csv: Print one row a sentence as CSV: its line, words, tags, and their nats.
+        file: Sentences in the columns of training, with or without tags, or one word per line; .gz too; - is standard
+            input. Empty sentences stay empty.
+        json: Print one JSON object per sentence: its line, words, tags, their nats, and the probability of each tag.
+        csv: Print one CSV row per sentence: its line, words, tags, and their nats.
     """
 
     text: Switch = False
-    """Each line of FILE is a sentence, its words separated by blanks."""
+    """Read each line of FILE as a sentence, with words separated by blanks."""
     n_best: int | None = within(None, 1, 1 << 12)
-    """Print one row a sentence, with its so many most probable tag sequences and their nats."""
+    """Print one row per sentence, with its N most probable tag sequences and their nats."""
 
 
 def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) -> Result:
@@ -98,15 +98,15 @@ def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile",
 
 @dataclass(frozen=True)
 class TagEmbedding:
-    """Embed sentences: for each the number of its line, and the mean of the features that its tags are predicted from.
+    """Embed sentences: print the line of each, and the mean of the features that predict its tags.
 
     Args:
-        data: Sentences in columns as those of training, with tags or without, or a word a line; .gz too; - is standard
+        data: Sentences in the columns of training, with or without tags, or one word per line; .gz too; - is standard
             input.
     """
 
     text: Switch = False
-    """Each line of DATA is a sentence, its words separated by blanks."""
+    """Read each line of DATA as a sentence, with words separated by blanks."""
 
 
 def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device: str) -> Result:
@@ -182,25 +182,25 @@ def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
 
 @dataclass(frozen=True)
 class TagEvaluation(CheckedOptions):
-    """Compare a run's answers with the right ones, by its task's own metrics; shown are the options of a tagger.
+    """Compare a run's predictions with references, by the metrics of its task; these are the options of a tagger.
 
-    `chainrule evaluate RUN --help` shows those of RUN.
+    `chainrule evaluate RUN --help` shows the options of RUN.
 
-    Accuracy of all words and of those never seen in training, nats per word, the most frequent confusions; and where
-    the tags mark spans, entity F1 as conlleval counts it.
+    Prints the accuracy of all words and of unseen words, nats per word, the most frequent confusions; and if the tags
+    mark spans, entity F1 as conlleval counts it.
 
     Args:
         data: Tagged sentences; - is standard input.
     """
 
     column: str | None = None
-    """Column of the tags; that of training if not given."""
+    """Column of the tags; as in training by default."""
     repair: Switch = False
-    """Read impossible sequences of BIO tags as the nearest possible ones, in place of refusing them."""
+    """Replace impossible sequences of BIO tags by the nearest possible ones; an error by default."""
     allow_unseen: Switch = False
-    """Count words whose tag was never seen in training as wrong, in place of refusing them."""
+    """Count words with a tag unseen in training as wrong; an error by default."""
     confusions: int = within(10, 0, 1 << 30)
-    """Number of pairs of a true and a wrong tag to show."""
+    """Number of confused tag pairs to show."""
 
 
 def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Result:
@@ -215,7 +215,7 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
     file = sentences_of(run, data, tagged=True, column=options.column)
     sentences, mended = possible(file.sentences, vocabulary.spelling, file.name, repair=options.repair)
     if not options.allow_unseen:
-        check_tags_known(sentences, vocabulary, f"{file.name}", "say --allow-unseen to count such words as wrong")
+        check_tags_known(sentences, vocabulary, f"{file.name}", "pass --allow-unseen to count such words as wrong")
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
     with_known_tags = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]

@@ -46,13 +46,13 @@ _WORD_DROPOUT_OF_FEW = 0.25
 @dataclass(frozen=True)
 class TagData(SplitOptions):
     column: str | None = None
-    """Column of the tags: upos, xpos or another name of CoNLL-U, or a number from 1; upos or the last if not given."""
+    """Column of the tags: upos, xpos or another CoNLL-U name, or a number from 1; upos or the last by default."""
     word_column: int = within(1, 1, 1 << 20)
-    """Column of the words, a number from 1; CoNLL-U has them in form."""
+    """Column of the words, a number from 1; CoNLL-U uses form."""
     max_length: int = within(512, 1, 1 << 20)
-    """Words of the longest sentence that is taken."""
+    """Maximum words of a sentence."""
     repair: bool = False
-    """Read impossible sequences of BIO tags, such as I-X after O, as the nearest possible ones."""
+    """Replace impossible sequences of BIO tags, such as I-X after O, by the nearest possible ones."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class TagTraining(OptimisationOptions):
     learning_rate: float = within(4e-3, 0.0, 1e3)
     clip_norm: float | None = within(5.0, 0.0, 1e9)
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """Precision of matrix products; those of a tagger are too small to gain by bfloat16 on a processor."""
+    """Precision of matrix products; a tagger's are too small to gain from bfloat16 on a CPU."""
     word_dropout: float = within(4.0, 0.0, 1e6)
-    """A word seen c times is read as unknown with probability W / (W + c), W being this number; lower in few passes."""
+    """W: a word seen c times is read as unknown with probability W / (W + c); by default lower for few passes."""
     template_passes: float | None = within(None, 0.0, 1e3)
-    """Passes that fit the templates before training, 0 for none; 3 where not given, fewer if short, none for spans."""
+    """Passes that fit the templates before training, 0 for none; by default 3, fewer in a short run, 0 for spans."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     help = "Train a tagger on sentences with a tag for every word."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "Sentences in columns, a word a line, blank lines between them: CoNLL-U, or words and tags; .gz too.",
+            "Sentences in columns, one word per line, separated by blank lines: CoNLL-U, or words and tags; .gz too.",
             needed="a file of tagged sentences",
         ),
         "validation": Source(
-            "Sentences to hold out, in place of some of DATA: they choose the weights that are kept.", "--validation"
+            "Sentences to hold out, which select the weights; a random part of DATA by default.", "--validation"
         ),
     }
     Data = TagData
@@ -116,9 +116,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         super().check_asked(request, explicit_flags)
         encoder = request.options.character_encoder
         if "--affix-dropout" in explicit_flags and encoder != "cnn+affixes":
-            raise ValueError(
-                f"--affix-dropout: belongs to the character encoder cnn+affixes, got {encoder}: leave one of them out"
-            )
+            raise ValueError(f"--affix-dropout requires --character-encoder cnn+affixes, got {encoder}")
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
@@ -241,7 +239,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         yield f"{counted(len(tags), 'tag')}: {first}"
         if facts.scheme is not None:
             mended = f"; impossible tags repaired in {facts.repaired:,}" if facts.repaired else ""
-            yield f"the tags mark spans in {facts.scheme.upper()}: entity F1 decides which weights are kept{mended}"
+            yield f"the tags mark spans in {facts.scheme.upper()}: entity F1 selects the weights{mended}"
 
     def validation_metric(self) -> "ValidationMetric":
         from chainrule._app.tasks.tag.training import tag_metric

@@ -47,9 +47,9 @@ _UNFIT = {"prompt": "", "temperature": 1.0, "top_k": None, "top_p": None}  # opt
 def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
     """Score lines of a file, or single-line texts, by bounds."""
     if options.per == "element":
-        raise ValueError("--per element: the bound is of a whole line, which is encoded at once: use --per line")
+        raise ValueError("--per element: the bound covers a whole line: use --per line")
     if options.adapt or options.adapt_rate is not None:
-        raise ValueError(f"--adapt: a {run.config.model} does not learn while it reads: leave it out")
+        raise ValueError(f"--adapt: a {run.config.model} cannot learn while it reads: leave it out")
     model, expected, unknown = run.code_model(device, "score"), expected_nats(run), run.vocabulary.unknown
     line, text = Column("line"), Column("text")
     columns = (line, *_COLUMNS, text) if isinstance(data, str) else (text, *_COLUMNS)
@@ -102,9 +102,7 @@ def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: in
     """Draw a code for each of n lines, and the line from it."""
     for name, usual in _UNFIT.items():
         if getattr(options, name) != usual:
-            raise ValueError(
-                f"{flag(name)}: a {run.config.model} draws a code, and the whole line from it: leave it out"
-            )
+            raise ValueError(f"{flag(name)}: a {run.config.model} draws the whole line from a code: leave it out")
     model = run.code_model(device, "sample")
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
 
@@ -141,7 +139,7 @@ def text_of(run: "TextTask", ids: list[int]) -> tuple[str, int]:
 def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *, seed: int) -> Report:
     if data is not None or options.property is not None:
         what = data if data is not None else f"--property {options.property}"
-        raise ValueError(f"inspect: reads the codes of held-out lines of the run, got {what}: leave it out")
+        raise ValueError(f"inspect reads the codes of the run's held-out lines, got {what}: leave it out")
     model = run.code_model("cpu", "inspect")
     x, lengths = held_out(run)
     use = active_units(model, x, lengths=lengths)

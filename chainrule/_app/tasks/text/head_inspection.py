@@ -29,9 +29,9 @@ def inspect_heads(
     run: "TextTask", model: TransformerLM, file: str | None, options: TextInspection, *, command: str
 ) -> Report:
     if options.property is not None:
-        raise ValueError(f"--property: units are sought in recurrences, got {run.config.model}: leave it out")
+        raise ValueError(f"--property: only recurrences have units to find, got {run.config.model}: leave it out")
     if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
-        raise ValueError(f"{run.path}: {broken[0]} holds a number that is not finite: this model cannot be read")
+        raise ValueError(f"{run.path}: {broken[0]} holds a non-finite number: this model cannot be inspected")
     if options.rows * options.steps**2 > MOST_WEIGHTS:
         raise ValueError(
             f"--rows {options.rows} --steps {options.steps}: expected rows × steps² of at most {MOST_WEIGHTS}, the "

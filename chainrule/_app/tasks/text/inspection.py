@@ -30,31 +30,31 @@ MOST_SYMBOLS = 1 << 16
 
 @dataclass(frozen=True)
 class TextInspection(CheckedOptions):
-    """Look inside a trained model of a text: the memory of a recurrence, the attention heads of a Transformer.
+    """Look inside a trained text model: the memory of a recurrence, the attention heads of a Transformer.
 
-    Of a recurrence, how far gradients and inputs reach, and what the gates do; of a Transformer, the kind of each head,
-    what it looked at, and the memory of its cache; of both, what surprised. Prints a table, with a verdict a layer of a
-    recurrence, and writes a page with plots (HTML, one file, needs no network). Works on the beginning of the run's
-    held-out text or of DATA, cut into rows that each start from the initial state; of a run trained on lines, each row
-    is a line. Of several averaged models the first is shown. Of recurrences it needs matplotlib: pip install
+    For a recurrence, shows how far gradients and inputs reach, and the state of the gates; for a Transformer, the kind
+    of each head, its attention, and the size of its cache; for both, the surprise of each symbol. Prints a table, with
+    a verdict per recurrent layer, and writes a page with plots (HTML, one file, needs no network). Reads the beginning
+    of the run's held-out text or of DATA, in rows that each start from the initial state; in a run trained on lines,
+    each row is a line. Shows the first of several averaged models. Recurrences require matplotlib: pip install
     matplotlib.
 
-    Of a model with a code, which needs none: how much of the code is in use, and if it collapsed what helps; lines and
-    their reconstructions; nats by position; lines along each active dimension; a map of the codes.
+    For a model with a code, shows how much of the code is in use, and remedies if it collapsed; lines and their
+    reconstructions; nats by position; lines along each active dimension; a map of the codes.
 
     Args:
-        data: The text to read in place of the held-out one; - reads standard input.
-        seed: Seed of the changes of inputs by which memory is measured.
+        data: Text to read; the held-out text by default; - is standard input.
+        seed: Seed of the input changes that measure memory.
     """
 
     rows: int = within(8, 1, 256)
-    """Rows of text to read."""
+    """Number of rows to read."""
     steps: int = within(200, 2, 10_000)
-    """Symbols of a row, over which gradients are followed."""
+    """Symbols per row, over which gradients are followed."""
     property: Annotated[str | None, Parameter(name="--property")] = None
-    """Property to seek units of a recurrence for: quotes, parentheses, brackets, late-in-line, indentation, upper-case,
-    word-start, word-end, line-start, line-end, punctuation, vowel, digit, space, or a regular expression; chosen by the
-    text if not given."""
+    """Property for which to find units of a recurrence: quotes, parentheses, brackets, late-in-line, indentation,
+    upper-case, word-start, word-end, line-start, line-end, punctuation, vowel, digit, space, or a regular expression;
+    chosen from the text by default."""
 
 
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, seed: int) -> Report:
@@ -104,8 +104,7 @@ def _recurrent(run: "TextTask", model: "AutoregressiveModel") -> "RecurrentLM":
 
     if not isinstance(model, RecurrentLM):
         raise ValueError(
-            f"{run.path}: expected a recurrence (lstm, gru or rnn) or a Transformer, got {run.config.model}: "
-            "there is nothing to show of it"
+            f"{run.path}: expected a recurrence (lstm, gru or rnn) or a Transformer to inspect, got {run.config.model}"
         )
     return model
 
@@ -142,7 +141,7 @@ def _read(
         row[: len(spans)] = torch.tensor([] if chosen is None else chosen.of(text, spans), dtype=torch.bool)
     share = int(has.sum()) / sum(counts)
     if chosen is None:
-        note = "No property was found that some elements of this text have and others lack: units are not sought."
+        note = "No property distinguishes the elements of this text: no units are sought."
     elif share in (0, 1):
         choices = "" if chosen.name in PROPERTIES else f" (by name there are {', '.join(PROPERTIES)})"
         note = (
@@ -150,7 +149,7 @@ def _read(
         )
         note, chosen = f"{note}: no units can be sought for it{choices}.", None
     else:
-        how = "chosen by the text; --property takes another" if property_name is None else "as asked for"
+        how = "chosen from the text; set another with --property" if property_name is None else "as requested"
         meaning = f", {chosen.meaning}" if chosen.meaning else ""
         note = f"Units are sought for the property {chosen.name}{meaning} ({how}): {share:.1%} of the elements have it."
     unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)

@@ -17,13 +17,13 @@ class TextData(CheckedOptions):
     """Options for turning a text into symbols and holding out a part."""
 
     level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
-    """Unit of one symbol; subword is another name of bpe."""
+    """Unit of one symbol; subword means bpe."""
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line; a sentence-vae reads lines."""
     validation_fraction: float | None = within(None, 1e-6, 0.9)
-    """Share of the text, its tail, that is held out; if not given, 0.01 from a megabyte on, up to 0.05 of less."""
+    """Share of the text to hold out, from the end; by default 0.01 from a megabyte on, up to 0.05 for shorter texts."""
     vocabulary_size: int | None = within(None, 3, 1 << 24)
-    """Keep this many symbols at most (word, bpe)."""
+    """Maximum number of symbols (word, bpe)."""
     min_count: int = within(1, 1, 1 << 40)
     """Rarer symbols become unknown."""
     text_column: str | None = None
@@ -44,20 +44,20 @@ class TextTraining(OptimisationOptions):
     """
 
     batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
-    """Rows of a batch; 32 where not given, fewer of a short text."""
+    """Batch size; 32 by default, fewer for a short text."""
     optimiser: Literal["adamw", "muon"] | None = None  # type: ignore[assignment]  # a name in every run that trains
-    """adamw, or muon: orthogonal steps of matrices, AdamW for the rest; muon if not given, adamw for sentence-vae."""
+    """adamw, or muon: orthogonal steps for matrices, AdamW for the rest; default muon, adamw for sentence-vae."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
     kneser_ney_order: int | None = within(None, 0, 16)
-    """Order of the n-gram counts, 2 or more, or 0; if not given, 5 for words, 12 for characters, 0 for sentence-vae."""
+    """Order of the n-gram counts, 2 or more, or 0; by default 5 for words, 12 for characters, 0 for sentence-vae."""
     chunk_length: int = within(64, 1, 1 << 24)
-    """Symbols that gradients flow through."""
+    """Symbols through which gradients flow."""
     line_length: int = within(1024, 1, 1 << 24)
-    """Longer lines are cut in training (--reading lines)."""
+    """Maximum length of a line in training (--reading lines); the rest is cut."""
     watch_gradients: bool = False
     """Log how gradients flow back through time."""
     watch_every: int | None = within(None, 1, 1 << 53)
-    """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
+    """Steps between gradient probes; 20 by default, 100 on a GPU."""
 
 
 CODED = "sentence-vae"  # the model with a code

@@ -1,15 +1,15 @@
-"""The options of a text's model that the user left open: a rule of the data, the budget and the speed of this machine.
+"""Resolve the options of a text model that the user left open, from the data, the budget and the measured speed.
 
-- The speed of two models of given sizes, measured here, gives the seconds that a symbol costs at any size, and so the
-  symbols D that a model reads in the budget. A run of steps or epochs says D itself, on any machine.
-- The size is that of `SIZES` with the lowest predicted loss, a power law of weights P and symbols
+- The measured speed of two model sizes gives the seconds per symbol at any size, and so the symbols D that a model
+  reads in the budget. A run of steps or epochs defines D itself, on any machine.
+- The size is the one in `SIZES` with the lowest predicted loss, a power law of weights P and symbols
   (Hoffmann et al. 2022), in which the r-th reading of the same text counts for less (Muennighoff et al. 2023):
 
       nats = A P^-a + B D'^-b,    D' = N + N R (1 - exp(-(D/N - 1) / R))
 
-  and no size is taken that has more than `WEIGHTS_A_SYMBOL` weights a symbol of the text.
-- The mean of K models is considered where each can read the text `PASSES_OF_MEMBERS` times. Its loss is that of one of
-  them less G (1 - 1/K), the law of the mean of K mistakes of the same size and correlation, and `COST_OF_MEMBER` each.
+  among the sizes with at most `WEIGHTS_A_SYMBOL` weights per symbol of the text.
+- The mean of K models is considered if each can read the text `PASSES_OF_MEMBERS` times. Its loss is the loss of one
+  model minus G (1 - 1/K), the law of the mean of K equally large, correlated errors, plus `COST_OF_MEMBER` each.
 - Weight decay forgets over about one pass over the text (Wang and Aitchison 2024), which is worth more than dropout;
   dropout is added where the text is read often, more for a model that has many weights for its text.
 

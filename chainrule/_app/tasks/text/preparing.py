@@ -1,6 +1,6 @@
 """Symbols of a text: prepared on disk, in batches for training, in a few rows to look at closely, and counted.
 
-Counts of n-grams are made once and kept beside the weights, in ngrams.safetensors.
+Counts of n-grams are made once and saved in the run directory, as ngrams.safetensors.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +80,7 @@ def prepared(run: "TextTask", vocabulary: "Vocabulary | None" = None) -> Corpus:
     if not (run.path / VOCABULARY).exists():
         corpus.vocabulary.save(run.path / VOCABULARY)
     elif len(corpus.vocabulary) != len(run.vocabulary):
-        raise ValueError(f"{run.path / VOCABULARY}: does not fit the text: it was changed since the run began")
+        raise ValueError(f"{run.path / VOCABULARY}: does not match the text: it was changed since the run began")
     return corpus
 
 
@@ -175,7 +175,7 @@ def _beginning(parts: "Iterable[Ids]", count: int) -> "Ids":
 
 
 def _too_short(count: int) -> str:
-    return f"expected at least two symbols, as nothing flows through a single step, got {count or 'an empty text'}"
+    return f"expected at least two symbols, got {count or 'an empty text'}"
 
 
 def usual_order(level: str) -> int:
@@ -197,11 +197,11 @@ def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "Autoregress
     if not order:
         return network
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file, though the run counts n-grams: restore it, or train again")
+        raise FileNotFoundError(f"{path}: no such file, but the run uses n-gram counts: restore it, or train again")
     tables, record = read_sealed(path)
     try:
         if not _record(run).items() <= record.items():
-            raise ValueError("expected the n-grams of the run's text, got those of another")
+            raise ValueError("expected the n-grams of the run's text, got n-grams of another text")
         ngrams = KneserNey.from_tables(tables)
         if ngrams.vocab_size != len(run.vocabulary) or ngrams.order > order:
             raise ValueError(

@@ -40,31 +40,30 @@ _OF_ELEMENTS = tuple(column for column in _OF_LINES if column not in _HIDDEN)
 class TextScoring(CheckedOptions):
     """Score a text: nats and bits, exact under the model.
 
-    A model trained on a stream scores every symbol given everything before it in the file; a model trained on lines
-    scores each line on its own, its end included. Either way the lines add up to the file. A piece of a word that
-    spans line ends counts for the line in which it begins, and a line in which none begins has no row. For a model
-    with a code the nats are an upper bound, shown with the standard error of the draws, and with the ELBO.
+    A model trained on a stream scores every symbol given all earlier symbols of the file; a model trained on lines
+    scores each line independently, including its end. Either way the nats of the lines add up to the file's. A piece of
+    a word that spans line ends counts for the line in which it begins, and a line in which none begins has no row. A
+    model with a code gives an upper bound of the nats, with the standard error of the draws, and the ELBO.
 
     Args:
         data: The text, - for standard input.
-        json: Print one JSON object a row, then one with the figures of the whole text.
-        top: Print only this many rows, the most surprising ones.
+        json: Print one JSON object per row, then one with the figures of the whole text.
+        top: Print only the N most surprising rows.
     """
 
     per: Per | None = None
-    """One row for each line or each element, or the figures of the whole file alone; line where rows are sorted or
-    written as a table, else file."""
+    """Print one row per line or element, or only the figures of the file; by default line for sorted rows and tables,
+    else file."""
     by: By = "excess"
-    """Sort by excess: nats above those of as many elements of the held-out text, divided by the root of their number;
-    by bits, the surprise of the average element, which puts very short lines first; or by nats, that of the whole row,
-    which puts long lines first."""
+    """Sort by excess (nats above the held-out average, divided by the root of the length), by bits (average per
+    element, which favours very short lines), or by nats (sum of the row, which favours long lines)."""
     adapt: Switch = False
-    """Dynamic evaluation: a copy of the model is trained while it reads. Each part is scored before it is learnt, so
-    that the figures are a valid likelihood. The run is not changed."""
+    """Dynamic evaluation: train a copy of the model while it reads. Each part is scored before it is learnt, so the
+    figures are a valid likelihood. The run does not change."""
     adapt_rate: float | None = within(None, 0.0, 1e6)
-    """Step of each weight after each part, in units of its usual gradient; with --adapt."""
+    """Step of each weight after each part, in units of its typical gradient; with --adapt."""
     samples: int | None = within(None, 1, MOST_SAMPLES)
-    """K, codes drawn for the bound of a sentence-vae, twice; 100 if not given. More bring it nearer."""
+    """K, the codes drawn (twice) for the bound of a sentence-vae; 100 by default. More tighten it."""
 
 
 def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
@@ -76,7 +75,7 @@ def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring,
     refuse_samples(options.samples, run.config.model)
     rate = options.adapt_rate
     if rate is not None and not options.adapt:
-        raise ValueError(f"--adapt-rate {rate:g}: there is nothing to learn without --adapt: add it or leave this out")
+        raise ValueError(f"--adapt-rate {rate:g} requires --adapt")
     scorer = _Scorer(run, data, options, run.model(device), expected_nats(run))
     return scored_per(options.per, data, scorer.result)
 
@@ -237,8 +236,8 @@ def _noticing(
             if trained is not None and own != trained:
                 names = ("LF", "CR LF")
                 notes.append(
-                    f"{name_of(file)}: lines end in {names[own]}, those of the training text in {names[trained]}: "
-                    "every line end is a surprise; convert the file for figures of its text alone"
+                    f"{name_of(file)}: lines end in {names[own]}, but in {names[trained]} in the training text: every "
+                    "line end is surprising; convert the file for figures of its text alone"
                 )
         yield piece
 

@@ -27,22 +27,22 @@ class TextSampling(CheckedOptions):
     """Draw texts from a trained model.
 
     Args:
-        n: How many texts.
-        out: A file to write; standard output if not given.
-        json: Print one JSON object a text, with "prompt", "text", which begins with it, and "elements", the symbols
-            drawn; then the seed, on standard error.
+        n: Number of texts.
+        out: File to write; standard output by default.
+        json: Print one JSON object per text, with "prompt", "text" (including the prompt) and "elements" (the symbols
+            drawn); then the seed, on standard error.
     """
 
     prompt: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Beginning of each text."""
     length: int = within(500, 1, 1 << 30)
-    """Symbols to draw after the prompt; a model of lines may end earlier, at the end of its line."""
+    """Maximum symbols to draw after the prompt; a model of lines stops at the end of the line."""
     temperature: float = 1.0
-    """1 is the model's own distribution; below it draws are likelier and less varied, 0 takes the likeliest symbol."""
+    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
     top_k: int | None = within(None, 1, 1 << 30)
-    """Draw from the k likeliest symbols only."""
+    """Draw only from the k most probable symbols."""
     top_p: float | None = None
-    """Draw from the likeliest symbols that together reach this probability."""
+    """Draw only from the most probable symbols that together reach this probability."""
 
 
 def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str) -> Result:
@@ -120,9 +120,7 @@ def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tu
     size = model.useful_prefix(length)
     if size is None or len(ids) <= size:
         return ids, ""
-    return ids[
-        -size:
-    ], f"--prompt: {counted(len(ids), 'symbol')}, of which the model can read the last {size:,}: these are kept"
+    return ids[-size:], f"--prompt: the model reads only the last {size:,} of {counted(len(ids), 'symbol')}"
 
 
 def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
@@ -144,7 +142,7 @@ def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
     kind = "word" if vocabulary.level == "word" else "character"
     raise ValueError(
         f"--prompt: the model never saw the {kind}{'s' if len(unseen) > 1 else ''} {', '.join(unseen)}: "
-        f"leave {'them' if len(unseen) > 1 else 'it'} out, or train on text that has "
+        f"leave {'them' if len(unseen) > 1 else 'it'} out, or train on text that contains "
         f"{'them' if len(unseen) > 1 else 'it'} (--level byte knows every character){remedy}"
     )
 
@@ -154,11 +152,11 @@ _LONGEST = 1 << 16  # symbols of a line, and of the lines that are read together
 
 @dataclass(frozen=True)
 class TextEmbedding:
-    """Embed the lines of a text: for each its number, and the features from which the symbol after it is predicted.
+    """Embed the lines of a text: print the number of each, and the features that predict its next symbol.
 
-    Of a recurrent model these are the state of its top layer after reading the line, of a Transformer the features of
-    its last block, of a model with a code the mean of its posterior. Averaged models have theirs side by side. Every
-    line is read from its beginning.
+    A recurrent model gives the state of its top layer after the line, a Transformer the features of its last block, a
+    model with a code the mean of its posterior. Features of averaged models are concatenated. Every line is read from
+    the initial state.
 
     Args:
         data: The text, - for standard input.
@@ -170,7 +168,7 @@ def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbeddi
 
     model: Any = run.model(device)
     if not run.has_code and not hasattr(model, "features"):
-        raise ValueError(f"embed: a {run.config.model} has no features of what it has read, and no code")
+        raise ValueError(f"embed: a {run.config.model} has neither features nor a code")
     model_device = next(model.parameters()).device
 
     def rows() -> Iterator[Sequence[Any]]:

@@ -1,7 +1,7 @@
 """How surprising a text is to a model: -log p of every symbol, exactly, for texts of any size.
 
 A model that was trained on one continuous stream reads the file as one, encoded as for training: every symbol is scored
-given everything before it in the file, so that the surprises of the lines add up to that of the file, and a line
+given everything before it in the file, so that the nats of the lines add up to the nats of the file, and a line
 is surprising *in its place*. A symbol that spans a line end, as pieces of words do, counts for the line in which it
 begins. A model that was trained line by line scores each line on its own, its end (`<eos>`) included, in any order.
 

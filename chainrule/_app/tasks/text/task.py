@@ -75,11 +75,11 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "Texts, UTF-8 of any size: files, patterns such as 'logs/*.gz', or - for standard input; .gz, .zst, and "
-            "JSON Lines and Parquet with a column of texts. The text built into Python if not given."
+            "JSON Lines and Parquet with a column of texts. Python's built-in text by default."
         ),
-        "validation": Source("A file to hold out in place of the tail of DATA.", "--validation"),
+        "validation": Source("File to hold out; the end of DATA by default.", "--validation"),
         "tokenizer": Source(
-            "A tokenizer.json of byte-level BPE, as of GPT-2, in place of fitted symbols.", "--tokenizer"
+            "A tokenizer.json of byte-level BPE, like GPT-2's; symbols are fitted to DATA by default.", "--tokenizer"
         ),
     }
     Data = TextData
@@ -127,17 +127,13 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         training = request.training
         fitted = explicit_flags & {"--level", "--vocabulary-size", "--min-count"}
         if request.sources["tokenizer"] is not None and fitted and (request.data.level != "bpe" or len(fitted) > 1):
-            raise ValueError(f"{min(fitted)}: the symbols are those of --tokenizer: leave it out")
+            raise ValueError(f"{min(fitted)}: --tokenizer defines the symbols: leave it out")
         if request.model == CODED and "--reading" in explicit_flags and request.data.reading != "lines":
             raise ValueError(f"--reading {request.data.reading}: a {CODED} encodes whole lines: leave it out")
         if "--watch-every" in explicit_flags and not training.watch_gradients:
-            raise ValueError(
-                "--watch-every: says how often --watch-gradients looks, which was not asked for: give both"
-            )
+            raise ValueError("--watch-every requires --watch-gradients")
         if training.watch_gradients and request.data.reading == "stream" and training.chunk_length < 2:
-            raise ValueError(
-                "--chunk-length: expected at least 2 with --watch-gradients: nothing flows back through one step"
-            )
+            raise ValueError("--chunk-length: expected at least 2 with --watch-gradients")
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
@@ -145,7 +141,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         if order == 1:
             raise ValueError("kneser_ney_order: expected 2 to 16 symbols, or 0 for no counts, got 1")
         if order and config.model == CODED:
-            raise ValueError(f"kneser_ney_order: a {CODED} has no next symbol to average counts with: leave it out")
+            raise ValueError(f"kneser_ney_order: a {CODED} predicts whole lines, which have no counts: leave it out")
         if config.facts is not None:  # prepared: nothing is left open any more
             planned = [name for name in cls.MODELS[config.model].planned if hasattr(config.options, name)]
             settled = {name: getattr(config.options, name) for name in planned}
@@ -158,7 +154,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             if not lines or config.training.line_length > context:
                 longest = f"--line-length {config.training.line_length}" if lines else "a stream, which has no end"
                 raise ValueError(
-                    f"--position learned: ends after --context-length {context} symbols, got {longest}: take rotary, "
+                    f"--position learned: ends after --context-length {context} symbols, got {longest}: use rotary, "
                     f"or --reading lines with a --line-length of at most {context}"
                 )
         if getattr(config.options, "adaptive_softmax", False) and config.data.level != "word":

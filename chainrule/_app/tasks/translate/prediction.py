@@ -22,19 +22,19 @@ _TOGETHER = 4096  # sentences read before they are sorted by length and translat
 
 @dataclass(frozen=True)
 class TranslationOptions(NBestOptions):
-    """Translate sentences, a line each.
+    """Translate sentences, one per line.
 
-    An empty line is answered by an empty line. With --n-best, a table has a row for each translation: the number of the
-    sentence, its rank, the text, and its negative log-probability in nats.
+    An empty line gives an empty line. With --n-best, a table has one row per translation: the sentence number, the
+    rank, the text, and its negative log-probability in nats.
 
     Args:
-        file: Sentences, a line each, as those of training are; .gz too; - is standard input.
-        json: Print one JSON object a translation, with its source, its nats, and whether the search proved it the best.
-        plot: An image (.png, .svg, .pdf) of what the translation of the first sentence attended to.
+        file: Sentences, one per line, in the form of the training data; .gz too; - is standard input.
+        json: Print one JSON object per translation, with its source, its nats, and a proof of optimality if found.
+        plot: An image (.png, .svg, .pdf) of the attention in the first translation.
     """
 
     max_length: int | None = within(None, 1, 1 << 20)
-    """Most symbols of a translation; some more than training ever saw if not given."""
+    """Maximum symbols of a translation; by default slightly more than in training."""
 
 
 def translate(run: "TranslateTask", data: list[str], options: TranslationOptions, *, device: str) -> Result:
@@ -99,8 +99,8 @@ def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
     for line, text in sentences:
         if by_tabs and "\t" in text:
             raise ValueError(
-                f"{name} line {line}: expected a source sentence, got several columns: give the first alone (cut -f1), "
-                "or compare with translations by chainrule evaluate"
+                f"{name} line {line}: expected a source sentence, got several columns: pass only the first (cut -f1), "
+                "or compare with references by chainrule evaluate"
             )
         encode_sentence(vocabulary, text, run.data.max_length, name, line)
     return sentences
@@ -110,19 +110,19 @@ def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
 class TranslationEvaluation(SearchOptions):
     """Compare translations with references: BLEU and chrF by sacrebleu, with their signatures, and perplexity.
 
-    Sentences are decoded, no word of a reference is shown to the model; perplexity, over all words and ends of the
-    references, is the model's own exact likelihood.
+    Translations are decoded without seeing the references; perplexity is the exact likelihood of all words and ends of
+    the references.
 
     Args:
-        data: Pairs, a line each: the source, a tab, the target; .gz too.
+        data: Pairs, one per line: the source, a tab, the target; .gz too.
     """
 
     source: Path | None = None
-    """In place of DATA: source sentences, a line each."""
+    """Source sentences, one per line; replaces DATA."""
     target: Path | None = None
-    """Their references, a line each."""
+    """References of --source, one per line."""
     tokenize: Literal["13a", "intl", "char", "zh", "none"] | None = None
-    """How BLEU cuts words; as in training if not given."""
+    """Word tokenisation of BLEU; as in training by default."""
 
 
 def evaluate_translator(
@@ -134,7 +134,7 @@ def evaluate_translator(
 
     source, target = options.source, options.target
     if (data is None) == (source is None) or (source is None) != (target is None):
-        raise ValueError("DATA: expected pairs, or --source and --target in its place, and nothing else")
+        raise ValueError("DATA: expected either pairs, or --source and --target")
     first = Path(data) if source is None and data is not None else source
     assert first is not None
     pairs = list(read_pairs(first, target))
@@ -178,18 +178,17 @@ def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, targe
 
 @dataclass(frozen=True)
 class TranslatorInspection(CheckedOptions):
-    """Look inside a trained translator: how large its parts are, what each word attended to, what surprised it.
+    """Look inside a trained translator: the size of its parts, the attention of each word, and its surprise.
 
-    Reads the references of held-out pairs, or those of DATA, and translates their sources greedily. Prints the parts
-    and how narrowly the decoder attends, and writes a page with an alignment of each pair (HTML, one file, needs no
-    network).
+    Scores the references of held-out pairs, or of DATA, and translates their sources greedily. Prints the parts and how
+    narrowly the decoder attends, and writes a page with an alignment of each pair (HTML, one file, needs no network).
 
     Args:
-        data: Pairs to read in place of held-out ones, a line each: the source, a tab, the target; .gz too.
+        data: Pairs to read, one per line: the source, a tab, the target; .gz too; held-out pairs by default.
     """
 
     rows: int = within(4, 1, 64)
-    """Pairs to read, the first ones."""
+    """Number of pairs to read."""
 
 
 def inspect_translator(run: "TranslateTask", file: str | None, options: TranslatorInspection, *, seed: int) -> Report:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chainrule._base import TrainableModel
 
 TranslationModel: TypeAlias = Seq2Seq | TransformerSeq2Seq
-_COMPARED = 2000  # of the held-out pairs, the first: as many as tell one epoch from the next
+_COMPARED = 2000  # first held-out pairs: enough to distinguish epochs
 
 
 def translations(

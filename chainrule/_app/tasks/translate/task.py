@@ -111,26 +111,26 @@ class PairsData(SplitOptions):
     min_count: int = within(2, 1, 1 << 40)
     """Rarer words are <unk>."""
     vocabulary_size: int | None = within(None, 4, 1 << 24)
-    """Most symbols of each vocabulary; no limit to words, 4096 pieces, if not given."""
+    """Maximum symbols of each vocabulary; by default unlimited for words, 4096 for bpe."""
     max_length: int = within(256, 1, 1 << 20)
-    """Most symbols of a sentence."""
+    """Maximum symbols of a sentence."""
     tokenize: Literal["auto", "13a", "intl", "char", "none"] = "auto"
-    """How BLEU cuts words: 13a, or none where words and punctuation are separate already; auto: none at level word."""
+    """Word tokenisation of BLEU: 13a, or none for tokenised text; auto uses none at level word."""
 
 
 @dataclass(frozen=True)
 class TranslatorTraining(OptimisationOptions):
     batch_size: int = within(64, 1, 1 << 24)
-    """Rows of a batch; half of it where a Transformer would take less than 1,000 steps, where not given."""
+    """Batch size; halved by default if a Transformer would take less than 1,000 steps."""
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; where not given it follows from the model and the optimiser."""
+    """Peak learning rate; by default chosen by model and optimiser."""
     warmup: float = within(0.03, 0.0, 1.0)
-    """Share of the run in which the learning rate rises; of a Transformer 500 steps, 0.05 to 0.2, where not given."""
+    """Share of the run in which the learning rate rises; for a Transformer by default 500 steps, 0.05 to 0.2."""
     scheduled_sampling: Literal["none", "linear", "inverse-sigmoid"] = "none"
-    """Scheduled sampling: how the probability to read the model's own word, not the reference's, rises to one half."""
+    """Scheduled sampling: growth of the probability, up to one half, to read the model's own word."""
     sampling_steps: int = within(10_000, 1, 1 << 53)
-    """Steps in which the probability of --scheduled-sampling rises."""
+    """Steps over which the probability of --scheduled-sampling rises."""
 
 
 @dataclass(frozen=True)
@@ -167,18 +167,18 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     help = "Train a translator on pairs of sentences."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "Pairs, a line each: the source, a tab, the target; .gz too.",
+            "Pairs, one per line: the source, a tab, the target; .gz too.",
             alias="--source",
-            alias_help="In place of DATA: source sentences, a line each, and with --target their translations.",
+            alias_help="Source sentences, one per line; with --target, replaces DATA.",
             needed="pairs of sentences",
         ),
-        "target": Source("The translation of each line of --source.", "--target"),
+        "target": Source("Translation of each line of --source.", "--target"),
         "validation": Source(
-            "Pairs to hold out, in place of some of the others: they choose the weights that are kept. Sources, or "
-            "without --validation-target lines of source, tab, target.",
+            "Pairs to hold out, which select the weights; a random part of DATA by default. Sources, or without "
+            "--validation-target lines of source, tab, target.",
             "--validation",
         ),
-        "validation_target": Source("The translation of each line of --validation.", "--validation-target"),
+        "validation_target": Source("Translation of each line of --validation.", "--validation-target"),
     }
     Data = PairsData
     Facts = PairsFacts
@@ -260,8 +260,8 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     def check_config(cls, config: RunConfig) -> None:
         if config.model == "transformer" and config.training.scheduled_sampling != "none":
             raise ValueError(
-                "--scheduled-sampling: a Transformer is trained on all words at once and draws none of its own: "
-                "leave it out, or take --model seq2seq"
+                "--scheduled-sampling: a Transformer reads all words of the reference at once: leave it out, or use "
+                "--model seq2seq"
             )
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
