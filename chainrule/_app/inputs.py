@@ -14,6 +14,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from chainrule._app import frames
+from chainrule._app.heavy import np
 from chainrule.data._gather import paths_of
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
@@ -102,8 +103,6 @@ class Inputs:
         return file
 
     def _write_array(self, array: Any, file: Path, labels: Any, rate: int | None) -> Path:
-        import numpy as np
-
         if array.dtype.kind not in "uifb" or array.ndim == 0:
             raise ValueError(f"{file.name}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
         if not self.task:
@@ -196,8 +195,6 @@ class Inputs:
         return _write_csv(file.with_suffix(".csv"), list(first), cells())
 
     def _write_arrays(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
-        import numpy as np
-
         if first.ndim == 1 and self.task in ("", "sound"):
             self.task = "sound"
             return self._write_sounds(map(_array, rows), file, rate)
@@ -207,7 +204,6 @@ class Inputs:
         return self._write_array(np.stack(arrays), file, labels, rate)
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
-        import numpy as np
 
         from chainrule.data import write_wav
 
@@ -248,8 +244,6 @@ def _is_dataset(data: Any) -> bool:
 
 def _array(data: Any) -> Any:
     """Convert an array or tensor to NumPy; half precision becomes 32 bits."""
-    import numpy as np
-
     if hasattr(data, "detach"):
         data = data.detach().cpu()
         data = data.float() if data.dtype.is_floating_point and data.dtype.itemsize < 4 else data

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from chainrule._app.heavy import torch
 from chainrule._app.keywords import check_known
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.display import parse_duration
@@ -44,7 +45,6 @@ class ModuleRun:
         validation_fraction: float = 0.1,
         **options: Any,
     ):
-        import torch
 
         from chainrule.training import TrainingOptions
 
@@ -94,8 +94,6 @@ class ModuleRun:
 
     def sample(self, n: int = 1, *, seed: int | None = None, **options: Any) -> Any:
         """Draw n rows with the arguments of the model's own `sample`, as an array."""
-        import torch
-
         weight = next(self.model.parameters(), torch.empty(0))
         generator = torch.Generator(weight.device)
         generator.seed() if seed is None else generator.manual_seed(seed)
@@ -104,8 +102,6 @@ class ModuleRun:
 
     def score(self, x: Any, context: Any = None, lengths: Any = None) -> Result:
         """Score rows: the exact nats of each."""
-        import torch
-
         from chainrule.training import bits
 
         rows = _tensors(x, context, lengths)
@@ -149,7 +145,6 @@ class ModuleRun:
         return (self._batch(rows) for rows in self._held_out.split(_TOGETHER))
 
     def _batch(self, rows: "Tensor | Any") -> Any:
-        import torch
 
         from chainrule.data import Batch
 
@@ -161,8 +156,6 @@ class ModuleRun:
 
 
 def _tensors(x: Any, context: Any, lengths: Any) -> dict[str, Any]:
-    import torch
-
     rows = {"x": x, "context": context, "lengths": lengths}
     return {name: None if value is None else torch.as_tensor(value) for name, value in rows.items()}
 

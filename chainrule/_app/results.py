@@ -15,6 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from chainrule._app.heavy import np
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
@@ -225,8 +226,6 @@ class Result:
 
     def to_numpy(self, column: str = "") -> Any:
         """Return the values of one column, by default the main one, as an array."""
-        import numpy as np
-
         return np.asarray(self[column or self.main])
 
     def to_pandas(self) -> Any:

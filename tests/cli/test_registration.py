@@ -9,7 +9,7 @@ from torch import nn
 
 from chainrule._app.cli.signature import RunFlags
 from chainrule._app.results import Column, Result
-from chainrule._app.tasks import TASKS
+from chainrule._app.tasks import TASK_VERBS, TASKS
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Predicts, Samples, Scores
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions
 from chainrule._app.tasks.model import Model
@@ -171,11 +171,8 @@ def flips(monkeypatch):
         monkeypatch.setattr(FlipTask, name, options)
     monkeypatch.setattr(FlipTask, "Training", OptimisationOptions)
 
-    def load():
-        """Predict flips."""
-        return FlipTask
-
-    monkeypatch.setitem(TASKS, "flips", load)
+    monkeypatch.setitem(TASKS, "flips", lambda: FlipTask)
+    monkeypatch.setitem(TASK_VERBS, "flips", "Predict flips.")
     monkeypatch.setitem(RunFlags.__annotations__, "task", Literal[tuple(TASKS)] | None)
 
 

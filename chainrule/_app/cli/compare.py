@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule._app.cli.render import show
 from chainrule._app.cli.signature import joined_help
+from chainrule._app.heavy import modes, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.capabilities import Scores
@@ -168,16 +169,13 @@ def _speeds(run: Task[Any], device: str) -> dict[str, float | None]:
 
 def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
     """Measure the elements sampled per second, given the conditions of a batch; None if the model does not sample."""
-    import torch
-
     from chainrule._base import AutoregressiveModel
     from chainrule._latent import LatentModel
-    from chainrule._modes import device_of
     from chainrule.decoding._draw_for import draw_for
     from chainrule.state import count_rows, map_state
 
     rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))
-    generator = torch.Generator(device_of(model)).manual_seed(0)
+    generator = torch.Generator(modes.device_of(model)).manual_seed(0)
     began, elements = monotonic(), 0
     if isinstance(model, AutoregressiveModel):
         stream = model.stream(rows, map_state(lambda leaf: leaf[:rows], batch.context), generator=generator)

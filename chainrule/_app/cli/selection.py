@@ -20,7 +20,7 @@ from chainrule._app.cli.interchange import export, import_verb
 from chainrule._app.cli.serve import serve_verb
 from chainrule._app.cli.train import train_verb
 from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
-from chainrule._app.tasks import TASKS, recognise, task_class
+from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class
 from chainrule._app.tasks.capabilities import Predicts
 from chainrule._app.tasks.display import Verb, resume_command
 from chainrule._app.tasks.run_directory import CONFIG, read_config, task_of
@@ -54,7 +54,7 @@ _AS_TEXT = {"--level", "--reading", "--text-column"}  # given with a table, they
 
 
 def is_verb(name: str) -> bool:
-    return name in VERBS or (name in TASKS and TASKS[name].__doc__ is not None)
+    return name in VERBS or name in TASK_VERBS
 
 
 def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
@@ -76,7 +76,7 @@ def described_verbs() -> Iterator[tuple[str, str]]:
     """Yield every verb with its line in the list of all verbs."""
     for name, verb in VERBS.items():
         yield name, (getattr(verb, "body", verb).__doc__ or "").partition("\n")[0]
-    yield from ((name, load.__doc__) for name, load in TASKS.items() if load.__doc__ is not None)
+    yield from TASK_VERBS.items()
 
 
 def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb | None]:

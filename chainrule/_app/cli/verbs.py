@@ -231,7 +231,14 @@ def predict_several(
         csv: Print the table as CSV.
         plot: File for a plot of the predictions.
     """
-    _predict(run, list(files), options, device, json=json, csv=csv, out=out, plot=plot)
+    checked_out(out, json=json)
+    if plot is not None and not run.PLOTS:
+        raise ValueError("--plot: these predictions have no plot: leave it out")
+    checked_out(plot, *run.PLOTS, flag="--plot")
+    result = run.predict(list(files), options, device=device)
+    if plot is not None:
+        write_plot(result, plot)  # first, for it may be refused
+    show(result, json=json, csv=csv, out=out)
 
 
 @offered(Predicts, "Prediction")
@@ -247,34 +254,9 @@ def predict(
     plot: Path | None = None,
     device: Device = "auto",
 ) -> None:
-    """Predict.
-
-    Args:
-        file: The data; - is standard input.
-        out: File to write; standard output by default.
-        json: Print one JSON object per row.
-        csv: Print the table as CSV.
-        plot: File for a plot of the predictions.
-    """
-    _predict(run, [file], options, device, json=json, csv=csv, out=out, plot=plot)
+    predict_several.body(run, file, options=options, out=out, json=json, csv=csv, plot=plot, device=device)
 
 
-def _predict(
-    run: Predicts,
-    files: list[str],
-    options: Any,
-    device: str,
-    *,
-    plot: Path | None,
-    out: Path | None,
-    json: bool,
-    csv: bool,
-) -> None:
-    checked_out(out, json=json)
-    if plot is not None and not run.PLOTS:
-        raise ValueError("--plot: these predictions have no plot: leave it out")
-    checked_out(plot, *run.PLOTS, flag="--plot")
-    result = run.predict(files, options, device=device)
-    if plot is not None:
-        write_plot(result, plot)  # first, for it may be refused
-    show(result, json=json, csv=csv, out=out)
+predict.body.__doc__ = (predict_several.body.__doc__ or "").replace(
+    "files: The data.", "file: The data; - is standard input."
+)

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from chainrule._app.heavy import torch
 from chainrule._app.results import Report, Result
 
 if TYPE_CHECKING:
@@ -167,8 +168,6 @@ class Checks(ABC):
 
     def check(self, *, seed: int) -> "Contract":
         """Check the whole model, all parts of a recipe together."""
-        import torch
-
         from chainrule._base import LikelihoodModel
         from chainrule._latent import LatentModel
         from chainrule.testing import check_model

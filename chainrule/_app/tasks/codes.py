@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from chainrule._app.heavy import modes, torch
 from chainrule._app.results import Column, Report
 from chainrule._app.tasks.capabilities import Embeds, Interpolates, Reconstructs
 from chainrule._app.tasks.display import counted
@@ -70,20 +71,15 @@ class BoundMeter(Tally):
     )
 
     def __init__(self, model: "LatentModel", samples: int | None):
-        import torch
-
-        from chainrule._modes import device_of
 
         super().__init__(standard_error=0.0)
         self._model, self.samples = model, samples or USUAL_SAMPLES
-        self._device = device_of(model)
+        self._device = modes.device_of(model)
         self._generator = torch.Generator(self._device).manual_seed(_SEED)
         self.elbo, self.kl, self._squares = 0.0, 0.0, 0.0
 
     def measure(self, x: "Tensor", lengths: "Tensor | None" = None) -> Iterator[tuple[float, float, float]]:
         """Yield nats, ELBO and KL divergence of each row, from 2 K + 1 draws, and add them up."""
-        import torch
-
         model, samples, generator = self._model, self.samples, self._generator
         x, lengths = x.to(self._device), None if lengths is None else lengths.to(self._device)
         with torch.no_grad():
@@ -163,8 +159,6 @@ def about_code(run: Task[Any], model: "CodeModel", read: str) -> str:
 
 def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
     """Yield each active dimension with STEPS values, and codes (STEPS, L) in which the others are at their means."""
-    import torch
-
     centre = use.codes.mean(0)
     for index in use.ranked[:DIMENSIONS]:
         if use.kl is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
+from chainrule._app.heavy import np
 from chainrule._printing import OVERRIDES, printable, writable
 
 if TYPE_CHECKING:
@@ -207,8 +208,6 @@ def loudness_line(amplitudes: "npt.ArrayLike", width: int = 60) -> str:
     >>> loudness_line([0.0, 0.01, 0.3, -0.9], width=4)
     '▁▂▇█'
     """
-    import numpy as np
-
     parts = [np.abs(part) for part in np.array_split(np.asarray(amplitudes), width) if len(part)]
     return sparkline([math.log2(max(float(part.max()), 2.0**-10)) for part in parts], -len(_BARS), 0)
 

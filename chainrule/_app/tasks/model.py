@@ -9,6 +9,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
+from chainrule._app.heavy import torch
 from chainrule._app.tasks.config import CheckedOptions, options_class
 from chainrule._app.tasks.constructor import REQUIRED, constructor_arguments
 from chainrule._app.tasks.run_directory import count_weights
@@ -138,7 +139,6 @@ def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
     >>> count_built(lambda: nn.Linear(1 << 20, 1 << 20), most=10) > 10
     True
     """
-    import torch
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
     count = 0

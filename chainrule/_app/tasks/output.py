@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import np
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks.display import counted, loudness_line, quoted
 from chainrule._app.tasks.run_directory import REPORT
@@ -95,8 +96,6 @@ _IMAGES, _SOUNDS = "samples.png", "sample.wav"
 
 def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
     """Write images as a grid, or a single one as it is; returns the file and a few words about it, per image."""
-    import numpy as np
-
     from chainrule.data import grid, png
     from chainrule.data._atomic import write_bytes
 

@@ -9,6 +9,7 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
+from chainrule._app.heavy import torch
 from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, RunConfig, run_word
 from chainrule._app.tasks.config import Source as Source
 from chainrule._app.tasks.display import flag
@@ -19,8 +20,6 @@ from chainrule._app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_f
 from chainrule._app.tasks.size_schedule import SizeSchedule, choose_size, is_open, tell_size
 
 if TYPE_CHECKING:
-    import torch
-
     from chainrule._app.results import Report
     from chainrule._base import TrainableModel
     from chainrule.training import Evaluation as Measurement
@@ -297,15 +296,12 @@ class Task(Recipe, ABC, Generic[M]):
 
     def new_model(self, seed: int) -> M:
         """Build the model before training from `seed`, without touching the global random state."""
-        import torch
-
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.build()
 
     def model(self, device: "str | torch.device" = "cpu") -> M:
         """Load the trained model with the best validation, in evaluation mode."""
-
         from chainrule.training import load_weights
 
         chosen = self.device(device) if isinstance(device, str) else device

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, NBestOptions, SearchOptions, within
 from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.output import attention_report, inspect_again
+from chainrule.data import _captions, _pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,10 +39,8 @@ class CaptionOptions(NBestOptions):
 
 
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
-    import torch
 
     from chainrule._app.tasks.caption.searching import search, words_of
-    from chainrule._modes import device_of
     from chainrule.decoding import rescored
 
     if not images:
@@ -59,7 +59,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
     best: dict[int, Tensor] = {}
 
     def rows() -> Iterator[Sequence[Any]]:
-        device = device_of(model)
+        device = modes.device_of(model)
         for index, (image, image_pixels, decoded) in enumerate(zip(images, pixels, results, strict=True)):
             context = torch.from_numpy(image_pixels).unsqueeze(0).to(device)
             decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
@@ -118,13 +118,12 @@ class CaptionEvaluation(SearchOptions):
 
 def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Result:
     from chainrule._app.tasks.caption.searching import search, words_of
-    from chainrule.data._captions import ImageStore, captions_by_image
     from chainrule.metrics import caption_bleu
 
     if data is None or options.captions is None:
         raise ValueError("DATA and --captions: expected images and their reference captions: give both")
-    store = ImageStore(Path(data), run.data.image_size, run.data.fit)
-    people = captions_by_image(options.captions, store, lower_case=run.data.lower_case)
+    store = _captions.ImageStore(Path(data), run.data.image_size, run.data.fit)
+    people = _captions.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
     shown_names = _turned(names, options.seed) if options.shuffle else names
     model, vocabulary = run.model(device), run.prepared.vocabulary
@@ -154,8 +153,6 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
 
 def _turned(names: Sequence[str], seed: int) -> list[str]:
     """Turn the names in a cycle drawn from the seed: none keeps its position."""
-    import numpy as np
-
     if len(names) < 2:
         raise ValueError(f"--shuffle: expected at least two images, got {len(names)}")
     order = np.random.default_rng(seed).permutation(len(names)).tolist()
@@ -172,11 +169,7 @@ def _perplexity(
     file: str,
 ) -> float:
     """Return the perplexity of the reference captions, given the images `shown_names`."""
-    import numpy as np
-    import torch
-
     from chainrule.data import Batch
-    from chainrule.data._pairs import encode_sentence
     from chainrule.data._ragged import Ragged
     from chainrule.training import evaluate
 
@@ -184,7 +177,7 @@ def _perplexity(
 
     def batches() -> "Iterator[Batch]":
         for image, captions in zip(shown_names, people, strict=True):
-            rows = [encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
+            rows = [_pairs.encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
             x, lengths = Ragged.of(rows).padded(np.arange(len(rows)))
             yield Batch(x, lengths, context=torch.from_numpy(store.image(image)).expand(len(rows), -1, -1, -1))
 
@@ -207,7 +200,6 @@ class CaptionerInspection(CheckedOptions):
 
 
 def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerInspection, *, seed: int) -> Report:
-    import torch
 
     from chainrule._app.pages.attention_page import AttentionExample
     from chainrule._app.tasks.caption.searching import looked_at, search, words_of
@@ -234,8 +226,6 @@ def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerIn
 
 def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":
     """Return images by name, with their reference captions if known."""
-    import numpy as np
-
     if file is not None:
         return [(file, read_image(Path(file), run.data), [])]
     valid = run.prepared.valid

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule._app.heavy import np
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.caption.prediction import (
     CaptionerInspection,
@@ -23,6 +24,7 @@ from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data import _captions
 
 if TYPE_CHECKING:
     from chainrule.data._captions import PreparedCaptions
@@ -121,20 +123,12 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     Evaluation, evaluate = CaptionEvaluation, evaluate_captioner
     Inspection, inspect = CaptionerInspection, inspect_captioner
 
-    @property
-    def facts(self) -> CaptionFacts:
-        return cast(CaptionFacts, self.config.facts)
-
     @cached_property
     def prepared(self) -> "PreparedCaptions":
-        from chainrule.data._captions import open_captions
-
-        return open_captions(self.path / DATA)
+        return _captions.open_captions(self.path / DATA)
 
     def held_out_captions(self, image: int) -> list[str]:
         """Return the reference captions of a held-out image, as the vocabulary decodes them."""
-        import numpy as np
-
         valid, decode = self.prepared.valid, self.prepared.vocabulary.decode
         padded, lengths = valid.captions.padded(np.array(valid.captions_of(image)))
         rows = zip(padded.tolist(), lengths.tolist(), strict=True)
@@ -164,18 +158,14 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        from chainrule.data._captions import store_fingerprint
-
         assert path is not None
-        return store_fingerprint(path)
+        return _captions.store_fingerprint(path)
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data._captions import prepare_captions
-
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         assert sources["captions"] is not None
-        manifest = prepare_captions(
+        manifest = _captions.prepare_captions(
             self.path / DATA,
             sources["source"],
             sources["captions"],
@@ -206,11 +196,9 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return model
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data._captions import caption_batches, caption_evaluation
-
         prepared, training = self.prepared, self.training
-        batches = caption_batches(prepared.train, training.batch_size, training.seed, shard)
-        return batches, lambda: caption_evaluation(prepared.valid)
+        batches = _captions.caption_batches(prepared.train, training.batch_size, training.seed, shard)
+        return batches, lambda: _captions.caption_evaluation(prepared.valid)
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts
@@ -251,8 +239,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return Basis("symbol", tokens=f"word level, {counted(self.facts.words, 'symbol')}", given="the image")
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-
         valid = self.prepared.valid
         images = range(min(_CHECKED_ROWS, len(valid)))
         captions = [valid.captions_of(image)[0] for image in images]

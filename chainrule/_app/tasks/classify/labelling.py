@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
 from chainrule._blocks import in_blocks
+from chainrule.data import _labelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -134,8 +136,6 @@ def answers(
     run: "ClassifyTask", model: "SequenceClassifier", rows: "Iterable[LabelledText]"
 ) -> Iterator[LabelledAnswer]:
     """Classify texts in order, in bounded memory; an empty text gets the prior."""
-    import torch
-
     limit = run.data.max_length
     for block, context in _contexts(run, model, rows):
         with torch.no_grad():
@@ -149,8 +149,6 @@ def answers(
 
 
 def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, device: str) -> Result:
-    import torch
-
     model = run.model(device)
 
     def rows() -> Iterator[Sequence[Any]]:
@@ -166,15 +164,11 @@ def _contexts(
     run: "ClassifyTask", model: "SequenceClassifier", rows: "Iterable[LabelledText]"
 ) -> "Iterator[tuple[list[LabelledText], Any]]":
     """Yield texts in blocks, each with the context that the model reads."""
-    import numpy as np
-
-    from chainrule._modes import device_of
-    from chainrule.data._labelled import EncodedTexts
     from chainrule.state import map_state
 
-    device = device_of(model)
+    device = modes.device_of(model)
     for block in in_blocks(rows, _BLOCK):
-        texts = EncodedTexts.of((row.text for row in block), run.symbols)
+        texts = _labelled.EncodedTexts.of((row.text for row in block), run.symbols)
         context = texts.context(np.arange(len(block)), run.data.max_length)
         yield block, map_state(lambda leaf: leaf.to(device), context)
 
@@ -202,10 +196,8 @@ class LabelEvaluation(CheckedOptions):
 
 
 def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluation, *, device: str) -> Result:
-    import torch
 
     from chainrule._app.tasks.classify.validation_metric import ROWS, label_log_probs, surest_mistakes
-    from chainrule.data._labelled import encoded_part, labelled_evaluation, part_facts
     from chainrule.metrics import classification_scores
 
     if data is None:
@@ -214,10 +206,10 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
     rows = list(run.file(data, text_column=options.text_column, label_column=options.label_column))
     if not rows:
         raise ValueError(f"{data}: expected at least one row below the header, got none")
-    part = encoded_part(rows, run.symbols, run.labels, data)
-    log_probs = label_log_probs(run.model(device), labelled_evaluation(part.texts, part.labels, ROWS, limit))
+    part = _labelled.encoded_part(rows, run.symbols, run.labels, data)
+    log_probs = label_log_probs(run.model(device), _labelled.labelled_evaluation(part.texts, part.labels, ROWS, limit))
     true = torch.from_numpy(part.labels)
-    scores, facts = classification_scores(log_probs, true, names), part_facts(part, limit)
+    scores, facts = classification_scores(log_probs, true, names), _labelled.part_facts(part, limit)
     figures = {
         "texts": scores.count,
         "empty": facts["empty"],
@@ -277,7 +269,6 @@ class ClassifierInspection(CheckedOptions):
 
 
 def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
-    from chainrule.data._labelled import LabelledText
     from chainrule.diagnostics._parts import parts_of
 
     model = run.model()
@@ -285,7 +276,7 @@ def inspect_classifier(run: "ClassifyTask", data: str | None, options: Classifie
         texts = run.texts()
         lines, source = texts.valid.lines.tolist(), "held-out texts"
         held_out = zip(lines, texts.valid_texts, strict=True)
-        rows = [LabelledText(line, text, "") for line, text in islice(held_out, options.rows)]
+        rows = [_labelled.LabelledText(line, text, "") for line, text in islice(held_out, options.rows)]
     else:
         rows, source = list(islice(run.file(data, labelled=False), options.rows)), f"texts of {data}"
     read = list(answers(run, model, rows))

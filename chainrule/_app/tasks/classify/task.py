@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule._app.heavy import np, torch
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.classify.labelling import (
     ClassifierInspection,
@@ -39,6 +40,7 @@ from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA, WEIGHTS
 from chainrule._app.tasks.size_schedule import limit_passes, tell_passes
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data import _labelled
 
 if TYPE_CHECKING:
     from chainrule.data import TextSymbols
@@ -139,10 +141,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     Inspection, inspect = ClassifierInspection, inspect_classifier
     Embedding, embed = LabelledEmbedding, embed_texts
 
-    @property
-    def facts(self) -> LabelledFacts:
-        return cast(LabelledFacts, self.config.facts)
-
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
         if config.facts is not None and config.options.ngram_order is None:  # prepared: nothing is left open
@@ -163,9 +161,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
     @cached_property
     def labels(self) -> "Labels":
-        from chainrule.data._labelled import Labels
-
-        return Labels.load(self.path / DATA / "labels.json")
+        return _labelled.Labels.load(self.path / DATA / "labels.json")
 
     def file(
         self,
@@ -176,22 +172,18 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         labelled: bool = True,
     ) -> "LabelledFile":
         """Read another file with the training file's layout, unless columns are named or the layout differs."""
-        from chainrule.data._labelled import Columns, LabelledFile
-
-        like = Columns(**asdict(self.facts.columns))
-        return LabelledFile(path, text_column=text_column, label_column=label_column, labelled=labelled, like=like)
+        like = _labelled.Columns(**asdict(self.facts.columns))
+        return _labelled.LabelledFile(
+            path, text_column=text_column, label_column=label_column, labelled=labelled, like=like
+        )
 
     def texts(self) -> "LabelledTexts":
-        from chainrule.data._labelled import open_labelled
-
-        return open_labelled(self.path / DATA)
+        return _labelled.open_labelled(self.path / DATA)
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data._labelled import prepare_labelled
-
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
-        return prepare_labelled(
+        return _labelled.prepare_labelled(
             sources["source"],
             self.path / DATA,
             limit=options.pop("max_length"),
@@ -223,18 +215,15 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return [part for part, is_added in parts.items() if is_added]
 
     def build(self) -> "SequenceClassifier":
-        import torch
-
-        from chainrule.data._labelled import load_counts, load_ngrams
 
         options, labels, symbols = self.config.options, len(self.labels), len(self.symbols)
         model = self._network()
         if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():
             if 2 * labels <= options.embedding_size:
-                model.start_from_counts(torch.from_numpy(load_counts(self.path / DATA, (symbols, labels))))
+                model.start_from_counts(torch.from_numpy(_labelled.load_counts(self.path / DATA, (symbols, labels))))
             if model.ngrams is not None:
                 table = model.ngrams.table.weight.data
-                table.copy_(torch.from_numpy(load_ngrams(self.path / DATA, (len(table), labels))))
+                table.copy_(torch.from_numpy(_labelled.load_ngrams(self.path / DATA, (len(table), labels))))
         return model
 
     def _network(self) -> "SequenceClassifier":
@@ -248,13 +237,12 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule._app.tasks.classify.validation_metric import ROWS
-        from chainrule.data._labelled import labelled_batches, labelled_evaluation
 
         texts, training, limit = self.texts(), self.training, self.data.max_length
-        batches = labelled_batches(
+        batches = _labelled.labelled_batches(
             texts.train.texts, texts.train.labels, training.batch_size, limit, training.seed, shard
         )
-        return batches, lambda: labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)
+        return batches, lambda: _labelled.labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)
 
     def introduce(self) -> Iterable[str]:
         facts, element = self.facts, _ELEMENT[self.data.level]
@@ -287,17 +275,15 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             )
 
     def validation_metric(self) -> "ValidationMetric":
-        import torch
 
         from chainrule._app.tasks.classify.validation_metric import ROWS, label_metric
-        from chainrule.data._labelled import labelled_evaluation
 
         texts, limit = self.texts(), self.data.max_length
         part = texts.valid
         return label_metric(
             texts.labels.names,
             torch.from_numpy(part.labels.copy()),
-            lambda rows: labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
+            lambda rows: _labelled.labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
             lambda row: (f"line {part.lines[row]}", texts.valid_texts[row]),
         )
 
@@ -331,9 +317,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return Basis("label", f"{counted(len(self.labels), 'label')}", given="the text")
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-        import torch
-
         part = self.texts().valid
         rows = np.argsort(-np.minimum(part.texts.lengths, _CHECKED_ELEMENTS), kind="stable")[:_CHECKED_ROWS]
         context = part.texts.context(rows, _CHECKED_ELEMENTS)

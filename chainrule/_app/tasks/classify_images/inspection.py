@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chainrule._app.heavy import np, torch
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
@@ -38,8 +39,6 @@ def inspect_classifier(
 ) -> Report:
     if data is not None:
         raise ValueError(f"inspect reads the run's held-out images, got {data}: leave it out")
-    import numpy as np
-    import torch
 
     from chainrule._app.pages.image_page import classifier_sections
     from chainrule._app.pages.page import Page, parts_section
@@ -108,8 +107,6 @@ def _images(
 
 def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
     """Describe the share of a map's area that holds half of its weight."""
-    import torch
-
     from chainrule.diagnostics._saliency import half_share
 
     share = half_share(torch.stack([image.looked for image in images])).mean()

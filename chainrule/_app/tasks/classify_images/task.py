@@ -8,10 +8,11 @@ data/images.json                   counts, names of labels, fingerprints
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.classify.labelling import label_cells, label_columns
@@ -23,9 +24,9 @@ from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.size_schedule import SizeSchedule, record_resolved, time_passes
 from chainrule._app.tasks.task import Shard, Source
+from chainrule.data import _images
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     from torch import Tensor
 
@@ -156,10 +157,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     Embedding = ImageClassifierEmbedding
 
     @property
-    def facts(self) -> LabelledImageFacts:
-        return cast(LabelledImageFacts, self.config.facts)
-
-    @property
     def classes(self) -> tuple[str, ...]:
         return tuple(self.facts.classes)
 
@@ -206,7 +203,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 
     def validation_metric(self) -> "ValidationMetric":
-        import torch
 
         from chainrule._app.tasks.classify.validation_metric import label_metric
         from chainrule.data._images.batches import labelled_image_evaluation
@@ -247,7 +243,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return Basis("label", f"{counted(len(self.classes), 'label')}", given="the image")
 
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Result:
-        import torch
 
         from chainrule._app.tasks.classify.labelling import figure_notes, label_figures
         from chainrule._app.tasks.classify.validation_metric import surest_mistakes
@@ -271,9 +266,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return Result([], [], summary=lambda: figures, about={"measured": self.basis}, notes=lambda: notes)
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-        import torch
-
         images = self.images()
         assert images.valid_labels is not None
         labels = torch.from_numpy(np.array(images.valid_labels[:_CHECKED_ROWS], np.int64))
@@ -281,12 +273,9 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return CheckedRows(self.model(), labels, context, note=f"{len(labels)} held-out images")
 
     def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Result:
-        import torch
-
-        from chainrule._modes import device_of
 
         model = self.model(device)
-        model_device = device_of(model)
+        model_device = modes.device_of(model)
 
         def rows() -> Iterator[Sequence[Any]]:
             for block, names in self._blocks(data, skip_bad=options.skip_bad):
@@ -299,12 +288,12 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
 
     def _source(self, data: str, *, labelled: bool, skip_bad: bool) -> "ImageSource":
-        from chainrule.data._images import check_alike, is_collection, open_source
-
-        reading = self.config.data.reading if is_collection(Path(data)) else None
+        reading = self.config.data.reading if _images.is_collection(Path(data)) else None
         levels = self.facts.found_levels
-        source = open_source(data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=levels)
-        check_alike(source, self.shape, levels)
+        source = _images.open_source(
+            data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=levels
+        )
+        _images.check_alike(source, self.shape, levels)
         return source
 
     def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
@@ -322,19 +311,13 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
     def _labelled(self, data: str, device: str, *, skip_bad: bool) -> "Iterator[tuple[str, Tensor]]":
         """Yield each image name with log p of every label."""
-        import torch
-
         model = self.model(device)
         for block, names in self._blocks(data, skip_bad=skip_bad):
             yield from zip(names, self.label_log_probs(model, torch.from_numpy(block.copy())), strict=True)
 
     def label_log_probs(self, model: "ImageClassifier", images: "Tensor") -> "Tensor":
         """Return log p of every label for images (N, C, H, W), as (N, K) in float64 on the CPU."""
-        import torch
-
-        from chainrule._modes import device_of
-
-        device = device_of(model)
+        device = modes.device_of(model)
         with torch.no_grad():
             log_probs = [model(part.to(device)).logits.log_softmax(-1).cpu().double() for part in images.split(_ROWS)]
         return torch.cat(log_probs)
@@ -342,8 +325,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
 def _check_labels(images: "PreparedImages") -> None:
     """Raise ValueError for a label without training or held-out images."""
-    import numpy as np
-
     assert images.train_labels is not None
     assert images.valid_labels is not None
     assert images.classes is not None

@@ -5,14 +5,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import np
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule._app.tasks.display import counted
 from chainrule._app.tasks.forecast.prediction import draw_paths
 from chainrule._printing import one_line
+from chainrule.data import _series
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from chainrule._app.tasks.forecast.task import ForecastTask
@@ -57,8 +58,6 @@ class TrainedRows:
 
     @classmethod
     def find(cls, run: "ForecastTask", file: "SeriesFile") -> "TrainedRows":
-        import numpy as np
-
         last = run.schema.last_trained
         if last is not None:
             return cls(bisect_right(file.dates, last, hi=len(file.values)), file.date_text(last))
@@ -72,14 +71,12 @@ class TrainedRows:
 
 
 def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Result:
-    from chainrule.data._series import rolling_origins
-
     if data is None:
         raise ValueError("DATA: expected a file of series to forecast, got none")
     file, horizon = run.schema.open(data), run.data.horizon
     trained = TrainedRows.find(run, file)
     first = _first_origin(run, file, data, options.start, trained)
-    origins = rolling_origins(first, len(file.values), horizon)
+    origins = _series.rolling_origins(first, len(file.values), horizon)
     if not origins:
         remedy = "choose an earlier --start" if first > trained.count else f"give it more rows; {trained}"
         raise ValueError(
@@ -121,9 +118,7 @@ def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str
 def _scores(
     run: "ForecastTask", file: "SeriesFile", origins: list[int], options: ForecastEvaluation, device: str
 ) -> dict[str, Any]:
-    import numpy as np
 
-    from chainrule.data._series import window_evaluation
     from chainrule.metrics import seasonal_naive
     from chainrule.metrics._forecast_scores import ForecastScores, naive_paths
     from chainrule.training import evaluate as likelihood
@@ -132,7 +127,7 @@ def _scores(
     paths, seed = options.paths, options.seed
     features = run.schema.features(file)
     model = run.model(device)
-    nats = likelihood(model, window_evaluation(values, features, origins, run.history, horizon, 256))
+    nats = likelihood(model, _series.window_evaluation(values, features, origins, run.history, horizon, 256))
     drawn = draw_paths(model, values, features, origins, run.history, horizon, paths, seed)
     came = np.stack([values[origin : origin + horizon].T for origin in origins])  # (O, S, H)
     random = np.random.default_rng(seed)
@@ -185,20 +180,20 @@ class ForecastInspection(CheckedOptions):
 
 
 def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspection, *, seed: int) -> Report:
-    import numpy as np
 
-    from chainrule.data._series import rolling_origins, window_evaluation
     from chainrule.training import evaluate
 
     values, features, first = _rows_of(run, data)
     horizon, history, schema, model = run.data.horizon, run.history, run.schema, run.model()
-    origins = rolling_origins(first, len(values), horizon)[-options.origins :]
+    origins = _series.rolling_origins(first, len(values), horizon)[-options.origins :]
     if not origins:
         raise ValueError(f"{data}: expected at least {first + horizon} rows, got {len(values)}: give it more")
     history = min(history, origins[0])
 
     def nats(features: "Floats", past: int) -> float:
-        return evaluate(model, window_evaluation(values, features, origins, past, horizon, 256)).nats_per_element
+        return evaluate(
+            model, _series.window_evaluation(values, features, origins, past, horizon, 256)
+        ).nats_per_element
 
     lag = min(run.longest_lag, history)
     pasts = sorted({lag + round(share * (history - lag)) for share in _SHARES})

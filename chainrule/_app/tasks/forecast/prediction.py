@@ -7,12 +7,13 @@ from datetime import datetime
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule._app.tasks.display import counted
+from chainrule.data import _series
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from chainrule._app.tasks.forecast.task import ForecastTask
@@ -134,8 +135,6 @@ def significant_digits(paths: "Floats") -> int:
     >>> [significant_digits(level + np.linspace(-100, 100, 21)[:, None]) for level in (0, 500, 123456789)]
     [6, 6, 10]
     """
-    import numpy as np
-
     low, high = np.quantile(paths, (0.1, 0.9), axis=0)
     spread = (high - low)[high > low]
     if not spread.size:
@@ -162,7 +161,6 @@ def parse_quantiles(text: str) -> list[float]:
 def _forecast(
     run: "ForecastTask", data: str, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
 ) -> Forecast:
-    from chainrule.data._series import future_dates
     from chainrule.metrics import quantiles_of_samples
 
     schema = run.schema
@@ -174,7 +172,7 @@ def _forecast(
     if schema.frequency is None:
         times = [str(origin + step) for step in range(1, horizon + 1)]
     else:
-        dates = future_dates(file.dates[:origin], schema.frequency, horizon)[origin:]
+        dates = _series.future_dates(file.dates[:origin], schema.frequency, horizon)[origin:]
         times = list(map(file.date_text, dates))
     return Forecast(file, times, list(levels), quantiles_of_samples(drawn, levels), drawn)
 
@@ -190,19 +188,15 @@ def draw_paths(
     seed: int,
 ) -> "Floats":
     """Draw n paths of all S series from each of O origins, (n, O, S, H), from `past` rows before each."""
-    import torch
-
-    from chainrule._modes import device_of
-    from chainrule.data._series import window_context
     from chainrule.decoding import sample_paths
 
-    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     past, series = min(past, min(origins)), values.shape[1]
     places = [(origin, number) for origin in origins for number in range(series)]
     block = max(_TOGETHER // paths, 1)
     drawn = []
     for start in range(0, len(places), block):
-        context = window_context(values, features, places[start : start + block], past, horizon)
+        context = _series.window_context(values, features, places[start : start + block], past, horizon)
         drawn.append(sample_paths(model, context, paths=paths, length=horizon, generator=generator).cpu())
     result: Floats = torch.cat(drawn).view(len(origins), series, paths, horizon).movedim(2, 0).double().numpy()
     return result

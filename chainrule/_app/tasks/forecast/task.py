@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Facts, OptimisationOptions, Parts, RunConfig, SplitOptions, within
@@ -31,6 +31,7 @@ from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import limit_passes, record_resolved, resolve_decay, tell_passes
 from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._printing import one_line
+from chainrule.data import _series, _tables
 
 if TYPE_CHECKING:
     from chainrule._base import AutoregressiveModel
@@ -118,10 +119,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     Inspection, inspect = ForecastInspection, inspect_series
     writes_page = False
 
-    @property
-    def facts(self) -> SeriesFacts:
-        return cast(SeriesFacts, self.config.facts)
-
     @classmethod
     def run_name(cls, request: RunConfig) -> str:
         return f"{Path(request.sources['source'] or 'series').name.partition('.')[0]}-forecast"
@@ -133,14 +130,10 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     @cached_property
     def schema(self) -> "SeriesSchema":
-        from chainrule.data._series import SeriesSchema
-
-        return SeriesSchema.load(self.path / DATA / "schema.json")
+        return _series.SeriesSchema.load(self.path / DATA / "schema.json")
 
     def series(self) -> "PreparedSeries":
-        from chainrule.data._series import open_series
-
-        return open_series(self.path / DATA)
+        return _series.open_series(self.path / DATA)
 
     @property
     def longest_lag(self) -> int:
@@ -155,13 +148,12 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data import prepare_series
-        from chainrule.data._tables import TableFile
 
         source, options = self.config.sources["source"], asdict(self.data)
         assert source is not None
         del options["history"]  # of the forecasts
         facts = prepare_series(source, self.path / DATA, **options).facts
-        if notice := TableFile(source).left_out():
+        if notice := _tables.TableFile(source).left_out():
             print(notice, file=sys.stderr)
         return facts
 
@@ -204,7 +196,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data import SeriesWindows
-        from chainrule.data._series import rolling_origins, window_evaluation
 
         series, training, horizon = self.series(), self.training, self.data.horizon
         rows, length = series.train_rows, self.history - self.longest_lag + horizon
@@ -217,8 +208,10 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             training.seed,
             shard,
         )
-        origins = rolling_origins(rows, len(series.values), horizon)
-        return batches, lambda: window_evaluation(series.values, series.features, origins, self.history, horizon, _ROWS)
+        origins = _series.rolling_origins(rows, len(series.values), horizon)
+        return batches, lambda: _series.window_evaluation(
+            series.values, series.features, origins, self.history, horizon, _ROWS
+        )
 
     def introduce(self) -> Iterable[str]:
         facts, schema = self.facts, self.schema
@@ -302,13 +295,11 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return Basis("value", "density in the unit of the series", given="the past")
 
     def checked_rows(self) -> CheckedRows:
-        from chainrule.data._series import window_batch
-
         series, steps = self.series(), min(_CHECKED_STEPS, self.data.horizon)
         origins = [len(series.values) - steps - number for number in range(_CHECKED_ROWS)]
         places = [(origin, number % series.values.shape[1]) for number, origin in enumerate(origins)]
         past = min(self.longest_lag, min(origins))
-        batch = window_batch(series.values, series.features, places, past, steps)
+        batch = _series.window_batch(series.values, series.features, places, past, steps)
         return CheckedRows(self.model(), batch.x, batch.context)
 
     def _step(self) -> str:

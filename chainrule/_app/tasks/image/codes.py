@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.codes import STEPS, about_code, code_report, traversal_words, traversed
 from chainrule._app.tasks.config import CheckedOptions, within
@@ -13,7 +14,6 @@ from chainrule._app.tasks.image.scoring import named_images, read_image, source_
 from chainrule._app.tasks.output import channels_last, inspect_again
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from chainrule._app.pages.code_page import Labels
@@ -69,12 +69,9 @@ class ImageInterpolation(CheckedOptions):
 
 
 def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device: str) -> Result:
-    import torch
-
-    from chainrule._modes import device_of
 
     model = run.code_model(device, "embed")
-    model_device = device_of(model)
+    model_device = modes.device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
@@ -87,12 +84,8 @@ def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device
 
 def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction, *, seed: int, device: str) -> Result:
     """Return images, each followed by its reconstruction."""
-    import torch
-
-    from chainrule._modes import device_of
-
     model = run.code_model(device, "reconstruct")
-    target_device = device_of(model)
+    target_device = modes.device_of(model)
     generator = torch.Generator(target_device).manual_seed(seed)
     rows = list[Sequence[Any]]()
     for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
@@ -123,14 +116,9 @@ def interpolate_images(
     run: "ImageTask", ends: tuple[str, str], options: ImageInterpolation, *, seed: int, device: str
 ) -> Result:
     """Return the images between two, and the two at the ends."""
-    import numpy as np
-    import torch
-
-    from chainrule._modes import device_of
-
     model = run.code_model(device, "interpolate")
     levels = np.stack([read_image(run, Path(end)) for end in ends])
-    x = torch.from_numpy(levels).long().to(device_of(model))
+    x = torch.from_numpy(levels).long().to(modes.device_of(model))
     generator = torch.Generator(x.device).manual_seed(seed)
     with torch.no_grad():
         first, last = model.codes(x)
@@ -147,8 +135,6 @@ def interpolate_images(
 
 def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.Generator", *, mean: bool) -> "Pixels":
     """Draw images from the prior, (n, C, H, W) of 8 bits; `mean` shows the expected image of each code."""
-    import torch
-
     from chainrule._latent import LatentModel
 
     if not isinstance(model, LatentModel):
@@ -164,8 +150,6 @@ def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.G
 
 def shown(run: "ImageTask", x: "Tensor") -> "Pixels":
     """Convert levels, or expected levels, (N, C, H, W) to 8 bits."""
-    import numpy as np
-
     scale = 255 / (run.reduction.levels - 1)
     pixels: Pixels = (x.cpu().double().numpy() * scale).round().clip(0, 255).astype(np.uint8)
     return pixels
@@ -173,13 +157,9 @@ def shown(run: "ImageTask", x: "Tensor") -> "Pixels":
 
 def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
     """Draw preview images: samples of a variational model, reconstructions of another."""
-    import numpy as np
-    import torch
-
     from chainrule._latent import LatentModel
-    from chainrule._modes import device_of
 
-    device = device_of(model)
+    device = modes.device_of(model)
     if isinstance(model, LatentModel):
         return draw_codes(run, model, _DRAWN, torch.Generator(device).manual_seed(step), mean=False)
     x = run.held_out_batch(_PAIRS).x.to(device)
@@ -187,7 +167,6 @@ def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
 
 
 def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) -> Report:
-    import torch
 
     from chainrule._app.pages.code_page import code_sections
     from chainrule._app.tasks.image.inspection import bright
@@ -224,9 +203,6 @@ def _rebuilt(
     run: "ImageTask", model: "CodeModel", x: "Tensor", generator: "torch.Generator"
 ) -> "tuple[Pixels, Tensor, float]":
     """Return pairs in a grid, the squared error of each pixel (H, W) on a scale from 0 to 1, and its mean."""
-    import numpy as np
-    import torch
-
     from chainrule.data import grid
 
     x = x[:_REBUILT]
@@ -240,7 +216,6 @@ def _rebuilt(
 def _traversals(
     run: "ImageTask", model: "CodeModel", use: "LatentUse", generator: "torch.Generator"
 ) -> "dict[int, Pixels]":
-    import torch
 
     from chainrule.data import grid
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import Switch, counted, size_of
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.task import M, Task
+from chainrule.data import _images
 
 if TYPE_CHECKING:
     from chainrule.data._images import PreparedImages, Reading, Reduction
@@ -38,9 +39,7 @@ class ImageReading(SplitOptions):
 
     @property
     def reading(self) -> "Reading":
-        from chainrule.data._images import Reading
-
-        return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
+        return _images.Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
 
 
 @dataclass(frozen=True)
@@ -107,21 +106,15 @@ class ImageDataTask(Task[M]):
     PREPARED = f"{DATA}/images.json"
     Facts: ClassVar[type] = ImageFacts
 
-    @property
-    def facts(self) -> ImageFacts:
-        return cast(ImageFacts, self.config.facts)
-
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
         super().check_asked(request, explicit_flags)
         _ = request.data.reading  # an invalid size is rejected before anything is read
 
     def prepared(self, **options: Any) -> "PreparedImages":
-        from chainrule.data._images import prepare_images
-
         data, sources = self.data, self.config.sources
         assert sources["source"] is not None
-        return prepare_images(
+        return _images.prepare_images(
             sources["source"],
             self.path / DATA,
             reading=data.reading,
@@ -139,7 +132,6 @@ class ImageDataTask(Task[M]):
 
     def read_pixels(self, path: Path) -> "Pixels":
         """Read the pixels of an image file, (C, H, W), spread over the levels of the training images."""
-        from chainrule.data._images import format_shape, spread_over
         from chainrule.data._text import check_file
 
         with check_file(path).open("rb") as file:
@@ -147,22 +139,18 @@ class ImageDataTask(Task[M]):
         if pixels.shape != self.shape:
             channels, height, width = pixels.shape
             raise ValueError(
-                f"{path}: expected an image of {format_shape(self.shape)}, as those trained on, got "
-                f"{format_shape((channels, height, width))}: convert it"
+                f"{path}: expected an image of {_images.format_shape(self.shape)}, as those trained on, got "
+                f"{_images.format_shape((channels, height, width))}: convert it"
             )
-        return spread_over(pixels, self.facts.found_levels)
+        return _images.spread_over(pixels, self.facts.found_levels)
 
     def images(self) -> "PreparedImages":
-        from chainrule.data._images import open_images
-
-        return open_images(self.path / DATA)
+        return _images.open_images(self.path / DATA)
 
     @property
     def reduction(self) -> "Reduction":
-        from chainrule.data._images import Reduction
-
         facts = self.facts
-        return Reduction(facts.found_levels, facts.bits, facts.binarise)
+        return _images.Reduction(facts.found_levels, facts.bits, facts.binarise)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -170,10 +158,8 @@ class ImageDataTask(Task[M]):
         return None if classes is None else tuple(classes)
 
     def introduce(self) -> Iterator[str]:
-        from chainrule.data._images import format_shape
-
         facts, labels = self.facts, describe_labels(self.classes)
-        yield f"{facts.name}: images of {format_shape(self.shape)}; {self.reduction}; {labels}"
+        yield f"{facts.name}: images of {_images.format_shape(self.shape)}; {self.reduction}; {labels}"
         held_out = facts.validation.name if facts.validation else f"drawn, seed {self.training.seed}"
         yield f"{counted(facts.images.train, 'image')} to train on, {facts.images.valid:,} held out ({held_out})"
         for count, what in (
@@ -188,12 +174,10 @@ class ImageDataTask(Task[M]):
             yield f"skipped {left_out.count} unreadable image files: {names}"
 
     def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        from chainrule.data._images import format_shape
-
         facts = self.facts
         held_out = facts.validation.name if facts.validation else f"{self.data.validation_fraction:.0%}, drawn"
         return {
-            "data": f"{facts.name} ({size_of(facts.source.bytes)}), images of {format_shape(self.shape)}",
+            "data": f"{facts.name} ({size_of(facts.source.bytes)}), images of {_images.format_shape(self.shape)}",
             "values": str(self.reduction),
             "labels": describe_labels(self.classes),
             "split": f"{counted(facts.images.train, 'image')} to train on, "
@@ -202,10 +186,8 @@ class ImageDataTask(Task[M]):
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        from chainrule.data._images import source_fingerprint
-
         assert path is not None
-        return source_fingerprint(path)
+        return _images.source_fingerprint(path)
 
 
 def describe_labels(classes: tuple[str, ...] | None) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chainrule._app.heavy import np, torch
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
@@ -109,8 +110,6 @@ def _counted(elements: int) -> str:
 
 def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
     """Average the nats of each pixel over held-out images, as brightness."""
-    import torch
-
     batch = run.held_out_batch(max(1, _ELEMENTS // run.dimensions))
     with torch.no_grad():
         nats = -model(batch.x, batch.context).log_prob(batch.x).sum(1).mean(0)  # (H, W)
@@ -123,8 +122,6 @@ def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
 
 def bright(numbers: "Tensor") -> "Pixels":
     """Scale numbers (H, W) to brightness, enlarged; the greatest is white."""
-    import numpy as np
-
     scale = max(1, -(-280 // numbers.shape[1]))
     drawn = (np.asarray(numbers / numbers.max().clamp_min(1e-12)) * 255).round().clip(0, 255).astype(np.uint8)
     return drawn.repeat(scale, 0).repeat(scale, 1)

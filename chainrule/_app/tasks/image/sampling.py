@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.image.scoring import read_image
 from chainrule._app.tasks.output import channels_last
+from chainrule.data import _images
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,10 +77,8 @@ def _result(run: "ImageTask", images: "Pixels", labels: list[str] | None, seed: 
 
 
 def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, device: str) -> "Pixels":
-    import torch
 
     from chainrule._app.tasks.image.codes import draw_codes
-    from chainrule._modes import device_of
 
     others = {
         "--label": options.label is not None,
@@ -89,14 +89,12 @@ def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, d
     for name in (name for name, is_set in others.items() if is_set):
         raise ValueError(f"{name}: a {run.config.model} draws the whole image from a code: leave it out")
     model = run.code_model(device, "sample")
-    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     return draw_codes(run, model, n, generator, mean=options.mean)
 
 
 def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor":
     """Read the first rows of an image file, (1, C, rows, W) levels."""
-    import torch
-
     height = run.shape[1]
     rows = height // 2 if keep_rows is None else keep_rows
     if not 0 <= rows <= height:
@@ -112,15 +110,11 @@ class Sampler:
 
     def labels_in_turn(self, n: int) -> "Tensor | None":
         """Return all labels in turn, (n,); None without labels."""
-        import torch
-
         classes = self.run.classes
         return None if classes is None else torch.arange(n) % len(classes)
 
     def label(self, name: str | None, n: int) -> "Tensor | None":
         """Return the named label n times; all labels in turn if none is named."""
-        import torch
-
         classes = self.run.classes
         if name is None:
             return self.labels_in_turn(n)
@@ -132,12 +126,9 @@ class Sampler:
 
     def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":
         """Draw images in about `seconds`; they are black where the time ran out."""
-        import torch
-
-        from chainrule._modes import device_of
         from chainrule.decoding._draw_for import draw_for
 
-        generator = torch.Generator(device_of(self.model)).manual_seed(seed)
+        generator = torch.Generator(modes.device_of(self.model)).manual_seed(seed)
         stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)
         length = self.model.sequence_length
         drawn = draw_for(stream, length, seconds).cpu()
@@ -145,19 +136,12 @@ class Sampler:
         return self._shown(self.model.from_sequence(torch.cat([drawn, rest], 1)))
 
     def _shown(self, levels: "Tensor") -> "Pixels":
-        import numpy as np
 
-        from chainrule.data._images import brightness
-
-        return brightness(levels.numpy().astype(np.uint8), self.run.reduction.levels)
+        return _images.brightness(levels.numpy().astype(np.uint8), self.run.reduction.levels)
 
     def images(self, n: int, labels: "Tensor | None", seed: int, first_rows: "Tensor | None" = None) -> "Pixels":
         """Draw images, (n, C, H, W) of 8 bits, that all begin with `first_rows` (1, C, rows, W)."""
-        import torch
-
-        from chainrule._modes import device_of
-
-        device = device_of(self.model)
+        device = modes.device_of(self.model)
         generator = torch.Generator(device).manual_seed(seed)
         prefix = None if first_rows is None else self.model.to_sequence(first_rows)
         drawn = [

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.image.image_data import ImageFiles
 from chainrule._app.tasks.likelihood_record import Basis, Tally
+from chainrule.data import _images
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,17 +34,18 @@ class NamedImages:
 
 def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
     """Open images like those that the run was trained on."""
-    from chainrule.data._images import check_alike, is_collection, is_images, open_source
     from chainrule.data._text import no_such_file, refuse_stdin
 
-    reading = run.data.reading if is_collection(Path(data)) else None
-    if not Path(data).exists() and not is_images(data):
+    reading = run.data.reading if _images.is_collection(Path(data)) else None
+    if not Path(data).exists() and not _images.is_images(data):
         refuse_stdin(data)
         raise no_such_file(data, "file or folder: expected images")
     labelled, levels = _labelled(run), run.reduction.found
     black_and_white = 2 if run.reduction.binarise is not None else levels  # see `as_they_are`
-    source = open_source(data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white)
-    check_alike(source, run.shape, levels)
+    source = _images.open_source(
+        data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white
+    )
+    _images.check_alike(source, run.shape, levels)
     if run.conditions is not None:
         assert source.labels is not None
         source.labels.among(run.conditions, source.label)
@@ -65,10 +68,6 @@ def as_they_are(run: "ImageTask", source: "ImageSource") -> bool:
 
 def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImages]:
     """Yield batches of a source in order; a binarisation draws as for held-out images."""
-    import numpy as np
-
-    from chainrule.data._images import image_evaluation
-
     numbers, classes = None, run.classes
     if classes is not None and source.labels is not None and set(source.labels.names) <= set(classes):
         numbers = source.labels.among(classes, source.label)
@@ -77,7 +76,7 @@ def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImage
     for block in source.blocks():
         pixels = block if as_they_are(run, source) else run.reduction.apply(block, random)
         conditions = None if numbers is None or run.conditions is None else numbers[start : start + len(block)]
-        for batch in image_evaluation(pixels, conditions, run.rows_at_once):
+        for batch in _images.image_evaluation(pixels, conditions, run.rows_at_once):
             places = range(start, start + len(batch.x))
             labels = [None if numbers is None or classes is None else classes[numbers[index]] for index in places]
             yield NamedImages(batch.x, batch.context, [source.called(index) for index in places], labels)
@@ -86,8 +85,6 @@ def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImage
 
 def read_image(run: "ImageTask", path: Path) -> "Pixels":
     """Read and reduce an image file like the training images, (C, H, W) levels."""
-    import numpy as np
-
     return run.reduction.apply(run.read_pixels(path), np.random.default_rng([run.config.training.seed, 3]))
 
 
@@ -127,13 +124,11 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
 
 
 def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Result:
-    import torch
 
-    from chainrule._modes import device_of
     from chainrule.training import bits
 
     size, total, model = run.dimensions, Tally(), run.model(device)
-    model_device = device_of(model)
+    model_device = modes.device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):
@@ -161,11 +156,8 @@ def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", sa
 
 
 def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") -> Result:
-    import torch
 
-    from chainrule._modes import device_of
-
-    model_device, size, total = device_of(model), run.dimensions, Tally()
+    model_device, size, total = modes.device_of(model), run.dimensions, Tally()
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):

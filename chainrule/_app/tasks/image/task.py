@@ -44,6 +44,7 @@ from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source
+from chainrule.data import _images
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -157,11 +158,9 @@ class ImageTask(
 
     def held_out_batch(self, count: int) -> "Batch":
         """Return the first held-out images, with their labels if these condition the model."""
-        from chainrule.data._images import image_batch
-
         images = self.images()
         labels = None if self.has_code or images.valid_labels is None else images.valid_labels[:count]
-        return image_batch(images.valid[:count], labels)
+        return _images.image_batch(images.valid[:count], labels)
 
     @property
     def dimensions(self) -> int:
@@ -194,18 +193,15 @@ class ImageTask(
         return self.prepared(bits=data.bits, binarise=binarise, labelled=data.labels).manifest
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data._images import image_batches, image_evaluation
-
         images, training = self.images(), self.training
         labels = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
         drawn = images.reduction if images.reduction.binarise == "per-epoch" else None
-        batches = image_batches(images.train, labels[0], training.batch_size, training.seed, shard, drawn)
-        return batches, lambda: image_evaluation(images.valid, labels[1], self.rows_at_once)
+        batches = _images.image_batches(images.train, labels[0], training.batch_size, training.seed, shard, drawn)
+        return batches, lambda: _images.image_evaluation(images.valid, labels[1], self.rows_at_once)
 
     def on_validation(self) -> "OnValidation":
         from chainrule.data import grid, png
         from chainrule.data._atomic import write_bytes
-        from chainrule.data._images import block_image
         from chainrule.training._validation import Preview
 
         def preview(trained: Any, step: int, seconds: float) -> Preview:
@@ -217,7 +213,7 @@ class ImageTask(
             drawn = png(grid(images))
             write_bytes(self.path / SAMPLES, drawn)
             count = max(1, _LINE // (min(self.shape[2], 32) + 2))
-            return Preview(block_image(images[:count]), drawn)
+            return Preview(_images.block_image(images[:count]), drawn)
 
         return preview
 
@@ -266,8 +262,6 @@ class ImageTask(
 
     def checked_rows(self) -> CheckedRows:
         """Return the middle of held-out images, and the trained weights in a model of that size."""
-        from chainrule.data._images import image_batch
-
         if self.has_code:
             rows = self.held_out_batch(_CHECKED_ROWS).x
             return CheckedRows(self.model(), rows, note=f"on {len(rows)} held-out images")
@@ -281,6 +275,6 @@ class ImageTask(
         top, left = (self.shape[1] - height) // 2, (self.shape[2] - width) // 2
         pieces = images.valid[:_CHECKED_ROWS, :, top : top + height, left : left + width]
         labels = None if images.valid_labels is None else images.valid_labels[:_CHECKED_ROWS]
-        batch = image_batch(pieces, labels)
+        batch = _images.image_batch(pieces, labels)
         note = f"on the middle {height}×{width} pixels of {len(pieces)} held-out images, with the trained weights"
         return CheckedRows(small.eval(), batch.x, batch.context, note=note)

@@ -9,8 +9,9 @@ preview.wav                               drawn at the last validation
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.tasks.capabilities import (
     CheckedRows,
     Checks,
@@ -38,6 +39,7 @@ from chainrule._app.tasks.sound.verbs import (
     score_sounds,
 )
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data import _sounds
 
 if TYPE_CHECKING:
     from chainrule.data._sounds import Labelling, SoundLevels, Sounds
@@ -148,10 +150,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     writes_page = False
 
     @property
-    def facts(self) -> SoundFacts:
-        return cast(SoundFacts, self.config.facts)
-
-    @property
     def rate(self) -> int:
         return self.facts.rate
 
@@ -170,15 +168,11 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     @property
     def levels(self) -> "SoundLevels":
-        from chainrule.data._sounds import make_levels
-
-        return make_levels(self.facts.law, self.facts.levels)
+        return _sounds.make_levels(self.facts.law, self.facts.levels)
 
     @property
     def labelling(self) -> "Labelling":
-        from chainrule.data._sounds import Labelling
-
-        return Labelling(self.data.label_pattern)
+        return _sounds.Labelling(self.data.label_pattern)
 
     @property
     def mean_seconds(self) -> float:
@@ -186,9 +180,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return train.samples / train.clips / self.rate
 
     def sounds(self) -> "Sounds":
-        from chainrule.data._sounds import open_sounds
-
-        return open_sounds(self.path / DATA)
+        return _sounds.open_sounds(self.path / DATA)
 
     @classmethod
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
@@ -214,10 +206,8 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        from chainrule.data._sounds import Collection
-
         assert path is not None
-        return Collection(path).fingerprint()
+        return _sounds.Collection(path).fingerprint()
 
     def build(self) -> "WaveNet":
         return self.built(levels=self.facts.levels, num_classes=len(self.labels) or None)
@@ -244,13 +234,11 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
-            import torch
 
-            from chainrule._modes import device_of
             from chainrule.data import write_wav
             from chainrule.decoding._draw_for import draw_for
 
-            device = device_of(trained)
+            device = modes.device_of(trained)
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)
             length = max(round(min(_PREVIEW_SECONDS, self.mean_seconds) * self.rate), 1)
             generator = torch.Generator(device).manual_seed(step)
@@ -294,9 +282,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=condition)
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-        import torch
-
         sounds = self.sounds()
         starts, stops = sounds.valid.line_bounds(np.arange(min(_CHECKED_ROWS, sounds.valid.line_count)))
         lengths = np.minimum(stops - starts, _CHECKED_SAMPLES)

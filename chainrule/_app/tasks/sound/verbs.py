@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch, counted
 from chainrule._app.tasks.likelihood_record import Tally
+from chainrule.data import _sounds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,10 +49,6 @@ class SoundSampling(CheckedOptions):
 
 def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, seed: int, device: str) -> Result:
     """Draw n sounds: an array of amplitudes from -1 to 1 each."""
-    import torch
-
-    from chainrule._modes import device_of
-
     labels = _labels(run, options.label, n)
     prompt = torch.zeros(0, dtype=torch.long) if options.prompt is None else _prompt(run, options.prompt)
     length = _length(run, options.seconds, len(prompt))
@@ -59,7 +57,7 @@ def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, seed: int
     unseen, seen = prompt[: -model.receptive_field], prompt[-model.receptive_field :]
 
     def rows() -> Iterator[Sequence[Any]]:
-        generator = torch.Generator(device_of(model)).manual_seed(seed)
+        generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
         for start in range(0, n, _ROWS):
             size = min(_ROWS, n - start)
             drawn = model.sample(
@@ -80,23 +78,17 @@ def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, seed: int
 
 
 def _labels(run: "SoundTask", label: str | None, n: int) -> "Tensor | None":
-    import torch
-
     if label is not None:
         return torch.full((n,), run.label(label))
     return torch.arange(n) % len(run.labels) if run.labels else None
 
 
 def _prompt(run: "SoundTask", path: Path) -> "Tensor":
-    import numpy as np
-    import torch
 
-    from chainrule.data._sounds import Collection, read_sound
-
-    files = Collection(path).files
+    files = _sounds.Collection(path).files
     if len(files) != 1:
         raise ValueError(f"--prompt: expected one sound, got {len(files)} in {path}")
-    blocks = [run.levels.encode(block) for block in read_sound(files[0], run.rate)]
+    blocks = [run.levels.encode(block) for block in _sounds.read_sound(files[0], run.rate)]
     if not blocks:
         raise ValueError(f"--prompt: expected a sound with samples, got none in {path}")
     return torch.from_numpy(np.concatenate(blocks))
@@ -133,11 +125,9 @@ class SoundScoring:
 
 
 def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: str) -> Result:
-    from chainrule.data._sounds import Collection
-
     if options.label is not None:
         run.label(options.label)
-    files, model, total = Collection(data).files, run.model(device), Tally()
+    files, model, total = _sounds.Collection(data).files, run.model(device), Tally()
     skipped: list[str] = []
 
     def rows() -> Iterator[Sequence[Any]]:
@@ -164,8 +154,6 @@ def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: 
 
 def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[str | None, Tensor | None]":
     """Return the label of a file, from its name if not given, also as the model reads it, (1,)."""
-    import torch
-
     from chainrule.data._sounds.labels import label_number
 
     name = label if label is not None or not run.labels else run.labelling(file.name)
@@ -179,18 +167,12 @@ def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[s
 
 def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | None) -> dict[str, Any]:
     """Score one file; `most_at` is the second of the highest surprise."""
-    import numpy as np
-    import torch
-
-    from chainrule._modes import device_of
-    from chainrule.data._sounds import read_sound
-
-    device = device_of(model)
+    device = modes.device_of(model)
     name, context = label_of(run, file, label)
     context = None if context is None else context.to(device)
     state, x_prev, surprise = model.initial_state(1, context), None, []
     with torch.no_grad():
-        for block in read_sound(file, run.rate):
+        for block in _sounds.read_sound(file, run.rate):
             for chunk in torch.from_numpy(run.levels.encode(block)).to(device).split(_CHUNK):
                 conditionals, state = model.unroll(chunk.unsqueeze(0), state, x_prev)
                 surprise.append(-conditionals.log_prob(chunk.unsqueeze(0))[0].cpu().double().numpy())
@@ -224,19 +206,15 @@ class SoundEmbedding:
 
 
 def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device: str) -> Result:
-    import torch
-
-    from chainrule._modes import device_of
-    from chainrule.data._sounds import Collection, read_sound
 
     model = run.model(device)
-    model_device = device_of(model)
+    model_device = modes.device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
-        for file in Collection(data).files:
+        for file in _sounds.Collection(data).files:
             name, context = label_of(run, file, options.label)
             end: deque[int] = deque(maxlen=model.receptive_field)  # nothing earlier is seen
-            for block in read_sound(file, run.rate):
+            for block in _sounds.read_sound(file, run.rate):
                 end.extend(run.levels.encode(block)[-model.receptive_field :].tolist())
             if not end:
                 raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
@@ -271,8 +249,6 @@ class SoundInspection(CheckedOptions):
 
 def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection, *, seed: int) -> Report:
     """Inspect a run at the last of a few samples of each clip, past the receptive field if they are long enough."""
-    import torch
-
     from chainrule.diagnostics import receptive_field
 
     model = run.model()
@@ -300,8 +276,6 @@ def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection,
 
 def _held_out(run: "SoundTask", rows: int, most: int) -> "tuple[list[Tensor], Tensor | None]":
     """Return the ends of the longest clips, and their labels."""
-    import torch
-
     sounds = run.sounds()
     starts, stops = sounds.valid.line_bounds(torch.arange(sounds.valid.line_count).numpy())
     chosen = torch.from_numpy(stops - starts).argsort(descending=True, stable=True)[:rows]
@@ -313,17 +287,13 @@ def _held_out(run: "SoundTask", rows: int, most: int) -> "tuple[list[Tensor], Te
 
 def _read(run: "SoundTask", data: str, rows: int, most: int) -> "tuple[list[Tensor], Tensor | None]":
     """Read the beginnings of the first files, and their labels."""
-    import numpy as np
-    import torch
-
-    from chainrule.data._sounds import Collection, read_sound
     from chainrule.data._sounds.labels import label_number
 
     clips, labels = [], []
-    for file in Collection(data).files[:rows]:
+    for file in _sounds.Collection(data).files[:rows]:
         read = 0
         blocks = []
-        for block in read_sound(file, run.rate):
+        for block in _sounds.read_sound(file, run.rate):
             blocks.append(run.levels.encode(block))
             read += len(block)
             if read >= most:

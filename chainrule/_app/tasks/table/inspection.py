@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import torch
 from chainrule._app.results import Report
 from chainrule._app.tasks.codes import about_code, code_report, error_words, errors, traversal_words, traversed
 from chainrule._app.tasks.config import CheckedOptions, within
@@ -18,7 +19,6 @@ from chainrule._app.tasks.table.rows import nats_of
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from chainrule._app.pages.code_page import Labels
@@ -54,8 +54,6 @@ class TableInspection(CheckedOptions):
 
 
 def inspect_table(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
-    import torch
-
     if run.has_code:
         return inspect_codes(run, file, options, seed=seed)
     x, model = rows_of(run, file, options.rows), run.model()
@@ -78,8 +76,6 @@ def inspect_table(run: "TableTask", file: str | None, options: TableInspection, 
 
 def rows_of(run: "TableTask", file: str | None, count: int) -> "Tensor":
     """Return (N, D) held-out rows, or rows of a file."""
-    import torch
-
     if file is None:
         return torch.from_numpy(run.table().valid[:count].copy())
     rows = [numbers for _, _, numbers in islice(run.schema.encoded(file), count)]
@@ -99,7 +95,6 @@ def _table(columns: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
-    import torch
 
     from chainrule._app.pages.code_page import code_sections
     from chainrule.diagnostics import active_units
@@ -141,7 +136,6 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
 
 
 def _pairs(run: "TableTask", model: "TableVAE", x: "Tensor", generator: "torch.Generator") -> "Table":
-    import torch
 
     from chainrule._app.pages.page import Table
 
@@ -168,8 +162,6 @@ def _traversals(
 
 def _typical(run: "TableTask", model: "TableVAE", z: "Tensor", generator: "torch.Generator") -> list[list[str]]:
     """Decode a typical row from each code (N, L)."""
-    import torch
-
     writer = deepcopy(model)
     writer.exclude(run.schema.unseen())
     with torch.no_grad():

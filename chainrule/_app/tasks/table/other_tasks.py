@@ -6,6 +6,8 @@ from itertools import islice
 from pathlib import Path
 from shlex import quote
 
+from chainrule.data import _series, _tables
+
 _LARGEST = 1 << 26  # bytes of a file that is looked at
 _ROWS, _CELLS = 1000, 1 << 18  # that are looked at, at most
 _DATED = 0.9  # of the rows
@@ -54,12 +56,10 @@ def _target(names: Sequence[str], columns: Sequence[Sequence[str]]) -> str | Non
 
 
 def _series_flags(path: str | Path, target: str) -> list[str]:
-    from chainrule.data._series import read_series
-
     flags = [f"--target {quote(target)}"]
     for fill in (False, True):
         try:
-            rows = len(read_series(path, target, fill=fill).values)
+            rows = len(_series.read_series(path, target, fill=fill).values)
         except ValueError:
             continue
         short = rows < _LONG_SERIES
@@ -89,10 +89,8 @@ def _labelled(path: str | Path, names: Sequence[str], columns: Sequence[Sequence
 
 def _first_rows(path: str | Path) -> tuple[list[str], list[Sequence[str]]]:
     """Read the column names and the first cells of a table; empty if it cannot be read."""
-    from chainrule.data._tables import TableFile
-
     try:
-        file = TableFile(path)
+        file = _tables.TableFile(path)
         with closing(file.rows()) as read:
             most = min(_ROWS, _CELLS // len(file.names))
             rows = [cells for _, cells in islice(read, most)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import modes, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
@@ -64,8 +65,6 @@ def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, 
 
 def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, device: str) -> Result:
     """Draw rows with given values: exact if these columns come first in the model's order, else resampled."""
-    import torch
-
     row = _known_row(run, options.where)
     places = run.model(device).to_sequence(torch.tensor([row.known]))[0]
     exact = bool((places == places.cummin(0).values).all())
@@ -94,13 +93,10 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
 
 
 def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:
-    import torch
-
-    from chainrule._modes import device_of
 
     model = run.model(device)
     model.exclude(run.schema.unseen())
-    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     for start in range(0, n, _BLOCK):
         drawn = model.sample(min(_BLOCK, n - start), generator=generator)
         for _ in range(_AGAIN):  # else what lies outside would all be moved to the lowest or the highest number
@@ -114,12 +110,9 @@ def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[st
 def _completed(
     run: "TableTask", partial: "Iterator[PartialRow]", n: int, particles: int, seed: int, device: str
 ) -> Iterator[list[str]]:
-    import torch
-
-    from chainrule._modes import device_of
 
     model = run.model(device)
-    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     uncertain = 0
     repeated = (row for row in partial for _ in range(n))
     for block in in_blocks(repeated, max(1, _TOGETHER // particles)):
@@ -138,8 +131,6 @@ def complete_block(
     trained: "TableMADE", schema: "TableSchema", block: "Sequence[PartialRow]", particles: int, generator: "Generator"
 ) -> tuple[list[list[str]], list[float] | None]:
     """Draw the missing cells of rows; also return each row's effective draws, None if every draw is exact."""
-    import torch
-
     from chainrule.decoding import complete
 
     unseen = schema.unseen()
@@ -216,31 +207,23 @@ def _by_bounds(run: "TableTask", file: str, options: TableScoring, device: str, 
 
 def blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]":
     """Yield the lines and rows (B, D) of a file."""
-    import torch
-
     for block in in_blocks(run.schema.encoded(file), BLOCK):
         yield ([line for line, _, _ in block], torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
 
 
 def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
     """Return the nats (B, D) of each value given the previous ones."""
-    from chainrule._modes import device_of
-
-    rows = rows.to(device_of(model))
+    rows = rows.to(modes.device_of(model))
     return -model(rows).log_prob(rows).detach().cpu().double()
 
 
 def usual_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
     """Return the mean nats (D,) of each column over held-out rows."""
-    import torch
-
     held_out = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
     return torch.stack([nats_of(model, rows).sum(0) for rows in held_out.split(BLOCK)]).sum(0) / len(held_out)
 
 
 def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Sequence[Any]]:
-    import torch
-
     model, columns = run.model(device), run.schema.kept
     names = [column.name for column in columns]
     usual = usual_nats(run, model)
@@ -269,12 +252,9 @@ class TableEmbedding:
 
 
 def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: str) -> Result:
-    import torch
-
-    from chainrule._modes import device_of
 
     model = run.code_model(device, "embed")
-    model_device = device_of(model)
+    model_device = modes.device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for lines, x in blocks(run, file):

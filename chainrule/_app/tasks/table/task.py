@@ -16,8 +16,9 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule._app.heavy import modes, torch
 from chainrule._app.tasks.capabilities import (
     CheckedRows,
     Checks,
@@ -55,6 +56,7 @@ from chainrule._app.tasks.table.rows import (
     score_table,
 )
 from chainrule._app.tasks.task import Shard, Source
+from chainrule.data import _tables
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -129,27 +131,17 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     Inspection, inspect = TableInspection, inspect_table
     Embedding, embed = TableEmbedding, embed_rows
 
-    @property
-    def facts(self) -> TableFacts:
-        return cast(TableFacts, self.config.facts)
-
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        from chainrule.data._tables import parse_types
-
         super().check_asked(request, explicit_flags)
-        parse_types(request.data.types)
+        _tables.parse_types(request.data.types)
 
     @cached_property
     def schema(self) -> "TableSchema":
-        from chainrule.data._tables import TableSchema
-
-        return TableSchema.load(self.path / DATA / "schema.json")
+        return _tables.TableSchema.load(self.path / DATA / "schema.json")
 
     def table(self) -> "Table":
-        from chainrule.data._tables import open_table
-
-        return open_table(self.path / DATA)
+        return _tables.open_table(self.path / DATA)
 
     def prepare_like(self, old: "TableTask") -> dict[str, Any]:
         return self._prepare(old.table())
@@ -159,12 +151,11 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
 
     def _prepare(self, like: "Table | None") -> dict[str, Any]:
         from chainrule.data import prepare_table
-        from chainrule.data._tables import TableFile, parse_types, reads_quickly
 
         data, source = self.data, self.config.sources["source"]
         assert source is not None
         size = Path(source).stat().st_size if Path(source).is_file() else 0
-        if size > _LARGE and not reads_quickly():
+        if size > _LARGE and not _tables.reads_quickly():
             print(
                 f"{source}: {size >> 20} MiB, read without polars, which is ten times faster: pip install polars",
                 file=sys.stderr,
@@ -181,7 +172,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
             table = prepare_table(
                 source,
                 self.path / DATA,
-                types=parse_types(data.types),
+                types=_tables.parse_types(data.types),
                 header={"auto": None, "yes": True, "no": False}[data.header],
                 validation=self.config.sources["validation"],
                 validation_fraction=data.validation_fraction,
@@ -194,21 +185,19 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
             if data.types or not (other_command := suggestion(source)):
                 raise
             raise ValueError(other_command) from None
-        if notice := TableFile(source).left_out():
+        if notice := _tables.TableFile(source).left_out():
             print(notice, file=sys.stderr)
         return table.manifest
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted."""
-        from chainrule.data._tables import table_batches
-
         config, table, options = self.config, self.table(), self.config.options
         if "--dropout" not in explicit_flags and len(table.train) < _FEW_ROWS * self._features(self.schema):
             options = replace(options, dropout=_DROPOUT_OF_FEW)
         config = replace(config, options=options)
         if config.duration.budget is None:
             return config
-        batches = table_batches(table.train, config.training.batch_size, config.training.seed)
+        batches = _tables.table_batches(table.train, config.training.batch_size, config.training.seed)
         model = self.with_options(**asdict(options)).new_model(config.training.seed)
         rows = config.training.batch_size
         return limit_passes(config, model, batches, _MOST_PASSES, elements=rows, options=["dropout"])
@@ -237,11 +226,9 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return sum(column.features() for column in schema.heads())
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data._tables import table_batches, table_evaluation
-
         table, training = self.table(), self.training
-        batches = table_batches(table.train, training.batch_size, training.seed, shard)
-        return batches, lambda: table_evaluation(table.valid, _ROWS)
+        batches = _tables.table_batches(table.train, training.batch_size, training.seed, shard)
+        return batches, lambda: _tables.table_evaluation(table.valid, _ROWS)
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts
@@ -257,11 +244,8 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
-            import torch
 
-            from chainrule._modes import device_of
-
-            device = device_of(trained)
+            device = modes.device_of(trained)
             sampler = deepcopy(trained)
             sampler.exclude(self.schema.unseen())
             drawn = sampler.sample(_SHOWN_ROWS, generator=torch.Generator(device).manual_seed(step))
@@ -271,8 +255,6 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return preview
 
     def coded_rows(self) -> "tuple[Tensor, None]":
-        import torch
-
         return torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()), None
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
@@ -313,8 +295,6 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return Basis("column", base_measure)
 
     def checked_rows(self) -> CheckedRows:
-        import torch
-
         return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
 
 

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from chainrule._app.heavy import np, torch
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted
 from chainrule._app.tasks.tag.tagging import sentences_of
+from chainrule.data import _tagged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,8 +56,6 @@ def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, 
 
 def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences, list[list[str]], str]":
     """Return sentences as numbers and as words, and their source."""
-    from chainrule.data._tagged import number_sentences
-
     if data is None:
         corpus = run.corpus()
         return corpus.valid, corpus.valid_words[:rows], "held-out sentences"
@@ -63,7 +63,7 @@ def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences
     with_words = [sentence for sentence in file.sentences if sentence.words][:rows]
     if not with_words:
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
-    untagged = number_sentences([replace(sentence, tags=()) for sentence in with_words], run.vocabulary)
+    untagged = _tagged.number_sentences([replace(sentence, tags=()) for sentence in with_words], run.vocabulary)
     return untagged, [list(sentence.words) for sentence in with_words], f"sentences of {file.name}"
 
 
@@ -71,14 +71,9 @@ def _certainty(
     model: "SequenceTagger", sentences: "TaggedSentences", words: list[list[str]], tags: tuple[str, ...], top: int
 ) -> dict[str, Any]:
     """Measure the probabilities of predicted tags: overall, by tag, and of the least certain words."""
-    import numpy as np
-    import torch
-
-    from chainrule.data._tagged import tagged_evaluation
-
     answers: list[tuple[float, int, int, float, str]] = []  # certainty, tag, second tag, its probability, word
     index = iter(words)
-    for batch in tagged_evaluation(sentences, rows=np.arange(len(words))):
+    for batch in _tagged.tagged_evaluation(sentences, rows=np.arange(len(words))):
         assert batch.lengths is not None
         with torch.no_grad():
             answer = model(batch.context, batch.lengths)

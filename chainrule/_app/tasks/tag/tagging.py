@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass, replace
 from itertools import tee
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch, counted
+from chainrule.data import _tagged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,8 +80,6 @@ class TaggedSentence:
 
 def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile", n: int) -> Iterator[TaggedSentence]:
     """Tag the sentences of a file, in order."""
-    import torch
-
     tags = run.vocabulary.tags
     for context, lengths in _batches(run, model, file):
         with torch.no_grad():
@@ -110,7 +110,6 @@ class TagEmbedding:
 
 
 def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device: str) -> Result:
-    import torch
 
     from chainrule.layers import mean_pooling
 
@@ -128,11 +127,10 @@ def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device:
 
 def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Iterator[tuple[Context, Tensor]]":
     """Yield batches of a file's sentences as the model reads them, with lengths, in order."""
-    from chainrule.data._tagged import number_sentences, tagged_evaluation
     from chainrule.state import map_state
 
     device = next(model.parameters()).device
-    for batch in tagged_evaluation(number_sentences(file.sentences, run.vocabulary)):
+    for batch in _tagged.tagged_evaluation(_tagged.number_sentences(file.sentences, run.vocabulary)):
         assert batch.lengths is not None
         yield map_state(lambda part: part.to(device), batch.context), batch.lengths.to(device)
 
@@ -205,7 +203,6 @@ class TagEvaluation(CheckedOptions):
 
 def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Result:
     from chainrule._app.tasks.tag.training import predicted_tags
-    from chainrule.data._tagged import number_sentences, tagged_evaluation
     from chainrule.data._tagged.prepare import check_tags_known, possible
     from chainrule.metrics import tag_accuracy
 
@@ -220,9 +217,9 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
     with_known_tags = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]
     model = run.model(device)
-    untagged = number_sentences([replace(sentence, tags=()) for sentence in sentences], vocabulary)
+    untagged = _tagged.number_sentences([replace(sentence, tags=()) for sentence in sentences], vocabulary)
     gold = [sentence.tags for sentence in sentences]
-    predictions = list(predicted_tags(model, tagged_evaluation(untagged), vocabulary))
+    predictions = list(predicted_tags(model, _tagged.tagged_evaluation(untagged), vocabulary))
     unknown = [[not vocabulary.word(word) for word in sentence.words] for sentence in sentences]
     accuracy = tag_accuracy(gold, predictions, unknown)
     figures: dict[str, Any] = {
@@ -252,9 +249,8 @@ def _nats_per_word(
     model: "SequenceTagger", sentences: Sequence["Sentence"], vocabulary: "TaggedVocabulary"
 ) -> float | None:
     """Average the nats over sentences with known tags; None without any."""
-    from chainrule.data._tagged import number_sentences, tagged_evaluation
     from chainrule.training import evaluate
 
     if not any(sentence.words for sentence in sentences):
         return None
-    return evaluate(model, tagged_evaluation(number_sentences(sentences, vocabulary))).nats_per_element
+    return evaluate(model, _tagged.tagged_evaluation(_tagged.number_sentences(sentences, vocabulary))).nats_per_element

@@ -10,8 +10,9 @@ data/corpus.json                      counts and fingerprints
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule._app.heavy import np
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, Parts, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
@@ -29,6 +30,7 @@ from chainrule._app.tasks.tag.tagging import (
     tag_file,
 )
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data import _tagged
 
 if TYPE_CHECKING:
     from chainrule.data._tagged import TaggedCorpus, TaggedVocabulary
@@ -107,10 +109,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     Embedding, embed = TagEmbedding, embed_sentences
     writes_page = False
 
-    @property
-    def facts(self) -> TagFacts:
-        return cast(TagFacts, self.config.facts)
-
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
         super().check_asked(request, explicit_flags)
@@ -125,21 +123,15 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
     @cached_property
     def vocabulary(self) -> "TaggedVocabulary":
-        from chainrule.data._tagged import TaggedVocabulary
-
-        return TaggedVocabulary.load(self.path / DATA / "vocabulary.json")
+        return _tagged.TaggedVocabulary.load(self.path / DATA / "vocabulary.json")
 
     def corpus(self) -> "TaggedCorpus":
-        from chainrule.data._tagged import open_tagged
-
-        return open_tagged(self.path / DATA)
+        return _tagged.open_tagged(self.path / DATA)
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data._tagged import prepare_tagged
-
         sources = self.config.sources
         assert sources["source"] is not None
-        manifest = prepare_tagged(
+        manifest = _tagged.prepare_tagged(
             sources["source"],
             self.path / DATA,
             **asdict(self.data),
@@ -218,13 +210,11 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return tagger
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data._tagged import tagged_batches, tagged_evaluation
-
         corpus, training = self.corpus(), self.training
-        batches = tagged_batches(
+        batches = _tagged.tagged_batches(
             corpus.train, corpus.vocabulary.counts, training.batch_size, training.word_dropout, training.seed, shard
         )
-        return batches, lambda: tagged_evaluation(corpus.valid)
+        return batches, lambda: _tagged.tagged_evaluation(corpus.valid)
 
     def introduce(self) -> Iterable[str]:
         facts, tags = self.facts, self.vocabulary.tags
@@ -279,8 +269,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return Basis("tag", f"{counted(len(self.vocabulary.tags), 'tag')}", given="the words")
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-
         valid = self.corpus().valid
         batch = valid.batch(np.argsort(-np.minimum(valid.lengths, _CHECKED_WORDS), kind="stable")[:_CHECKED_ROWS])
         assert isinstance(batch.context, dict)

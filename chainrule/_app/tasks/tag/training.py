@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from chainrule._app.tasks.run_directory import DATA
+from chainrule.data import _tagged
 from chainrule.layers._template_scores import TemplateScores
 from chainrule.training import MetricValue, ValidationMetric, load_weights, save_weights
 from chainrule.training._validation import Rows
@@ -92,13 +93,12 @@ def predicted_tags(
 
 def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
     """Measure entity F1 if the tags mark spans, else word accuracy; show another sentence each time."""
-    from chainrule.data._tagged import tagged_evaluation
     from chainrule.metrics import entity_scores, tag_accuracy
 
     vocabulary = corpus.vocabulary
     gold = [
         [vocabulary.tags[tag] for tag in row[:length]]
-        for batch in tagged_evaluation(corpus.valid)
+        for batch in _tagged.tagged_evaluation(corpus.valid)
         if batch.lengths is not None
         for row, length in zip(batch.x.tolist(), batch.lengths.tolist(), strict=True)
     ]
@@ -107,7 +107,7 @@ def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
     interesting = {number for number, row in enumerate(gold) if len(row) > 1 and (not marks_spans or set(row) != {"O"})}
 
     def answer(model: "TrainableModel", rows: Rows) -> Sequence[list[str]]:
-        batches = tagged_evaluation(corpus.valid, rows=rows)
+        batches = _tagged.tagged_evaluation(corpus.valid, rows=rows)
         return list(predicted_tags(cast("SequenceTagger", model), batches, vocabulary))
 
     def compare(rows: Rows, predicted: Sequence[list[str]], step: int) -> MetricValue:

@@ -177,7 +177,6 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
 
 def _texts(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:
     """Decode each code (N, L) greedily."""
-
     with torch.no_grad():
         results = greedy(model.decoder, z.to(next(model.parameters())), max_length=model.max_length, eos=model.eos)
     return [text_of(run, decoded.sequences[0].tolist())[0] for decoded in results]
@@ -192,7 +191,6 @@ def _ranges(length: int) -> list[str]:
 
 def _nats(model: SentenceVAE, x: Tensor, lengths: Tensor, ranges: list[str]) -> tuple[Tensor, Tensor]:
     """Average −ln p per range of positions, (R,), given each line's own code and another's."""
-
     rows, size = max(1, _LOGITS // (x.shape[1] * model.vocab_size)), -(-x.shape[1] // len(ranges))
     with torch.no_grad():
         codes = model.codes(x, lengths=lengths)

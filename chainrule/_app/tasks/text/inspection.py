@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from chainrule._app.heavy import torch
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted, quoted
@@ -127,8 +128,6 @@ def _read(
     run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, property_name: str | None
 ) -> "tuple[ReadText, Tensor | None]":
     """Return the text of the rows, and the elements that have the property sought for units."""
-    import torch
-
     from chainrule._app.pages.read_text import ReadRow, ReadText
     from chainrule.data._vocabulary import symbol_spans
     from chainrule.diagnostics._text_properties import PROPERTIES, choose_property

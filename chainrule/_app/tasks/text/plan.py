@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import torch
 from chainrule._app.tasks.config import Duration, RunConfig, Settled
 from chainrule._app.tasks.display import flag
 from chainrule._app.tasks.size_schedule import (
@@ -273,8 +274,6 @@ def usual_learning_rate(size: int, cautious: bool) -> float:
 
 def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
     """Time training steps of one or two shapes, each within 1% of the budget."""
-    import torch
-
     from chainrule.models import RecurrentLM
 
     training = config.training

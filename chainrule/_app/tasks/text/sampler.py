@@ -169,8 +169,6 @@ def cover_log_probs(model: AutoregressiveModel, prompt: Beginning) -> Tensor:
 @contextmanager
 def one_thread(device: torch.device) -> Iterator[None]:
     """Compute with one thread: for one row at a time, splitting the work costs more than it saves."""
-    import torch
-
     threads = torch.get_num_threads()
     if device.type == "cpu":
         torch.set_num_threads(1)

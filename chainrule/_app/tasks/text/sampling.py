@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from chainrule._app.heavy import torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
@@ -164,8 +165,6 @@ class TextEmbedding:
 
 
 def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbedding, *, device: str) -> Result:
-    import torch
-
     model: Any = run.model(device)
     if not run.has_code and not hasattr(model, "features"):
         raise ValueError(f"embed: a {run.config.model} has neither features nor a code")
@@ -189,8 +188,6 @@ def batched_lines(
     run: "TextTask", data: str | Sequence[str], *, ends: bool
 ) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
     """Yield lines with numbers and symbols, as padded batches (B, T) with lengths (B,)."""
-    import torch
-
     from chainrule._app.tasks.text.scoring import read_pieces, whole_lines
     from chainrule.data._batches import SMALL_BATCH, padded
 

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from json import dumps
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from chainrule._app.heavy import torch
 from chainrule._app.tasks.capabilities import (
     CheckedRows,
     Checks,
@@ -96,10 +97,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     Sampling, sample, pieces = TextSampling, sample_text, text_pieces
     Inspection, inspect = TextInspection, inspect_text
     Embedding, embed = TextEmbedding, embed_lines
-
-    @property
-    def facts(self) -> TextFacts:
-        return cast(TextFacts, self.config.facts)
 
     @cached_property
     def vocabulary(self) -> "Vocabulary":
@@ -240,7 +237,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return self.built(vocab_size=len(self.vocabulary), eos=self.vocabulary.eos)
 
     def _unfilled(self) -> "AutoregressiveModel":
-        import torch
 
         from chainrule._app.tasks.text.preparing import with_ngrams
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from chainrule._app.heavy import np, torch
 from chainrule._app.results import Column, Form, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, NBestOptions, SearchOptions, within
 from chainrule._app.tasks.output import attention_report, inspect_again
@@ -192,8 +193,6 @@ class TranslatorInspection(CheckedOptions):
 
 
 def inspect_translator(run: "TranslateTask", file: str | None, options: TranslatorInspection, *, seed: int) -> Report:
-    import numpy as np
-    import torch
 
     from chainrule._app.pages.attention_page import AttentionExample
 

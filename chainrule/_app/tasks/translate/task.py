@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule._app.heavy import np
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, flag, measured_part, quoted
@@ -29,6 +30,7 @@ from chainrule._app.tasks.translate.prediction import (
     inspect_translator,
     translate,
 )
+from chainrule.data import _pairs
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.translate.searching import TranslationModel
@@ -205,10 +207,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     Inspection, inspect = TranslatorInspection, inspect_translator
 
     @property
-    def facts(self) -> PairsFacts:
-        return cast(PairsFacts, self.config.facts)
-
-    @property
     def tokenize(self) -> str:
         if self.data.tokenize != "auto":
             return self.data.tokenize
@@ -221,9 +219,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
     @cached_property
     def pairs(self) -> "Pairs":
-        from chainrule.data._pairs import open_pairs
-
-        return open_pairs(self.path / DATA)
+        return _pairs.open_pairs(self.path / DATA)
 
     @classmethod
     def run_name(cls, request: RunConfig) -> str:
@@ -240,12 +236,10 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data._pairs import prepare_pairs
-
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         del options["tokenize"]  # of the metric
-        manifest = prepare_pairs(
+        manifest = _pairs.prepare_pairs(
             self.path / DATA,
             sources["source"],
             sources["target"],
@@ -274,10 +268,8 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         return self.built(source_vocab_size=symbols.source, target_vocab_size=symbols.target)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data._pairs import pair_batches, pair_evaluation
-
         pairs, training = self.pairs, self.training
-        batches = pair_batches(
+        batches = _pairs.pair_batches(
             pairs.train,
             training.batch_size,
             training.seed,
@@ -285,7 +277,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             decay=training.scheduled_sampling,
             decay_steps=training.sampling_steps,
         )
-        return batches, lambda: pair_evaluation(pairs.valid)
+        return batches, lambda: _pairs.pair_evaluation(pairs.valid)
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts
@@ -333,8 +325,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         )
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-
         held_out = self.pairs.valid
         batch = held_out.batch(np.arange(min(_CHECKED_ROWS, len(held_out))))
         assert batch.lengths is not None
