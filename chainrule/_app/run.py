@@ -101,7 +101,7 @@ class Run:
             length, for sounds; for a table a frame of the kind that the run was fitted on, else a `Result`.
         """
         run = self._able("sample")
-        n = run.USUAL_NUMBER if n is None else n
+        n = run.DEFAULT_NUMBER if n is None else n
         if not 1 <= n <= _MOST:
             raise ValueError(f"n: expected a whole number from 1 to {_MOST}, got {n}")
         seed = randbelow(1 << 31) if seed is None else seed

@@ -81,7 +81,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     again = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", out, "--overwrite")
     usual = open_run(out).config
     settled = {"classify-images": ", mixup 0.4"}.get(task, "")
-    assert again.err.count(f": the usual size{settled}\n") == 1
+    assert again.err.count(f": the default size{settled}\n") == 1
     assert all(getattr(config.options, name) < getattr(usual.options, name) for name in names[:1])
 
 
@@ -180,7 +180,7 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
     command, tmp_path, monkeypatch, rate, said, encoder, word_dropout, settled
 ):
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
-    monkeypatch.setattr(tag_training, "usual_passes", lambda *_: 2.0)
+    monkeypatch.setattr(tag_training, "default_passes", lambda *_: 2.0)
     out = tmp_path / "run"
     outcome = command("train", *WRITERS["tag"](tmp_path), "--budget", "0.05s", *said, "--out", out)
     assert outcome.status == 0, outcome.err

@@ -109,8 +109,8 @@ class Line:
     """Arguments of a verb, read without knowing its options."""
 
     words: list[str]
-    unsure: list[str]  # those that follow a flag: its value, or no part of it where it is a switch
-    flags: dict[str, str]  # the word after each flag; empty where another flag or nothing follows
+    unsure: list[str]  # words after a flag: its value, or an argument if the flag is a switch
+    flags: dict[str, str]  # word after each flag; empty if another flag or nothing follows
 
 
 def scan(arguments: Sequence[str]) -> Line:

@@ -51,7 +51,7 @@ def sample(
         json: Print one JSON object per sample.
     """
     checked_out(out, *run.FILES, json=json)
-    count = run.USUAL_NUMBER if n is None else n
+    count = run.DEFAULT_NUMBER if n is None else n
     if not 1 <= count <= _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {count}")
     chosen = randbelow(1 << 31) if seed is None else seed

@@ -21,9 +21,9 @@ class AttentionExample:
     facts: Mapping[str, Any]
     written: Sequence[str]
     nats: Sequence[float]
-    weights: Tensor | None  # (T, S) attention; None where the model has none
-    read: Sequence[str] = ()  # the S symbols that were attended to, of a sentence
-    image: Pixels | None = None  # (3, H, W) of 8 bits, whose S places were attended to, a square grid
+    weights: Tensor | None  # (T, S) attention; None for a model without
+    read: Sequence[str] = ()  # the S source symbols
+    image: Pixels | None = None  # (3, H, W) of 8 bits, with S regions in a square grid
 
     @property
     def bits(self) -> list[float]:

@@ -41,9 +41,9 @@ class MaskImage:
     """Mask, and the layers that use it."""
 
     layers: tuple[str, ...]
-    mask_type: str  # "A", which leaves the present pixel out, or "B"
-    taps: Tensor  # (height, width) the share of pairs of channels that each tap connects
-    groups: Tensor  # (G, G) booleans: true where a colour's features read another's at the present pixel
+    mask_type: str  # "A", which excludes the current pixel, or "B"
+    taps: Tensor  # (height, width) share of channel pairs that each tap connects
+    groups: Tensor  # (G, G) booleans: a colour's features read another's at the current pixel
 
     @property
     def title(self) -> str:
@@ -176,7 +176,7 @@ class LabelledImage:
 
     name: str
     image: Pixels  # (C, H, W) of 8 bits
-    looked: Tensor  # (rows, columns) shares, or all 0
+    looked: Tensor  # (rows, columns) saliency shares, or all 0
     given: str
     probability: float
     right: str

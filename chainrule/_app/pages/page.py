@@ -43,12 +43,12 @@ class Text(Part):
 class Table(Part):
     headings: Sequence[str]
     rows: Sequence[Sequence[Content]]
-    label: str = ""  # of a table that scrolls sideways, for those who do not see it
-    named: bool = False  # whether the first cell of a row is its heading
-    shares: Sequence[float] | None = None  # of each row, the length of a bar, from 0 to 1; None draws none
-    bar: int = -1  # the cell before which the bar is drawn, as a place in a list
-    idle: Sequence[int] = ()  # rows whose bars are pale
-    kind: str = ""  # "barred" for narrow cells on a phone, "read" where Shades are cells
+    label: str = ""  # accessible label of a table that scrolls sideways
+    named: bool = False  # the first cell of a row is its heading
+    shares: Sequence[float] | None = None  # bar length per row, from 0 to 1; None draws no bars
+    bar: int = -1  # index of the cell after the bar
+    idle: Sequence[int] = ()  # rows with pale bars
+    kind: str = ""  # "barred" for narrow cells on a phone, "read" for cells with Shades
     macro = "table"
 
 
@@ -64,10 +64,10 @@ class Shade(Part):
 class Figure(Part):
     """Images under a caption, with text below them."""
 
-    images: Sequence[Content]  # Pictures, or Markup of an SVG
+    images: Sequence[Content]  # Pictures, or SVG Markup
     caption: str = ""
     below: Sequence[Content] = ()
-    kind: str = ""  # "single" for one that is not in a Group, "pair" for two side by side
+    kind: str = ""  # "single" outside a Group, "pair" for two side by side
     macro = "figure"
 
 
@@ -75,10 +75,10 @@ class Figure(Part):
 class Picture(Part):
     """Pixels (H, W), (H, W, 3) or palette indices, drawn at most at their own size."""
 
-    pixels: Pixels  # of 8 bits
-    description: str  # for those who do not see it
+    pixels: Pixels  # 8 bits per channel
+    description: str  # alternative text
     palette: Pixels | None = None  # 256 colours
-    filling: bool = False  # whether it is as wide as its figure
+    filling: bool = False  # as wide as its figure
     macro = "picture"
 
 
@@ -115,7 +115,7 @@ class Page(Part):
     title: str
     lead: str
     parts: Iterable[Content]
-    command: str = ""  # makes the page again; empty where that is not said
+    command: str = ""  # command that makes the page again, if any
     macro = "page"
 
     def __str__(self) -> str:

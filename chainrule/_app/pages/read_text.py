@@ -12,7 +12,7 @@ CONTINUED = "·"  # a byte of a character that an earlier byte has shown
 @dataclass(frozen=True)
 class ReadRow:
     text: str
-    spans: list[tuple[int, int]]  # the place of each element in it
+    spans: list[tuple[int, int]]  # start and stop of each element
 
     def pieces(self) -> Iterator[tuple[str, str]]:
         """Yield the text between an element and the one before it, and the element's own text."""
@@ -26,12 +26,12 @@ class ReadRow:
 class ReadText:
     """Rows of the text, and the property sought in them."""
 
-    name: str  # where the text comes from, in words
-    level: str  # char, byte, word or bpe: the kind of an element
+    name: str  # description of the source
+    level: str  # char, byte, word or bpe
     rows: list[ReadRow]  # in the order of the tensors
-    unknown: int = 0  # elements that training never saw
-    chosen: TextProperty | None = None  # the property that units are sought for; None for no property
-    share: float = 0.0  # of the elements that have it
+    unknown: int = 0  # number of elements unseen in training
+    chosen: TextProperty | None = None  # property sought in units, if any
+    share: float = 0.0  # share of elements with the property
     note: str = ""
     element: str = field(init=False)
 

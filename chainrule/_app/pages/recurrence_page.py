@@ -194,7 +194,7 @@ def remarks(inspection: Inspection, read: ReadText) -> list[str]:
 class LayerFigure:
     name: str
     meaning: str
-    value: Callable[[LayerInspection], str]  # as text; empty where the layer has no such figure
+    value: Callable[[LayerInspection], str]  # formatted value; empty if the layer has none
 
 
 def _of_gate(gate: str) -> LayerFigure:

@@ -49,9 +49,9 @@ class Traces(Part):
     layer: int
     read: ReadText
     row: int
-    text: list[tuple[str, bool]]  # the elements above the columns, and whether each has the chosen property
+    text: list[tuple[str, bool]]  # elements above the columns, marked if they have the chosen property
     cut: bool
-    separating: bool  # whether the units are those that separate the property best; else they vary most
+    separating: bool  # units separate the property best; else they vary most
     strips: list[Strip]
     scales: list[Scale]
     macro = "traces"

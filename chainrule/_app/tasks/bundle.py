@@ -16,7 +16,7 @@ class Bundle:
     """Files of a path, concatenated."""
 
     data: bytes
-    described: dict[str, Any]  # their names and sizes, for the header of a .chain file
+    described: dict[str, Any]  # names and sizes, for the header of a .chain file
 
 
 def read_bundle(path: Path) -> Bundle:

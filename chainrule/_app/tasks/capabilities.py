@@ -56,8 +56,8 @@ class Samples(ABC):
     """Capability to draw new data: `chainrule sample RUN`."""
 
     Sampling: ClassVar[type]
-    USUAL_NUMBER: ClassVar[int] = 1
-    FILES: ClassVar[tuple[str, ...]] = ()  # the endings of the names of files that samples can be written to
+    DEFAULT_NUMBER: ClassVar[int] = 1
+    FILES: ClassVar[tuple[str, ...]] = ()  # file name endings of samples; empty for any
 
     @abstractmethod
     def sample(self, n: int, options: Any, /, *, seed: int, device: str) -> Result:
@@ -73,8 +73,8 @@ class Predicts(ABC):
 
     Prediction: ClassVar[type]
     verb: ClassVar[str] = ""  # name of the verb, if it differs from the task's
-    several: ClassVar[bool] = False  # whether it takes more than one file
-    PLOTS: ClassVar[tuple[str, ...]] = ()  # the endings of the names of files for a picture of its answers
+    several: ClassVar[bool] = False  # accepts several files
+    PLOTS: ClassVar[tuple[str, ...]] = ()  # file name endings of plots; empty without plots
 
     @abstractmethod
     def predict(self, data: list[str], options: Any, /, *, device: str) -> Result:
@@ -105,13 +105,13 @@ class Evaluates(Measured):
 class EncodedFiles:
     """Files encoded as elements of a model, and the rest that these cannot express."""
 
-    layout: dict[str, Any]  # the sizes that reading needs, for JSON
-    side: bytes  # the bytes of everything that the elements cannot express
+    layout: dict[str, Any]  # sizes required for decoding, as JSON
+    side: bytes  # bytes that the elements cannot express
     laid: "Laid"
     elements: int
-    unit: str  # the name of one, such as "character"
-    instead: bytes | None = None  # result of FileCodec.restore, where it is not the bytes of the files
-    note: str = ""  # a line about that, or about bits that the model knows nothing of
+    unit: str  # name of an element, such as "character"
+    instead: bytes | None = None  # bytes that FileCodec.restore returns, if not those in the files
+    note: str = ""  # remark on `instead` or `side`
 
 
 class FileCodec(ABC):
@@ -152,11 +152,11 @@ class Compresses(ABC):
 class CheckedRows:
     """Rows on which `chainrule check` tests a model."""
 
-    model: "TrainableModel"  # the trained one, or a smaller one with its weights
-    x: "Tensor"  # the modelled values, batch first
+    model: "TrainableModel"  # the trained model, or a smaller one with its weights
+    x: "Tensor"  # modelled values, batch first
     context: "Context" = None
     lengths: "Tensor | None" = None  # (B,) real elements of each row
-    note: str = ""  # a line that says what is looked at
+    note: str = ""  # description of the rows
 
 
 class Checks(ABC):
@@ -186,7 +186,7 @@ class Inspects(ABC):
     """Capability to inspect the model: `chainrule inspect RUN`."""
 
     Inspection: ClassVar[type]
-    writes_page: ClassVar[bool] = True  # whether there is a page, which --out names
+    writes_page: ClassVar[bool] = True  # writes a page to --out
 
     @abstractmethod
     def inspect(self, data: str | None, options: Any, /, *, seed: int) -> Report:

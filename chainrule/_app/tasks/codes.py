@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chainrule.diagnostics import LatentUse
     from chainrule.training._validation import Findings, Observe
 
-USUAL_SAMPLES = 100  # default K
+DEFAULT_SAMPLES = 100  # default K
 MOST_SAMPLES = 1 << 20
 _SEED = 4  # of the draws: the same data have the same bound
 
@@ -35,7 +35,7 @@ def refuse_samples(samples: int | None, model: str) -> None:
 class CodedTask(Task[M]):
     """Run of a task in which some models have a latent code."""
 
-    CODED: ClassVar[tuple[str, ...]]  # their names; they are chainrule._latent.CodeModels
+    CODED: ClassVar[tuple[str, ...]]  # names of the chainrule._latent.CodeModels
 
     @property
     def has_code(self) -> bool:
@@ -73,7 +73,7 @@ class BoundMeter(Tally):
     def __init__(self, model: "LatentModel", samples: int | None):
 
         super().__init__(standard_error=0.0)
-        self._model, self.samples = model, samples or USUAL_SAMPLES
+        self._model, self.samples = model, samples or DEFAULT_SAMPLES
         self._device = modes.device_of(model)
         self._generator = torch.Generator(self._device).manual_seed(_SEED)
         self.elbo, self.kl, self._squares = 0.0, 0.0, 0.0

@@ -60,7 +60,7 @@ class Compressed:
 
     data: bytes
     method: str  # run, adaptive, lzma or stored
-    elements: int  # of the model; bytes without a model
+    elements: int  # elements of the model, or bytes
     unit: str
     note: str = ""  # why another method was used, or what decompression restores instead of the bytes
 
@@ -323,8 +323,4 @@ _READ: dict[str, Callable[[bytes, int, ProgressOf], bytes]] = {
     "lzma": lambda part, size, _: unpacked(part, size, _FILTERS),
     "adaptive": _read_adaptive,
 }
-_TOLD = {
-    "stored": "stored as it is",
-    "lzma": "compressed by lzma",
-    "adaptive": "compressed by the adaptive model",
-}
+_TOLD = {"stored": "stored as it is", "lzma": "compressed by lzma", "adaptive": "compressed by the adaptive model"}

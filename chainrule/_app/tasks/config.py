@@ -73,13 +73,13 @@ class Duration(CheckedOptions):
     steps: int | None = within(None, 1, 1 << 53)
     epochs: float | None = within(None, 1e-9, 1e9)
     budget: float | None = within(None, 1e-3, 1e9)
-    most_seconds: float | None = within(None, 1e-3, 1e9)  # the budget that steps or epochs were chosen for
+    most_seconds: float | None = within(None, 1e-3, 1e9)  # budget from which steps or epochs were chosen
 
     @classmethod
-    def of(cls, budget: str | float | None, steps: int | None, epochs: float | None, usual: str) -> "Duration":
+    def of(cls, budget: str | float | None, steps: int | None, epochs: float | None, default: str) -> "Duration":
         """Return the requested duration, by default the budget `default`."""
         if budget is None and steps is None and epochs is None:
-            budget = usual
+            budget = default
         return cls(steps, epochs, None if budget is None else parse_duration(str(budget)))
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class Settled:
     """Options that chainrule chose when the run began, and the speed that they follow from."""
 
     options: list[str]
-    passes: float | None = None  # over the data that the run has time for
+    passes: float | None = None  # passes over the data that fit the budget
     elements_per_second: float | None = None
 
 
@@ -214,16 +214,16 @@ class InitialWeights:
 class RunConfig:
     """Content of `config.json`."""
 
-    sources: dict[str, str | None]  # the files of the data as the user named them, by the names in Task.SOURCES
+    sources: dict[str, str | None]  # data files as the user named them, by the names in Task.SOURCES
     data: Any
     model: str
     options: Any
     duration: Duration
     training: Any
-    computation: ChosenComputation | None = None  # how its steps are computed; None before the run begins
-    facts: Any = None  # results of preparing the data, Task.Facts
-    settled: Settled | None = None  # None where nothing was settled for the user
-    init: InitialWeights | None = None  # the weights that it starts from; None for random ones
+    computation: ChosenComputation | None = None  # None before the run begins
+    facts: Any = None  # an instance of Task.Facts, once the data are prepared
+    settled: Settled | None = None  # None if chainrule chose no options
+    init: InitialWeights | None = None  # None for random weights
 
     def chosen_flags(self) -> str:
         """Return the flags that repeat every option that chainrule chose; empty if it chose none."""
@@ -355,10 +355,10 @@ class Source:
     """Data file that `chainrule train` takes."""
 
     help: str
-    flag: str = "DATA"  # that names it; "DATA" is the positional argument
-    alias: str = ""  # a flag that may replace DATA, if any
+    flag: str = "DATA"  # "DATA" is the positional argument
+    alias: str = ""  # flag that may replace DATA, if any
     alias_help: str = ""
-    needed: str = ""  # the data in it, for the error where it is missing; empty where it may be left out
+    needed: str = ""  # description for the error if it is missing; empty if optional
 
     def is_given(self, explicit_flags: frozenset[str]) -> bool:
         return self.flag in explicit_flags or self.alias in explicit_flags

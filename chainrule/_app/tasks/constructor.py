@@ -19,9 +19,9 @@ _LIGHT = ("typing", "collections.abc", "chainrule._ranges")  # imported where an
 
 @dataclass(frozen=True)
 class Argument:
-    hint: Any  # its annotation; None if the annotation needs more than numbers, texts, choices and ranges
-    default: Any  # REQUIRED if there is none
-    help: str  # of the docstring of its class, or of the nearest base class that has any
+    hint: Any  # None for annotations beyond numbers, texts, choices and ranges
+    default: Any  # REQUIRED without a default
+    help: str  # from the class docstring, or the nearest base class that documents it
 
 
 def constructor_arguments(module: str, name: str) -> dict[str, Argument]:

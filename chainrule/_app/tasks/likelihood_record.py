@@ -14,13 +14,13 @@ _DIGEST = 12  # characters of a digest that people see
 class Basis:
     """Unit of a likelihood, and the way it is measured."""
 
-    unit: str  # one element: symbol, dimension, column, sample, label
-    base_measure: str = ""  # which values are told apart
-    tokens: str = ""  # the symbols of a text: level, number and digest of the vocabulary; empty for other data
-    given: str = ""  # the condition, where the likelihood is conditional; empty otherwise
+    unit: str  # name of one element: symbol, dimension, column, sample, label
+    base_measure: str = ""  # distinguished values: pixel levels, kinds of columns
+    tokens: str = ""  # level, size and digest of a text's vocabulary
+    given: str = ""  # condition of the likelihood, if any
     kind: Literal["exact", "bound", "estimate"] = "exact"
-    samples: int | None = None  # K, of an importance-weighted bound or of an estimate
-    quantity: str = "nats"  # nats, or the error of a model without a likelihood
+    samples: int | None = None  # K of an importance-weighted bound or an estimate
+    quantity: str = "nats"  # nats, or the error name of a model without a likelihood
 
     def __str__(self) -> str:
         """
@@ -47,11 +47,11 @@ class Basis:
 @dataclass(frozen=True)
 class LikelihoodRecord:
     basis: Basis
-    nats: float  # negative log-likelihood of all data together
+    nats: float  # total negative log-likelihood
     elements: int
     data: str
-    standard_error: float | None = None  # of nats, where it was estimated by drawing
-    bytes: int | None = None  # of the original text; None for other data
+    standard_error: float | None = None  # standard error of nats estimated by sampling
+    bytes: int | None = None  # size of the original text; None for other data
 
     @property
     def nats_per_element(self) -> float:
@@ -96,7 +96,7 @@ class Tally:
     rows: int = 0
     nats: float = 0.0
     elements: int = 0
-    standard_error: float | None = None  # of nats, where they are drawn
+    standard_error: float | None = None  # standard error of nats estimated by sampling
 
     def add(self, nats: float, elements: int) -> None:
         self.rows, self.nats, self.elements = self.rows + 1, self.nats + nats, self.elements + elements

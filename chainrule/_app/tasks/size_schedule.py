@@ -51,11 +51,11 @@ _SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need
 class SizeSchedule:
     """Model sizes from the default down, and the training that a size needs to pay off."""
 
-    elements: str  # of the data, in the plural
-    smaller: tuple[dict[str, int], ...]  # than the usual size, which is the options' defaults
+    elements: str  # plural noun for the elements of the data
+    smaller: tuple[dict[str, int], ...]  # sizes below the default one, larger first
     passes: float = math.inf
     steps: float = math.inf
-    fewest_steps: float = 0.0  # of training on few data, of which even many passes are few steps
+    fewest_steps: float = 0.0  # minimum for small data, where many passes are few steps
 
     @property
     def names(self) -> list[str]:
@@ -195,18 +195,18 @@ def tell_passes(config: RunConfig, elements: str, data: str) -> str:
     return f"{settled.elements_per_second:,.0f} {elements}/s here; {enough}{averaged}"
 
 
-def tell_size(config: RunConfig, schedule: SizeSchedule, usual: Any) -> str:
+def tell_size(config: RunConfig, schedule: SizeSchedule, default_options: Any) -> str:
     """Describe the speed, the passes over the data and the chosen size."""
-    settled, options, usually = config.settled, asdict(config.options), asdict(usual)
+    settled, options, default = config.settled, asdict(config.options), asdict(default_options)
     assert config.duration.budget is not None
     assert settled is not None
     assert settled.passes is not None
     smaller = ", ".join(
-        f"{name.replace('_', ' ')} {options[name]}" + ("" if usually[name] is None else f" instead of {usually[name]}")
+        f"{name.replace('_', ' ')} {options[name]}" + ("" if default[name] is None else f" instead of {default[name]}")
         for name in schedule.names
-        if options[name] != usually[name]
+        if options[name] != default[name]
     )
     speed = f"{settled.elements_per_second:,.0f} {schedule.elements}/s here"
     passes = said_passes(settled.passes, "data")
-    size = f": {smaller or 'the usual size'}" if set(schedule.names) <= set(settled.options) else ""
+    size = f": {smaller or 'the default size'}" if set(schedule.names) <= set(settled.options) else ""
     return f"{speed}; {format_duration(config.duration.budget)} is about {passes}{size}"

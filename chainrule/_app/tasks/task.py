@@ -34,21 +34,23 @@ class Task(Recipe, ABC, Generic[M]):
     """Run of a task: its directory, config and everything that verbs do with them."""
 
     name: ClassVar[str]
-    help: ClassVar[str]  # the first lines of chainrule train --task NAME --help
-    SOURCES: ClassVar[dict[str, Source]]  # the files of data, by their names in the config; "source" is DATA
-    Data: ClassVar[type]  # a dataclass with the options of reading them
-    Facts: ClassVar[type] = Facts  # a dataclass with those results of preparing them that the config keeps
-    Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions  # a dataclass with the options of training
-    MODELS: ClassVar[dict[str, Model]]  # the models by name, the usual one first
+    help: ClassVar[str]  # first lines of chainrule train --task NAME --help
+    SOURCES: ClassVar[dict[str, Source]]  # data files, by their names in the config; "source" is DATA
+    Data: ClassVar[type]  # dataclass of the reading options
+    Facts: ClassVar[type] = Facts  # dataclass of the facts about prepared data
+    Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions  # dataclass of the training options
+    MODELS: ClassVar[dict[str, Model]]  # models by name, the default first
     BUDGET: ClassVar[str] = "3m"  # default training time
-    APPLE: ClassVar[bool] = False  # whether auto takes a GPU of Apple
-    NEEDS_FLOAT64: ClassVar[bool] = False  # whether the model computes in float64, which a GPU of Apple does not have
+    APPLE: ClassVar[bool] = False  # auto uses Apple GPUs
+    NEEDS_FLOAT64: ClassVar[bool] = False  # the model needs float64, which Apple GPUs lack
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "track", "samples"})
-    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {}  # sizes of the models that have several
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {}  # for a model
-    NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages that training needs
-    PREPARED: ClassVar[str] = ""  # the file below the run directory that says that the data are prepared
-    can_start_others: ClassVar[bool] = False  # whether chainrule train DATA --from RUN may start from a run's weights
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {}  # sizes of models that have several
+    DEFAULT_TRAINING: ClassVar[
+        dict[str, dict[str, Any]]
+    ] = {}  # training defaults by model; learning rates by optimiser
+    NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages required for training
+    PREPARED: ClassVar[str] = ""  # file in the run directory that marks the data as prepared
+    can_start_others: ClassVar[bool] = False  # supports chainrule train DATA --from RUN
 
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
@@ -110,10 +112,10 @@ class Task(Recipe, ABC, Generic[M]):
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Resolve the options that the user left open, after the data are prepared."""
-        usual = self.USUAL_TRAINING.get(self.config.model, {})
-        usual = {name: value for name, value in usual.items() if flag(name) not in explicit_flags}
-        rates = usual.pop("learning_rate", {})
-        training = replace(self.training, **usual)
+        defaults = self.DEFAULT_TRAINING.get(self.config.model, {})
+        defaults = {name: value for name, value in defaults.items() if flag(name) not in explicit_flags}
+        rates = defaults.pop("learning_rate", {})
+        training = replace(self.training, **defaults)
         training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))
         config, schedule = replace(self.config, training=training), self.schedule
         if schedule is None or not is_open(schedule, config, explicit_flags):

@@ -126,7 +126,7 @@ def test_pairs_are_mixed_more_evenly_for_attention_between_patches(command, digi
     [
         (16, 1e-3, (), 4, "patch size 4, mixup 0"),
         (16, 1e-3, ("--model-size", 8, "--num-heads", 2), 4, "patch size 4, mixup 0"),
-        (16, 1e6, (), None, "the usual size, mixup 1"),
+        (16, 1e6, (), None, "the default size, mixup 1"),
         (16, 1e-3, ("--patch-size", 2), 2, "over the data, mixup 0"),
         (12, 1e-3, (), None, "model size 32 instead of 48, num heads 2 instead of 3, mixup 0"),
         (16, 1e-3, ("--stages", 4), None, "model size 32 instead of 48, num heads 2 instead of 3, mixup 0"),

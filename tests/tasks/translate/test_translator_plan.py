@@ -6,16 +6,14 @@ from typing import Literal
 import pytest
 
 from chainrule._app.tasks.config import Duration, RunConfig, Settled
-from chainrule._app.tasks.translate.task import TRANSFORMER_SIZES, TranslateTask, with_usual_training
+from chainrule._app.tasks.translate.task import TRANSFORMER_SIZES, TranslateTask, resolve_training
 
 
 def planned(passes: float | None = None, given: frozenset[str] = frozenset(), **options: int) -> RunConfig:
     settled = None if passes is None else Settled(["model_size"], passes)
     asked = TranslateTask.MODELS["transformer"].options(**options)
     training, duration = TranslateTask.Training(), Duration(budget=600.0)
-    return with_usual_training(
-        RunConfig({}, None, "transformer", asked, duration, training, settled=settled), given, 450
-    )
+    return resolve_training(RunConfig({}, None, "transformer", asked, duration, training, settled=settled), given, 450)
 
 
 def test_a_smaller_model_learns_at_a_higher_rate_and_more_passes_drop_more():
@@ -54,7 +52,7 @@ def test_the_learning_rate_is_that_of_the_optimiser(model):
     def rate(optimiser: Literal["adamw", "muon"], *given: str) -> float:
         options, training = TranslateTask.MODELS[model].options(), TranslateTask.Training(optimiser=optimiser)
         config = RunConfig({}, None, model, options, Duration(epochs=3), training)
-        return with_usual_training(config, frozenset(given), 450).training.learning_rate
+        return resolve_training(config, frozenset(given), 450).training.learning_rate
 
     assert rate("adamw") < rate("muon")
     assert rate("adamw", "--learning-rate") == rate("muon", "--learning-rate") == TranslateTask.Training().learning_rate
@@ -73,7 +71,7 @@ def dropped(duration: Duration, passes: float | None = None, given: frozenset[st
     """A recurrent translator whose pairs are read in 450 steps."""
     settled = None if passes is None else Settled(["hidden_size"], passes)
     options, training = TranslateTask.MODELS["seq2seq"].options(), TranslateTask.Training()
-    return with_usual_training(RunConfig({}, None, "seq2seq", options, duration, training, settled=settled), given, 450)
+    return resolve_training(RunConfig({}, None, "seq2seq", options, duration, training, settled=settled), given, 450)
 
 
 def test_recurrences_drop_more_in_more_passes_however_they_are_counted():

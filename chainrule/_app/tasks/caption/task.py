@@ -79,8 +79,8 @@ class CaptionFacts(Facts):
     backbone_weights: Fingerprint | None
     train: CaptionCounts
     valid: CaptionCounts
-    words: int  # of the vocabulary
-    size: int  # pixels a side
+    words: int  # vocabulary size
+    size: int  # pixels per side
 
     def __post_init__(self) -> None:
         for name, value in (("words", self.words), ("size", self.size)):
@@ -109,7 +109,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     Data = CaptionData
     Facts = CaptionFacts
     Training = CaptionTraining
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"captioner": {"learning_rate": {"adamw": 2e-3}}}
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"captioner": {"learning_rate": {"adamw": 2e-3}}}
     APPLE = True
     MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("Captioner")}
     BUDGET = "10m"

@@ -122,10 +122,10 @@ def _attended(run: "ClassifyTask", read: "list[LabelledAnswer]") -> "list[Labell
 @dataclass(frozen=True)
 class LabelledAnswer:
     row: "LabelledText"
-    log_probs: tuple[float, ...]  # of each label, nats
+    log_probs: tuple[float, ...]  # nats of each label
     tokens: list[str]
-    attention: list[float] | None  # how much each of them counted, where the model has attention
-    cut: int  # elements at the end that were not read
+    attention: list[float] | None  # weight of each token, if the model has attention
+    cut: int  # number of unread elements at the end
 
     @property
     def best(self) -> int:

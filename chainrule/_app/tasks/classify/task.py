@@ -109,7 +109,7 @@ class LabelledFacts(Facts):
     columns: FoundColumns
     train: LabelledCounts
     valid: LabelledCounts
-    labels: dict[str, int]  # texts of each
+    labels: dict[str, int]  # number of texts per label
     symbols: int
 
 
@@ -289,12 +289,12 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         counts, nats = self.facts.labels, evaluation.nats_per_element
-        usual = max(counts.values()) / sum(counts.values())
+        most_frequent = max(counts.values()) / sum(counts.values())
         part = measured_part(rows, self.facts.valid.rows)
         return (
             {"accuracy": value, "nats_per_text": nats},
             f"accuracy {value:.2%} on {part}held-out texts; always predicting the most frequent label gives about "
-            f"{usual:.0%} ({nats:.4f} nats per text)",
+            f"{most_frequent:.0%} ({nats:.4f} nats per text)",
         )
 
     def next_steps(self) -> Sequence[str]:

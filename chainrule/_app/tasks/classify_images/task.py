@@ -144,7 +144,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         "cct": SizeSchedule("images", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
         "swin": SizeSchedule("images", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
     }
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
         "cnn": {"learning_rate": {"muon": 1.5e-2, "adamw": 2e-3}},
         "vit": {"learning_rate": {"adamw": 2e-3}},
         "cct": {"learning_rate": {"adamw": 2e-3}},

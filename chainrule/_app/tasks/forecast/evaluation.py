@@ -53,8 +53,8 @@ class ForecastEvaluation(CheckedOptions):
 class TrainedRows:
     """Rows that a run was trained on: up to its last training date, or counted if their values agree."""
 
-    count: int  # how many rows, the first ones
-    until: str | None  # the last date of training as the file writes it; None where rows are counted
+    count: int  # number of rows, from the beginning
+    until: str | None  # last training date as written in the file; None if rows are counted
 
     @classmethod
     def find(cls, run: "ForecastTask", file: "SeriesFile") -> "TrainedRows":
@@ -198,7 +198,7 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
     lag = min(run.longest_lag, history)
     pasts = sorted({lag + round(share * (history - lag)) for share in _SHARES})
     past_nats = [{"rows": past, "nats_per_value": nats(features, past)} for past in pasts]
-    usual, random, columns = past_nats[-1]["nats_per_value"], np.random.default_rng(seed), len(schema.covariates)
+    baseline, random, columns = past_nats[-1]["nats_per_value"], np.random.default_rng(seed), len(schema.covariates)
     # Two features for each cycle of the calendar, its sine and cosine.
     places = [[index] for index in range(columns)]
     places += [[columns + 2 * cycle, columns + 2 * cycle + 1] for cycle in range(len(schema.calendar))]
@@ -206,11 +206,11 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
     for name, index in zip([*schema.covariates, *schema.calendar], places, strict=True):
         shuffled = features.copy()
         shuffled[:, index] = features[random.permutation(len(features))][:, index]
-        gains[name] = nats(shuffled, history) - usual
+        gains[name] = nats(shuffled, history) - baseline
     figures = {
         "run": str(run.path),
         "origins": len(origins),
-        "nats_per_value": usual,
+        "nats_per_value": baseline,
         "past": past_nats,
         "known": gains,
     }

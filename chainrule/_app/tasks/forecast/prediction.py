@@ -101,8 +101,8 @@ def _as_time(text: str) -> datetime | int | str:
 class Forecast:
     """Forecast of all series of a file."""
 
-    file: "SeriesFile"  # the data it was made from
-    times: list[str]  # name of each step: its date, or its number in rows
+    file: "SeriesFile"  # source data
+    times: list[str]  # date or row number of each step
     levels: list[float]
     quantiles: "Floats"  # (Q, S, H)
     paths: "Floats"  # (n, S, H)

@@ -85,20 +85,17 @@ class ForecastTraining(OptimisationOptions):
 @dataclass(frozen=True)
 class SeriesFacts(Facts):
     rows: Parts
-    future: int  # rows after these, whose covariates are known
-    step: str | None  # between rows that have dates
+    future: int  # number of later rows with known covariates
+    step: str | None  # step between dated rows
     season: int
-    filled: Parts  # missing values
+    filled: Parts  # number of interpolated values
 
 
 class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, Checks):
     name = "forecast"
     help = "Train a forecaster on the series of a file: one row per time, one column per series."
     SOURCES: ClassVar[dict[str, Source]] = {
-        "source": Source(
-            "A CSV file, with or without a header; may be gzip-compressed.",
-            needed="a file of series",
-        )
+        "source": Source("A CSV file, with or without a header; may be gzip-compressed.", needed="a file of series")
     }
     Data = ForecastData
     Facts = SeriesFacts
@@ -109,7 +106,9 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         "gru": _forecaster(fixed={"cell": "gru"}),
         "rnn": _forecaster(fixed={"cell": "rnn"}),
     }
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {name: {"learning_rate": {"adamw": 2e-3}} for name in MODELS}
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
+        name: {"learning_rate": {"adamw": 2e-3}} for name in MODELS
+    }
     BUDGET = "1m"
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "linear": False}
     PREPARED = f"{DATA}/series.json"
@@ -143,8 +142,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     def history(self) -> int:
         """Return the number of rows that a forecast reads."""
         warm_up = max(2 * self.data.horizon, _WARM_UP)
-        usual = self.longest_lag + min(warm_up, self.facts.rows.train // 3)
-        return int(usual) if self.data.history is None else max(self.data.history, self.longest_lag)
+        default = self.longest_lag + min(warm_up, self.facts.rows.train // 3)
+        return int(default) if self.data.history is None else max(self.data.history, self.longest_lag)
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data import prepare_series

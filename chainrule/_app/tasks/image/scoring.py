@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class NamedImages:
     x: "Tensor"  # (B, C, H, W) levels
-    context: "Tensor | None"  # (B,) labels of a model that is conditioned on them; None for another
+    context: "Tensor | None"  # (B,) labels that condition the model; None without
     names: list[str]
-    labels: list[str | None]  # of the images, where the source has any that the run knows
+    labels: list[str | None]  # labels known to the run
 
 
 def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":

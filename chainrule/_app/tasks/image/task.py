@@ -135,7 +135,7 @@ class ImageTask(
         ("vae", "hierarchical-vae", "autoencoder"),
         SizeSchedule("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
         "pixelcnn++": {"optimiser": "adamw"},
         "vae": _OF_A_CODE,
         "pixel-vae": _OF_A_CODE,
@@ -145,7 +145,7 @@ class ImageTask(
     Scoring, score = ImageScoring, score_images
     Sampling, sample = ImageSampling, sample_images
     FILES = (".png",)
-    USUAL_NUMBER = 16
+    DEFAULT_NUMBER = 16
     Inspection, inspect = ImageInspection, inspect_images
     Embedding, embed = ImageEmbedding, embed_images
     Reconstruction, reconstruct = ImageReconstruction, reconstruct_images

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training._validation import OnValidation
 
-_USUAL_LEVELS = {"mu": 256, "linear": 65536}
-_MOST_CATEGORIES, _USUAL_COMPONENTS = 1024, 10
+_DEFAULT_LEVELS = {"mu": 256, "linear": 65536}
+_MOST_CATEGORIES, _DEFAULT_COMPONENTS = 1024, 10
 _PREVIEW, _PREVIEW_SECONDS = "preview.wav", 0.5
 _VALIDATION_ROWS = 8
 _CHECKED_ROWS, _CHECKED_SAMPLES = 3, 24
@@ -132,7 +132,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     Data = SoundData
     Facts = SoundFacts
     Training = SoundTraining
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
     APPLE = True
     MODELS: ClassVar[dict[str, Model]] = {"wavenet": Model("WaveNet", hidden=("levels", "num_classes"))}
     BUDGET = "10m"
@@ -184,9 +184,9 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     @classmethod
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
-        levels, components = request.data.levels or _USUAL_LEVELS[request.data.law], request.options.components
+        levels, components = request.data.levels or _DEFAULT_LEVELS[request.data.law], request.options.components
         if components is None and levels > _MOST_CATEGORIES:
-            components = _USUAL_COMPONENTS
+            components = _DEFAULT_COMPONENTS
         options = replace(request.options, components=components)
         return replace(request, data=replace(request.data, levels=levels), options=options)
 

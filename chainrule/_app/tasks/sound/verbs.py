@@ -95,8 +95,8 @@ def _prompt(run: "SoundTask", path: Path) -> "Tensor":
 
 
 def _length(run: "SoundTask", seconds: float | None, prompt_length: int) -> int:
-    usual = _STREAM_SECONDS if run.facts.sequences == "stream" else run.mean_seconds
-    length = prompt_length + round(usual * run.rate) if seconds is None else round(seconds * run.rate)
+    default = _STREAM_SECONDS if run.facts.sequences == "stream" else run.mean_seconds
+    length = prompt_length + round(default * run.rate) if seconds is None else round(seconds * run.rate)
     if length <= prompt_length:
         began = f", more than the {prompt_length / run.rate:.2f} of the prompt" if prompt_length else ""
         raise ValueError(f"--seconds: expected a length of at least one sample{began}, got {seconds:g}")
@@ -213,7 +213,7 @@ def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device
     def rows() -> Iterator[Sequence[Any]]:
         for file in _sounds.Collection(data).files:
             name, context = label_of(run, file, options.label)
-            end: deque[int] = deque(maxlen=model.receptive_field)  # nothing earlier is seen
+            end: deque[int] = deque(maxlen=model.receptive_field)  # the model sees nothing earlier
             for block in _sounds.read_sound(file, run.rate):
                 end.extend(run.levels.encode(block)[-model.receptive_field :].tolist())
             if not end:

@@ -58,19 +58,19 @@ def inspect_table(run: "TableTask", file: str | None, options: TableInspection, 
         return inspect_codes(run, file, options, seed=seed)
     x, model = rows_of(run, file, options.rows), run.model()
     generator = torch.Generator().manual_seed(seed)
-    usual, names = nats_of(model, x).mean(0), [column.name for column in run.schema.kept]
+    baseline, names = nats_of(model, x).mean(0), [column.name for column in run.schema.kept]
     gains: list[dict[str, float]] = [{} for _ in names]
     for index, name in enumerate(names):
         shuffled = x.clone()
         shuffled[:, index] = x[torch.randperm(len(x), generator=generator), index]
-        costs = nats_of(model, shuffled).mean(0) - usual
+        costs = nats_of(model, shuffled).mean(0) - baseline
         for later in range(index + 1, len(names)):
             gains[later][name] = costs[later].item()
     columns = [
         {"column": name, "nats": nats, "told_by": by}
-        for name, nats, by in zip(names, usual.tolist(), gains, strict=True)
+        for name, nats, by in zip(names, baseline.tolist(), gains, strict=True)
     ]
-    lines = (f"{len(x):,} rows, {usual.sum():.4f} nats per row", *_table(columns))
+    lines = (f"{len(x):,} rows, {baseline.sum():.4f} nats per row", *_table(columns))
     return Report({"run": str(run.path), "rows": len(x), "columns": columns}, lines)
 
 
@@ -117,10 +117,7 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
         "row",
         (pairs_words, _pairs(run, model, x[:_PAIRS], generator)),
         (f"{error_words('each column', 'row')} {density}", errors("column", names, own, other)),
-        (
-            traversal_words(use, "row", " Constant columns are omitted."),
-            _traversals(run, model, use, generator),
-        ),
+        (traversal_words(use, "row", " Constant columns are omitted."), _traversals(run, model, use, generator)),
         _labels(run, x),
     )
     nats = {

@@ -12,7 +12,7 @@ _LARGEST = 1 << 26  # bytes of a file that is looked at
 _ROWS, _CELLS = 1000, 1 << 18  # that are looked at, at most
 _DATED = 0.9  # of the rows
 _FEWEST_DATES = 8
-_LONG_SERIES = 100  # rows that the usual horizon of 24 is for
+_LONG_SERIES = 100  # rows that suit the default horizon of 24
 _WORDS = 3  # of an average text
 _OFTEN = 8  # rows that have the same label, on average
 

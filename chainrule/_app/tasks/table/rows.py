@@ -151,7 +151,7 @@ def complete_block(
 
 
 BLOCK = 1024  # rows computed together
-_TYPICAL = 4096  # held-out rows that tell how surprising a column usually is
+_TYPICAL = 4096  # held-out rows that tell the mean nats of a column
 _NOTABLE = 0.01  # nats above the column's mean below which a cell is no surprise, such as in a constant column
 
 
@@ -217,7 +217,7 @@ def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
     return -model(rows).log_prob(rows).detach().cpu().double()
 
 
-def usual_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
+def mean_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
     """Return the mean nats (D,) of each column over held-out rows."""
     held_out = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
     return torch.stack([nats_of(model, rows).sum(0) for rows in held_out.split(BLOCK)]).sum(0) / len(held_out)
@@ -226,10 +226,10 @@ def usual_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
 def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Sequence[Any]]:
     model, columns = run.model(device), run.schema.kept
     names = [column.name for column in columns]
-    usual = usual_nats(run, model)
+    means = mean_nats(run, model)
     for block in in_blocks(run.schema.encoded(file), BLOCK):
         nats = nats_of(model, torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
-        excess = nats - usual
+        excess = nats - means
         most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1)).tolist()
         for (line, cells, _), row, index in zip(block, nats.tolist(), most, strict=True):
             total.add(sum(row), len(row))

@@ -96,7 +96,7 @@ class FoundColumn:
     kind: str
     found: str
     missing: int
-    distinct: str  # "at least 1,000" of many
+    distinct: str  # "at least 1,000" for many values
     doubt: str | None
 
 
@@ -112,8 +112,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A table: .csv, .csv.gz, .tsv or .parquet. With --level or --reading it is read as text.",
-            needed="a table",
+            "A table: .csv, .csv.gz, .tsv or .parquet. With --level or --reading it is read as text.", needed="a table"
         ),
         "validation": Source("Table to hold out; random rows of DATA by default.", "--validation"),
     }

@@ -69,8 +69,8 @@ def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    n_best: list[dict[str, Any]]  # the most probable tag sequences, best first: the tags and the nats of each
-    probabilities: list[float]  # of each tag of the best, given the whole sentence
+    n_best: list[dict[str, Any]]  # most probable tag sequences with their nats, best first
+    probabilities: list[float]  # probability of each best tag, given the sentence
 
     @property
     def tags(self) -> list[str]:

@@ -74,9 +74,9 @@ class TagFacts(Facts):
     validation: Fingerprint | None
     conllu: bool
     column: str
-    width: int  # columns of the file
-    scheme: Literal["bio", "bioes"] | None  # of spans, where the tags mark them
-    repaired: int  # sentences whose tags were impossible in it
+    width: int  # number of columns in the file
+    scheme: Literal["bio", "bioes"] | None  # tag scheme, if the tags mark spans
+    repaired: int  # sentences with repaired tags
     sentences: Parts
     words: Parts
     different_words: int
@@ -146,7 +146,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Choose weight decay, template passes, word dropout and the character encoder from the number of passes."""
-        from chainrule._app.tasks.tag.training import usual_passes
+        from chainrule._app.tasks.tag.training import default_passes
 
         batches, _ = self.batches((0, 1))
         config = resolve_decay(self.config, 2 * batches.steps_per_epoch)
@@ -161,7 +161,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         config = record_resolved(config, [name for name, left in is_open.items() if left])
         training, options = config.training, config.options
         if is_open["template_passes"]:
-            training = replace(training, template_passes=usual_passes(self, batches, passes))
+            training = replace(training, template_passes=default_passes(self, batches, passes))
         if passes < _FEW_PASSES and is_open["character_encoder"]:
             options = replace(options, character_encoder="affixes")
         if passes < _FEW_PASSES and is_open["word_dropout"]:

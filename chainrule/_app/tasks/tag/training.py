@@ -30,7 +30,7 @@ _SHARE = 0.1  # of a budget, at most
 _TIMED = 8  # steps
 
 
-def usual_passes(run: "TagTask", batches: "TrainingBatches", passes: float) -> float:
+def default_passes(run: "TagTask", batches: "TrainingBatches", passes: float) -> float:
     """Choose the passes that fit the templates: three, or as many as a tenth of the budget allows; none for spans."""
     if run.facts.scheme is not None:
         return 0.0

@@ -100,8 +100,8 @@ _COLUMNS = (
 
 def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str) -> Result:
     """Draw a code for each of n lines, and the line from it."""
-    for name, usual in _UNFIT.items():
-        if getattr(options, name) != usual:
+    for name, default in _UNFIT.items():
+        if getattr(options, name) != default:
             raise ValueError(f"{flag(name)}: a {run.config.model} draws the whole line from a code: leave it out")
     model = run.code_model(device, "sample")
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)

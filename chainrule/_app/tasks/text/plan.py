@@ -34,7 +34,7 @@ from chainrule._app.tasks.size_schedule import (
 )
 from chainrule._app.tasks.task import Task
 from chainrule._app.tasks.text.options import DROPOUTS, PLANNED, TextTraining
-from chainrule._app.tasks.text.preparing import batches_of, corpus_of, usual_order
+from chainrule._app.tasks.text.preparing import batches_of, corpus_of, default_order
 from chainrule._app.tasks.text.task import TextTask
 from chainrule.training import Batch
 from chainrule.training._evaluate import count_elements
@@ -92,7 +92,7 @@ class Shape:
     hidden_size: int
     num_layers: int
     embedding_size: int
-    adaptive: bool  # whether rare words are predicted in clusters
+    adaptive: bool  # adaptive softmax
 
     @property
     def multiplies(self) -> float:
@@ -120,9 +120,9 @@ class Plan:
     optimiser: "Kind"
     learning_rate: float
     weight_decay: float
-    kneser_ney_order: int  # symbols of the longest n-grams that are counted
-    symbols: float | None  # that training reads, about, and each member with it; None where a budget was not measured
-    rate: float | None  # of them a second here; None where nothing was measured
+    kneser_ney_order: int  # maximum length of counted n-grams
+    symbols: float | None  # read by each member, about; None for an unmeasured budget
+    rate: float | None  # symbols per second; None if not measured
 
 
 def plan_recurrence(run: TextTask) -> RunConfig:
@@ -156,7 +156,7 @@ def plan_text(
     """Resolve the options of a new run; `measure` times models, if budget and size or dropout require it."""
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
     optimiser: Kind = training.optimiser or "muon"
-    batch_size = training.batch_size or usual_batch_size(text, training.chunk_length)
+    batch_size = training.batch_size or default_batch_size(text, training.chunk_length)
 
     def shape(size: int) -> Shape:
         return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
@@ -191,7 +191,7 @@ def plan_text(
     dropout = options.dropout
     if dropout is None:
         assert symbols is not None
-        dropout = usual_dropout(symbols / text, chosen.multiplies / text, wide)
+        dropout = default_dropout(symbols / text, chosen.multiplies / text, wide)
     narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not wide and not tied
     settled = replace(
         options,
@@ -207,13 +207,13 @@ def plan_text(
         embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
     )
     rate = None if speed is None else 1 / (members * speed.seconds(chosen.multiplies))
-    learning_rate = training.learning_rate or usual_learning_rate(size, wide and optimiser == "adamw")
+    learning_rate = training.learning_rate or default_learning_rate(size, wide and optimiser == "adamw")
     weight_decay = training.weight_decay
     if weight_decay is None:
-        weight_decay = usual_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
+        weight_decay = default_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
     order = training.kneser_ney_order
     if order is None:
-        order = usual_order(corpus.level)
+        order = default_order(corpus.level)
     return Plan(settled, batch_size, optimiser, learning_rate, weight_decay, order, symbols, rate)
 
 
@@ -236,17 +236,17 @@ def tie_weights(options: Any, level: str) -> bool:
     return level in ("word", "bpe") and options.embedding_size is None
 
 
-def usual_batch_size(symbols: int, chunk_length: int) -> int:
+def default_batch_size(symbols: int, chunk_length: int) -> int:
     """Return 32 rows; fewer for a short text, so that each row has 16 chunks."""
     return max(1, min(32, symbols // (16 * chunk_length)))
 
 
-def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
+def default_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     """Increase dropout with the passes over the text, up to 0.5; less for a model small for its text.
 
-    >>> usual_dropout(12, 1.0, wide=False), usual_dropout(12, 0.2, wide=False), usual_dropout(2, 1.0, wide=False)
+    >>> default_dropout(12, 1.0, wide=False), default_dropout(12, 0.2, wide=False), default_dropout(2, 1.0, wide=False)
     (0.3, 0.15, 0.0)
-    >>> usual_dropout(12, 3.0, wide=True)
+    >>> default_dropout(12, 3.0, wide=True)
     0.4
     """
     a_doubling = 0.2 if wide else 0.15
@@ -254,19 +254,19 @@ def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     return round(min(0.5, share * min(1.0, (weights_a_symbol / 0.8) ** 0.5)), 2)
 
 
-def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
+def default_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
     """Return the decay that forgets over one pass, 1 / (learning rate · steps per pass); less for words.
 
-    >>> usual_weight_decay(0.008, 434, wide=False), usual_weight_decay(0.008, 4e6, wide=False)
+    >>> default_weight_decay(0.008, 434, wide=False), default_weight_decay(0.008, 4e6, wide=False)
     (0.29, 0.01)
     """
     return 0.01 if wide else forgetting_decay(steps_a_pass, learning_rate)
 
 
-def usual_learning_rate(size: int, cautious: bool) -> float:
+def default_learning_rate(size: int, cautious: bool) -> float:
     """Return the peak learning rate for a number of units; half for AdamW with wide, shared embeddings.
 
-    >>> usual_learning_rate(256, False), usual_learning_rate(256, True), usual_learning_rate(1024, False)
+    >>> default_learning_rate(256, False), default_learning_rate(256, True), default_learning_rate(1024, False)
     (0.01, 0.005, 0.005)
     """
     return (0.005 if cautious else 0.01) * min(1.0, (256 / size) ** 0.5)
@@ -305,7 +305,7 @@ _WEIGHT_DECAY = 0.1  # of words, and by AdamW
 def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
     """Resolve the training options, size and dropout of a new run with blocks."""
     config, training, corpus = run.config, run.config.training, corpus_of(run)
-    rows = training.batch_size or usual_batch_size(len(corpus.train), training.chunk_length)
+    rows = training.batch_size or default_batch_size(len(corpus.train), training.chunk_length)
     optimiser: Kind = training.optimiser or ("muon" if config.model in run.SIZE_SCHEDULES else "adamw")
     learning_rate = training.learning_rate or _LEARNING_RATE[optimiser]
     decay = training.weight_decay
@@ -315,7 +315,7 @@ def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
         decay = block_weight_decay(learning_rate, steps) if narrow else _WEIGHT_DECAY
     order = training.kneser_ney_order
     if order is None:
-        order = usual_order(corpus.level) if config.model in run.SIZE_SCHEDULES else 0
+        order = default_order(corpus.level) if config.model in run.SIZE_SCHEDULES else 0
     training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
     network = replace(training, kneser_ney_order=0)  # which is timed
     config = Task.plan(TextTask(run.path, replace(config, training=network)), explicit_flags)
@@ -332,8 +332,8 @@ def with_dropout(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
         return config
     batches, _ = batches_of(run, corpus_of(run), (0, 1))
     config, passes = time_passes(run, batches)
-    config, usual = record_resolved(config, left_open), block_dropouts(passes)
-    return replace(config, options=replace(config.options, **{name: usual[name] for name in left_open}))
+    config, dropouts = record_resolved(config, left_open), block_dropouts(passes)
+    return replace(config, options=replace(config.options, **{name: dropouts[name] for name in left_open}))
 
 
 def block_dropouts(passes: float) -> dict[str, float]:

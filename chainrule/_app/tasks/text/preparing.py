@@ -57,7 +57,7 @@ def prepared(run: "TextTask", vocabulary: "Vocabulary | None" = None) -> Corpus:
     data, sources = run.data, run.config.sources
     assert data.validation_fraction is not None  # settled before
     with progress_bars() as begin:
-        bars: dict[tuple[str, int], tuple[int, Callable[[int], None]]] = {}  # of two files in one stage, two
+        bars: dict[tuple[str, int], tuple[int, Callable[[int], None]]] = {}  # one per file and stage
 
         def progress(stage: str, done: int, total: int) -> None:
             before, advance = bars.get((stage, total)) or (0, begin(total, stage))
@@ -104,7 +104,7 @@ def batches_of(run: "TextTask", corpus: Corpus, shard: tuple[int, int]) -> tuple
     )
 
 
-def usual_fraction(source: str | None) -> float:
+def default_fraction(source: str | None) -> float:
     """Hold out 1% of long texts, up to 5% of short ones: about 10,000 bytes."""
     size = len(builtin_text()) if source is None else fingerprint(source)["bytes"]
     return max(0.01, min(0.05, 10_000 / max(size, 1)))
@@ -178,7 +178,7 @@ def _too_short(count: int) -> str:
     return f"expected at least two symbols, got {count or 'an empty text'}"
 
 
-def usual_order(level: str) -> int:
+def default_order(level: str) -> int:
     return _ORDERS[level]
 
 

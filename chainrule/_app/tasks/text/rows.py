@@ -93,7 +93,7 @@ class _Scorer:
     data: str | Sequence[str]
     options: TextScoring
     model: "AutoregressiveModel"
-    expected: float  # nats per element of the held-out text
+    expected: float  # held-out nats per element
 
     def result(self, per: Per, form: Form = "table") -> Result:
         in_memory, vocabulary = not isinstance(self.data, str), self.run.vocabulary

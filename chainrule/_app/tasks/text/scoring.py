@@ -40,9 +40,9 @@ class Scored:
     """Line, or a piece of a very long one."""
 
     line: int
-    text: str  # as in the file, with its line end
+    text: str  # as in the file, including its line end
     ids: Ids
-    nats: npt.NDArray[np.float64]  # (T,) -log p of each of them
+    nats: npt.NDArray[np.float64]  # (T,) -log p of each symbol
 
 
 def read_stream(path: str, *, strict: bool) -> Generator[str, None, None]:

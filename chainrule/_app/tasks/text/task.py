@@ -162,7 +162,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
 
     @classmethod
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
-        from chainrule._app.tasks.text.preparing import usual_fraction
+        from chainrule._app.tasks.text.preparing import default_fraction
 
         if request.sources["tokenizer"] is not None:
             request = replace(request, data=replace(request.data, level="bpe"))
@@ -170,7 +170,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             request = replace(request, data=replace(request.data, reading="lines"))
         if request.data.validation_fraction is not None:
             return request
-        fraction = usual_fraction(request.sources["source"])
+        fraction = default_fraction(request.sources["source"])
         return replace(request, data=replace(request.data, validation_fraction=fraction))
 
     def prepare(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class TranslationOptions(NBestOptions):
 def translate(run: "TranslateTask", data: list[str], options: TranslationOptions, *, device: str) -> Result:
     translator, file = translator_of(run, options.max_length, device), data[0]
     sentences = read_sources(run, file)
-    first: list[tuple[str, str]] = []  # sentence that is not empty, and its translation
+    first: list[tuple[str, str]] = []  # first non-empty sentence and its translation
 
     def rows() -> Iterator[Sequence[Any]]:
         for start in range(0, len(sentences), _TOGETHER):

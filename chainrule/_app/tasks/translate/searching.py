@@ -72,9 +72,9 @@ class Translator:
     most."""
 
     model: TranslationModel  # in evaluation mode
-    source_vocabulary: Vocabulary  # with an <eos>
-    target_vocabulary: Vocabulary  # with an <eos>
-    max_length: int  # most symbols of a translation, <eos> counted
+    source_vocabulary: Vocabulary  # includes <eos>
+    target_vocabulary: Vocabulary  # includes <eos>
+    max_length: int  # maximum symbols of a translation, including <eos>
 
     def search(
         self,
@@ -140,11 +140,11 @@ class Translator:
 
 @dataclass(frozen=True)
 class Translation:
-    text: str  # without its end
-    log_prob: float  # under the model, nats
-    score: float  # used for ranking
-    ended: bool  # whether it came to its end
-    proven: bool  # whether the search proved that no prefix it kept ends in a better one; see Decoded.proven
+    text: str  # without <eos>
+    log_prob: float  # log-probability in nats
+    score: float  # ranking score
+    ended: bool  # reached <eos>
+    proven: bool  # see Decoded.proven
 
 
 def translation_metric(run: "TranslateTask") -> ValidationMetric:

@@ -51,7 +51,7 @@ LEARNING_RATE: dict[str, dict[str, float]] = {  # by model and optimiser; of a T
 }
 
 
-def with_usual_training(config: RunConfig, explicit_flags: frozenset[str], steps_per_epoch: int) -> RunConfig:
+def resolve_training(config: RunConfig, explicit_flags: frozenset[str], steps_per_epoch: int) -> RunConfig:
     """Resolve the options of a new run: learning rate, dropout, and for a Transformer warm-up, batch and feed-forward
     size."""
     options, training, transformer = config.options, config.training, config.model == "transformer"
@@ -60,15 +60,15 @@ def with_usual_training(config: RunConfig, explicit_flags: frozenset[str], steps
     size: dict[str, Any] = {}
     trained: dict[str, Any] = {"learning_rate": rate}
     if transformer or passes is not None:
-        size["dropout"] = usual_dropout(passes, MOST_DROPOUT[config.model])
+        size["dropout"] = default_dropout(passes, MOST_DROPOUT[config.model])
     if transformer:
         steps, batch_size = None if passes is None else passes * steps_per_epoch, training.batch_size
         halved = config.duration.steps is None and "--batch-size" not in explicit_flags
         if halved and steps is not None and steps < FEWEST_STEPS:
             batch_size, steps = max(1, batch_size // 2), 2 * steps
         size["feed_forward_size"] = 2 * options.model_size
-        rate = usual_learning_rate(rate, options.model_size)
-        trained = {"learning_rate": rate, "warmup": usual_warmup(steps), "batch_size": batch_size}
+        rate = default_learning_rate(rate, options.model_size)
+        trained = {"learning_rate": rate, "warmup": default_warmup(steps), "batch_size": batch_size}
     size, trained = (
         {name: value for name, value in part.items() if flag(name) not in explicit_flags} for part in (size, trained)
     )
@@ -76,28 +76,28 @@ def with_usual_training(config: RunConfig, explicit_flags: frozenset[str], steps
     return replace(config, options=replace(options, **size), training=replace(training, **trained))
 
 
-def usual_learning_rate(rate: float, model_size: int) -> float:
+def default_learning_rate(rate: float, model_size: int) -> float:
     """Scale the peak learning rate of a Transformer of 256 features as 1/D.
 
-    >>> usual_learning_rate(0.001, 256), usual_learning_rate(0.001, 128)
+    >>> default_learning_rate(0.001, 256), default_learning_rate(0.001, 128)
     (0.001, 0.002)
     """
     return round(256 * rate / model_size, 5)
 
 
-def usual_warmup(steps: float | None) -> float:
+def default_warmup(steps: float | None) -> float:
     """Return the share of a run for about `WARM_UP_STEPS` steps, at most a fifth.
 
-    >>> usual_warmup(10_000), usual_warmup(600), usual_warmup(None)
+    >>> default_warmup(10_000), default_warmup(600), default_warmup(None)
     (0.05, 0.2, 0.1)
     """
     return 0.1 if steps is None else round(min(0.2, max(0.05, WARM_UP_STEPS / max(steps, 1))), 3)
 
 
-def usual_dropout(passes: float | None, most: float) -> float:
+def default_dropout(passes: float | None, most: float) -> float:
     """Increase dropout with the passes over the pairs, from 0 at two; 0.2 if they are unknown.
 
-    >>> usual_dropout(2, 0.3), usual_dropout(8, 0.3), usual_dropout(100, 0.3), usual_dropout(None, 0.3)
+    >>> default_dropout(2, 0.3), default_dropout(8, 0.3), default_dropout(100, 0.3), default_dropout(None, 0.3)
     (0.0, 0.2, 0.3, 0.2)
     """
     return 0.2 if passes is None else round(min(most, 0.1 * log2(max(passes / 2, 1.0))), 2)
@@ -259,9 +259,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             )
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
-        return with_usual_training(
-            super().plan(explicit_flags), explicit_flags, self.batches((0, 1))[0].steps_per_epoch
-        )
+        return resolve_training(super().plan(explicit_flags), explicit_flags, self.batches((0, 1))[0].steps_per_epoch)
 
     def build(self) -> "TranslationModel":
         symbols = self.facts.symbols
