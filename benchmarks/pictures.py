@@ -1,0 +1,295 @@
+"""The pictures of the README and of the manual: short trainings of the command line, and photographs of what came out.
+
+    python benchmarks/pictures.py --data FOLDER [--runs runs/pictures] [--only overview --only tags]
+
+FOLDER has the data sets, one folder each, under the names of TRAININGS. A run that exists is not trained again. Each
+training is one command with seed 0; together they take about twenty minutes of one core. Pages are photographed in
+Chromium (pip install playwright). `pictures_overview.py` draws the picture that combines several runs.
+"""
+
+import argparse
+import gzip
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+import chainrule
+
+STATIC = Path(__file__).parent.parent / "docs" / "_static"
+TRAININGS = {
+    "shakespeare": "{data}/tinyshakespeare/input.txt --budget 3m",
+    "airline": "{made}/passengers.csv --task forecast --target Passengers --horizon 24 --budget 40s",
+    "codes": "{data}/mnist/train-images-idx3-ubyte.gz --model vae --binarise fixed --latent-size 8 --budget 90s",
+    "digits": "{data}/mnist/train-images-idx3-ubyte.gz --bits 1 --budget 3m",
+    "tags": "{data}/ud_english_ewt/en_ewt-ud-train.conllu.gz"
+    " --validation {data}/ud_english_ewt/en_ewt-ud-dev.conllu.gz --budget 2m",
+    "reviews": "{data}/sst2/train.tsv --task classify --validation {data}/sst2/dev.tsv --pooling attention"
+    " --budget 90s",
+    "captions": "{made}/pairs.zip --captions {made}/pairs.txt --task caption --budget 3m",
+    "census": "{data}/tables/adult-train.csv.gz --budget 1m",
+    "sounds": "{data}/fsdd/train_5-19.tar.gz --label-pattern {{label}}_* --budget 2m",
+    "help": "--hidden-size 64 --kneser-ney-order 0 --steps 2000",
+}
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
+]  # fmt: skip
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+@dataclass(frozen=True)
+class Studio:
+    """The runs, the data they came from, a folder for files in between, and a browser."""
+
+    data: Path
+    runs: Path
+    made: Path
+    browser: Any
+
+    def train(self, name: str) -> Path:
+        """The directory of a run, trained if it does not exist yet."""
+        path = self.runs / name
+        if not (path / "model.safetensors").exists():
+            arguments = TRAININGS[name].format(data=self.data, made=self.made).split()
+            chain("train", *arguments, "--seed", "0", "--out", str(path))
+        return path
+
+    def load(self, name: str) -> Any:
+        """A run."""
+        return chainrule.load(self.train(name))
+
+    def photograph(
+        self, address: str, name: str, *, width: int = 900, part: str = "body", dark: bool = False,
+        act: Callable[[Any], object] = lambda page: None, height: int | None = None, scale: float = 1.5,
+    ) -> None:  # fmt: skip
+        """Take a part of a page, at most `height` of it, as docs/_static/NAME.png in 256 colours."""
+        context = self.browser.new_context(
+            viewport={"width": width, "height": 900}, device_scale_factor=scale, color_scheme="dark" if dark else "light"
+        )
+        page = context.new_page()
+        page.goto(address)
+        act(page)
+        box = page.locator(part).first.bounding_box()
+        clip = {**box, "height": min(box["height"], height or box["height"])}
+        picture = Image.open(io.BytesIO(page.screenshot(full_page=True, clip=clip))).convert("RGB")
+        context.close()
+        keep(picture, name)
+
+
+def keep(picture: Image.Image, name: str) -> None:
+    """Write docs/_static/NAME.png."""
+    path = STATIC / f"{name}.png"
+    picture.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB, {picture.width} × {picture.height}", flush=True)
+
+
+def keep_figure(figure: Figure, name: str) -> None:
+    """Write a figure of matplotlib as docs/_static/NAME.png."""
+    file = io.BytesIO()
+    figure.savefig(file, dpi=140, facecolor="white")
+    keep(Image.open(file).convert("RGB"), name)
+
+
+def chain(*arguments: str) -> None:
+    """Run the command line."""
+    print("$ chainrule", *arguments, flush=True)
+    subprocess.run([sys.executable, "-m", "chainrule", *arguments], check=True, env={**os.environ, "COLUMNS": "100"})
+
+
+@contextmanager
+def served(studio: Studio, *names: str) -> Iterator[str]:
+    """The address of a playground with these runs."""
+    paths = [str(studio.train(name)) for name in names]
+    command = [sys.executable, "-m", "chainrule", "serve", *paths, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().rsplit(": ", 1)[1].partition("#")[0]
+        server.terminate()
+
+
+def prepare(data: Path, made: Path) -> None:
+    """Make the data that no publisher has: passengers of ten years, and images of two digits with captions."""
+    if (made / "pairs.txt").exists():
+        return
+    made.mkdir(parents=True, exist_ok=True)
+    lines = (data / "time_series" / "airline-passengers.csv").read_text().splitlines(keepends=True)
+    (made / "passengers.csv").write_text("".join(lines[:121]))
+    images, labels = mnist(data, "train")
+    random, captions = np.random.default_rng(0), []
+    with zipfile.ZipFile(made / "pairs.zip", "w") as archive:
+        for number in range(6000):
+            first, second = random.integers(len(images), size=2)
+            beside, places = random.random() < 0.5, random.integers(0, 37, 2)
+            canvas = np.zeros((64, 64), np.uint8)
+            for place, start, image in zip(places, (2, 34), (images[first], images[second]), strict=True):
+                row, column = (place, start) if beside else (start, place)
+                canvas[row : row + 28, column : column + 28] = image
+            file = io.BytesIO()
+            Image.fromarray(canvas).convert("RGB").save(file, "png")
+            archive.writestr(f"{number}.png", file.getvalue())
+            if number < 8:
+                (made / f"{number}.png").write_bytes(file.getvalue())
+            words = "left of" if beside else "above"
+            captions.append(f"{number}.png\ta {DIGITS[labels[first]]} {words} a {DIGITS[labels[second]]}\n")
+    (made / "pairs.txt").write_text("".join(captions))
+
+
+def mnist(data: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images (N, 28, 28) and labels (N,) as they are published."""
+    images, labels = (
+        np.frombuffer(gzip.decompress((data / "mnist" / f"{part}-{kind}-ubyte.gz").read_bytes()), np.uint8)
+        for kind in ("images-idx3", "labels-idx1")
+    )
+    return images[16:].reshape(-1, 28, 28), labels[8:]
+
+
+def inspect(studio: Studio) -> None:
+    """The page of an inspection: its curves, and gates over the text."""
+    path = studio.train("help")
+    chain("inspect", str(path))
+    studio.photograph((path / "report.html").resolve().as_uri(), "inspect", part="#layer-1", height=1270)
+
+
+def surprise(studio: Studio) -> None:
+    """The coloured text of the same kind of page."""
+    path = studio.train("shakespeare")
+    chain("inspect", str(path))
+    studio.photograph((path / "report.html").resolve().as_uri(), "surprise", part="#surprise", height=560)
+
+
+def training(studio: Studio) -> None:
+    """The page of a training."""
+    path = studio.train("shakespeare")
+    chain("report", str(path))
+    studio.photograph((path / "training.html").resolve().as_uri(), "training", part="main", height=620)
+
+
+def images(studio: Studio) -> None:
+    """New images, and what may follow three upper halves."""
+    run = studio.load("digits")
+    halves, _ = mnist(studio.data, "t10k")
+    new = run.sample(24, seed=0)
+    completed = [np.concatenate([np.where(np.arange(28)[:, None] < 14, 255 * (image > 127), 96)[None],
+                                 run.sample(7, complete=file(studio, image), keep_rows=14, seed=0)])
+                 for image in halves[[0, 2, 4]]]  # fmt: skip
+    grids = [tiled(new, 8), tiled(np.concatenate(completed), 8)]
+    keep(Image.fromarray(np.concatenate([*grids[:1], np.full((10, grids[0].shape[1]), 255), grids[1]]).astype("uint8")),
+         "images")  # fmt: skip
+
+
+def file(studio: Studio, image: np.ndarray) -> Path:
+    """An image as a file."""
+    path = studio.made / "image.png"
+    Image.fromarray(image).save(path)
+    return path
+
+
+def tiled(pictures: np.ndarray, columns: int, size: int = 84) -> np.ndarray:
+    """Images (N, H, W), black and white exchanged, in rows."""
+    scale = size // pictures.shape[1]
+    framed = np.pad(255 - pictures.repeat(scale, 1).repeat(scale, 2), ((0, 0), (3, 3), (3, 3)), constant_values=255)
+    rows = [np.concatenate(list(framed[start : start + columns]), 1) for start in range(0, len(framed), columns)]
+    return np.concatenate(rows)
+
+
+def codes(studio: Studio) -> None:
+    """Ways from one image to another through the code, and images that nobody wrote."""
+    run = studio.load("codes")
+    pictures, labels = mnist(studio.data, "t10k")
+    ways = []
+    for start, end in ((7, 1), (0, 6), (4, 9)):
+        first, second = (studio.made / f"{end_}.end.png" for end_ in ("from", "to"))
+        for path, label in ((first, start), (second, end)):
+            Image.fromarray(pictures[np.flatnonzero(labels == label)[3]]).save(path)
+        ways.append(run.interpolate(first, second, steps=10))
+    new = run.sample(20, seed=0, mean=True)
+    rows = [tiled(np.concatenate(ways), 10), np.full((10, 900), 255), tiled(new, 10)]
+    keep(Image.fromarray(np.concatenate(rows).astype("uint8")), "codes")
+
+
+def forecast(studio: Studio) -> None:
+    """The plot of `chainrule forecast`."""
+    path = studio.train("airline")
+    out = studio.made / "forecast.png"
+    out.unlink(missing_ok=True)
+    chain("forecast", str(path), str(studio.made / "passengers.csv"), "--seed", "0", "--quantiles", "0.1,0.5,0.9",
+          "--plot", str(out), "--out", os.devnull)  # fmt: skip
+    keep(Image.open(out).convert("RGB"), "airline")
+
+
+def tags(studio: Studio) -> None:
+    """Sentences with their tags, in the playground."""
+
+    def act(page: Any) -> None:
+        page.get_by_role("textbox").fill("Time flies like an arrow .\nThe old man the boat while Zoe googled it .")
+        page.get_by_role("button", name="Tag").click()
+        page.locator(".tagged").nth(1).wait_for()
+
+    with served(studio, "tags") as address:
+        studio.photograph(f"{address}#tags", "tags", part="main", act=act, height=520)
+
+
+def labels(studio: Studio) -> None:
+    """Sentences with their labels, each word shaded by its share of the attention."""
+    path, page = studio.train("reviews"), studio.made / "attention.html"
+    texts = studio.made / "reviews.txt"
+    texts.write_text("a small , quiet gem\nan unfunny , overlong mess of a film\n"
+                     "the acting is superb , but the plot drags and drags\nnot bad at all\n")  # fmt: skip
+    page.unlink(missing_ok=True)
+    chain("classify", str(path), str(texts), "--plot", str(page))
+    studio.photograph(page.resolve().as_uri(), "labels", part="main", height=420)
+
+
+def captions(studio: Studio) -> None:
+    """Where a model looked for each word."""
+    out = studio.made / "look.png"
+    out.unlink(missing_ok=True)
+    chain("caption", str(studio.train("captions")), str(studio.made / "3.png"), "--beam", "5", "--plot", str(out))
+    keep(Image.open(out).convert("RGB"), "captions")
+
+
+def sound(studio: Studio) -> None:
+    """A recording with half of it drawn by the model, and how surprising each sample is."""
+    raise NotImplementedError
+
+
+PICTURES = {
+    "inspect": inspect, "surprise": surprise, "training": training, "images": images, "codes": codes,
+    "forecast": forecast, "tags": tags, "labels": labels, "captions": captions,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--runs", type=Path, default=Path("runs/pictures"), help="folder of the runs")
+    parser.add_argument("--only", choices=PICTURES, action="append", help="one of the pictures; may be repeated")
+    options = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    made = options.runs / "made"
+    prepare(options.data, made)
+    with sync_playwright() as playwright:
+        browser = shutil.which("chromium") or shutil.which("google-chrome")
+        studio = Studio(
+            options.data, options.runs, made, playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        )
+        for name in options.only or PICTURES:
+            PICTURES[name](studio)
+
+
+if __name__ == "__main__":
+    main()
