@@ -10,11 +10,11 @@ Chromium (pip install playwright). `pictures_overview.py` draws the picture that
 import argparse
 import gzip
 import io
-import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,23 +23,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soundfile
+import torch
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import chainrule
+from chainrule.data import MuLawLevels
 
 STATIC = Path(__file__).parent.parent / "docs" / "_static"
 TRAININGS = {
     "shakespeare": "{data}/tinyshakespeare/input.txt --budget 3m",
     "airline": "{made}/passengers.csv --task forecast --target Passengers --horizon 24 --budget 40s",
     "codes": "{data}/mnist/train-images-idx3-ubyte.gz --model vae --binarise fixed --latent-size 8 --budget 90s",
-    "digits": "{data}/mnist/train-images-idx3-ubyte.gz --bits 1 --budget 3m",
+    "digits": "{data}/mnist/train-images-idx3-ubyte.gz --bits 1 --steps 3000",
     "tags": "{data}/ud_english_ewt/en_ewt-ud-train.conllu.gz"
     " --validation {data}/ud_english_ewt/en_ewt-ud-dev.conllu.gz --budget 2m",
     "reviews": "{data}/sst2/train.tsv --task classify --validation {data}/sst2/dev.tsv --pooling attention"
     " --budget 90s",
-    "captions": "{made}/pairs.zip --captions {made}/pairs.txt --task caption --budget 3m",
-    "census": "{data}/tables/adult-train.csv.gz --budget 1m",
+    "captions": "{made}/shapes.zip --captions {made}/shapes.txt --task caption --image-size 32 --steps 600",
     "sounds": "{data}/fsdd/train_5-19.tar.gz --label-pattern {{label}}_* --budget 2m",
     "help": "--hidden-size 64 --kneser-ney-order 0 --steps 2000",
 }
@@ -47,7 +49,12 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+COLOURS = ("red", "green", "blue", "orange")
+SHAPES = {
+    "circle": [(0, 0), (1, 1)],
+    "square": [(0, 0), (0, 1), (1, 1), (1, 0)],
+    "triangle": [(0, 1), (1, 1), (0.5, 0)],
+}
 
 
 @dataclass(frozen=True)
@@ -77,13 +84,17 @@ class Studio:
     ) -> None:  # fmt: skip
         """Take a part of a page, at most `height` of it, as docs/_static/NAME.png in 256 colours."""
         context = self.browser.new_context(
-            viewport={"width": width, "height": 900}, device_scale_factor=scale, color_scheme="dark" if dark else "light"
+            viewport={"width": width, "height": 900},
+            device_scale_factor=scale,
+            color_scheme="dark" if dark else "light",
         )
         page = context.new_page()
         page.goto(address)
         act(page)
         box = page.locator(part).first.bounding_box()
-        clip = {**box, "height": min(box["height"], height or box["height"])}
+        room = min(box["x"], 16)
+        clip = {"x": box["x"] - room, "y": box["y"], "width": box["width"] + 2 * room,
+                "height": min(box["height"], height or box["height"])}  # fmt: skip
         picture = Image.open(io.BytesIO(page.screenshot(full_page=True, clip=clip))).convert("RGB")
         context.close()
         keep(picture, name)
@@ -121,30 +132,31 @@ def served(studio: Studio, *names: str) -> Iterator[str]:
 
 
 def prepare(data: Path, made: Path) -> None:
-    """Make the data that no publisher has: passengers of ten years, and images of two digits with captions."""
-    if (made / "pairs.txt").exists():
+    """Make the data that no publisher has: passengers of ten years, and images of two shapes with captions."""
+    if (made / "shapes.txt").exists():
         return
     made.mkdir(parents=True, exist_ok=True)
     lines = (data / "time_series" / "airline-passengers.csv").read_text().splitlines(keepends=True)
     (made / "passengers.csv").write_text("".join(lines[:121]))
-    images, labels = mnist(data, "train")
     random, captions = np.random.default_rng(0), []
-    with zipfile.ZipFile(made / "pairs.zip", "w") as archive:
-        for number in range(6000):
-            first, second = random.integers(len(images), size=2)
-            beside, places = random.random() < 0.5, random.integers(0, 37, 2)
-            canvas = np.zeros((64, 64), np.uint8)
-            for place, start, image in zip(places, (2, 34), (images[first], images[second]), strict=True):
-                row, column = (place, start) if beside else (start, place)
-                canvas[row : row + 28, column : column + 28] = image
+    with zipfile.ZipFile(made / "shapes.zip", "w") as archive:
+        for number in range(4000):
+            canvas = Image.new("RGB", (32, 32), "white")
+            draw, beside, words = ImageDraw.Draw(canvas), random.random() < 0.5, []
+            for start in (1, 17):
+                colour, shape = random.choice(COLOURS), random.choice(list(SHAPES))
+                place, size = (start, random.integers(1, 18)), random.integers(10, 14)
+                left, top = place if beside else place[::-1]
+                corners = [(left + size * x, top + size * y) for x, y in SHAPES[shape]]
+                (draw.ellipse if shape == "circle" else draw.polygon)(corners, fill=str(colour))
+                words.append(f"a {colour} {shape}")
             file = io.BytesIO()
-            Image.fromarray(canvas).convert("RGB").save(file, "png")
+            canvas.save(file, "png")
             archive.writestr(f"{number}.png", file.getvalue())
             if number < 8:
                 (made / f"{number}.png").write_bytes(file.getvalue())
-            words = "left of" if beside else "above"
-            captions.append(f"{number}.png\ta {DIGITS[labels[first]]} {words} a {DIGITS[labels[second]]}\n")
-    (made / "pairs.txt").write_text("".join(captions))
+            captions.append(f"{number}.png\t{(' left of ' if beside else ' above ').join(words)}\n")
+    (made / "shapes.txt").write_text("".join(captions))
 
 
 def mnist(data: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
@@ -167,14 +179,14 @@ def surprise(studio: Studio) -> None:
     """The coloured text of the same kind of page."""
     path = studio.train("shakespeare")
     chain("inspect", str(path))
-    studio.photograph((path / "report.html").resolve().as_uri(), "surprise", part="#surprise", height=560)
+    studio.photograph((path / "report.html").resolve().as_uri(), "surprise", width=640, part="#surprise", height=430)
 
 
 def training(studio: Studio) -> None:
     """The page of a training."""
     path = studio.train("shakespeare")
     chain("report", str(path))
-    studio.photograph((path / "training.html").resolve().as_uri(), "training", part="main", height=620)
+    studio.photograph((path / "training.html").resolve().as_uri(), "training", part="#curves", height=430)
 
 
 def images(studio: Studio) -> None:
@@ -182,17 +194,24 @@ def images(studio: Studio) -> None:
     run = studio.load("digits")
     halves, _ = mnist(studio.data, "t10k")
     new = run.sample(24, seed=0)
-    completed = [np.concatenate([np.where(np.arange(28)[:, None] < 14, 255 * (image > 127), 96)[None],
-                                 run.sample(7, complete=file(studio, image), keep_rows=14, seed=0)])
-                 for image in halves[[0, 2, 4]]]  # fmt: skip
-    grids = [tiled(new, 8), tiled(np.concatenate(completed), 8)]
-    keep(Image.fromarray(np.concatenate([*grids[:1], np.full((10, grids[0].shape[1]), 255), grids[1]]).astype("uint8")),
-         "images")  # fmt: skip
+    completed = []
+    for image in halves[[0, 2, 4]]:
+        half = np.where(np.arange(28)[:, None] < 14, 255 * (image > 127), 96)
+        drawn = run.sample(7, complete=file(studio, image), keep_rows=14, seed=0)
+        completed.append(np.concatenate([half[None], drawn]))
+    keep(stacked([tiled(new, 8), tiled(np.concatenate(completed), 8)]), "images")
 
 
-def file(studio: Studio, image: np.ndarray) -> Path:
+def stacked(grids: list[np.ndarray]) -> Image.Image:
+    """Grids of equal width with a little room between them."""
+    first, *others = grids
+    room = np.full((12, first.shape[1]), 255)
+    return Image.fromarray(np.concatenate([first, *(part for grid in others for part in (room, grid))]).astype("uint8"))
+
+
+def file(studio: Studio, image: np.ndarray, name: str = "image") -> Path:
     """An image as a file."""
-    path = studio.made / "image.png"
+    path = studio.made / f"{name}.png"
     Image.fromarray(image).save(path)
     return path
 
@@ -211,13 +230,10 @@ def codes(studio: Studio) -> None:
     pictures, labels = mnist(studio.data, "t10k")
     ways = []
     for start, end in ((7, 1), (0, 6), (4, 9)):
-        first, second = (studio.made / f"{end_}.end.png" for end_ in ("from", "to"))
-        for path, label in ((first, start), (second, end)):
-            Image.fromarray(pictures[np.flatnonzero(labels == label)[3]]).save(path)
-        ways.append(run.interpolate(first, second, steps=10))
+        first, second = (file(studio, pictures[labels == label][3], f"{label}.digit") for label in (start, end))
+        ways.append(run.interpolate(first, second, count=8))
     new = run.sample(20, seed=0, mean=True)
-    rows = [tiled(np.concatenate(ways), 10), np.full((10, 900), 255), tiled(new, 10)]
-    keep(Image.fromarray(np.concatenate(rows).astype("uint8")), "codes")
+    keep(stacked([tiled(np.concatenate(ways), 10), tiled(new, 10)]), "codes")
 
 
 def forecast(studio: Studio) -> None:
@@ -243,14 +259,15 @@ def tags(studio: Studio) -> None:
 
 
 def labels(studio: Studio) -> None:
-    """Sentences with their labels, each word shaded by its share of the attention."""
-    path, page = studio.train("reviews"), studio.made / "attention.html"
-    texts = studio.made / "reviews.txt"
-    texts.write_text("a small , quiet gem\nan unfunny , overlong mess of a film\n"
-                     "the acting is superb , but the plot drags and drags\nnot bad at all\n")  # fmt: skip
-    page.unlink(missing_ok=True)
-    chain("classify", str(path), str(texts), "--plot", str(page))
-    studio.photograph(page.resolve().as_uri(), "labels", part="main", height=420)
+    """A review with its label and the words that counted, in the playground."""
+
+    def act(page: Any) -> None:
+        page.get_by_role("textbox").fill("the acting is superb , but the plot drags and drags")
+        page.keyboard.press("Control+Enter")
+        page.locator(".bars li").nth(1).wait_for()
+
+    with served(studio, "reviews") as address:
+        studio.photograph(f"{address}#reviews", "labels", part="main", act=act, height=600)
 
 
 def captions(studio: Studio) -> None:
@@ -262,13 +279,43 @@ def captions(studio: Studio) -> None:
 
 
 def sound(studio: Studio) -> None:
-    """A recording with half of it drawn by the model, and how surprising each sample is."""
-    raise NotImplementedError
+    """A recording with noise in place of some samples, and the bits of each sample."""
+    model = studio.load("sounds").model
+    with tarfile.open(studio.data / "fsdd" / "test_0-4.tar.gz") as archive:
+        recording = archive.extractfile("7_jackson_0.wav")
+        assert recording is not None
+        samples, rate = soundfile.read(io.BytesIO(recording.read()))
+    samples[1600:1800] = np.random.default_rng(0).normal(0, samples.std(), 200)
+    levels = torch.from_numpy(MuLawLevels(256).encode(samples)).unsqueeze(0)
+    with torch.no_grad():
+        bits = -model(levels, torch.tensor([7])).log_prob(levels)[0].numpy() / np.log(2)
+    seconds = np.arange(len(samples)) / rate
+    figure = Figure(figsize=(7.6, 3.2), layout="constrained")
+    above, below = figure.subplots(2, sharex=True)
+    above.plot(seconds, samples, color="#1b1d21", linewidth=0.6)
+    below.plot(seconds, bits, color="#c04f00", linewidth=0.3, alpha=0.6)
+    below.plot(seconds, np.convolve(bits, np.full(80, 1 / 80), "same"), color="#c04f00", linewidth=1.8)
+    above.set_ylabel("a recording")
+    below.set_ylabel("bits a sample")
+    below.set_xlabel("seconds")
+    for axes in (above, below):
+        axes.axvspan(1600 / rate, 1800 / rate, color="#0072b2", alpha=0.2, linewidth=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(x=0)
+    above.text(1800 / rate, samples.max(), " noise put in", color="#0072b2", va="top")
+    keep_figure(figure, "sound")
+
+
+def overview(studio: Studio) -> None:
+    """The picture at the top of the README."""
+    from pictures_overview import overview
+
+    overview(studio)
 
 
 PICTURES = {
-    "inspect": inspect, "surprise": surprise, "training": training, "images": images, "codes": codes,
-    "forecast": forecast, "tags": tags, "labels": labels, "captions": captions,
+    "overview": overview, "inspect": inspect, "surprise": surprise, "training": training,
+    "images": images, "codes": codes, "forecast": forecast, "tags": tags, "labels": labels, "captions": captions, "sound": sound,
 }  # fmt: skip
 
 

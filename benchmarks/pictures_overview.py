@@ -17,18 +17,18 @@ STYLE = """
 @media (prefers-color-scheme: dark) {
   :root { --page: #0d1117; --card: #151b23; --ink: #e8e9ea; --muted: #a3a8b0; --grid: #373b41;
           --blue: #5cb5ec; --orange: #f0914a; --green: #3fc79a; --surprise: 226 105 20; } }
-body { margin: 0; padding: 2px; width: 996px; background: var(--page); color: var(--ink);
-       font: 15px/1.4 "DejaVu Sans", sans-serif; display: grid; grid-template-columns: 1fr 1fr; gap: 14px; }
+body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.4 "DejaVu Sans", sans-serif; }
+main { display: grid; grid-template-columns: 1fr 1fr; gap: 14px; width: 996px; padding: 2px; }
 section { background: var(--card); border: 1px solid var(--grid); border-radius: 8px; padding: 12px 16px;
-          height: 318px; box-sizing: border-box; overflow: hidden; }
+          height: 304px; box-sizing: border-box; overflow: hidden; }
 h2 { font-size: 17px; margin: 0 0 2px; }
 p { margin: 0 0 8px; color: var(--muted); font-size: 13px; }
 pre { margin: 0; font: 14.5px/1.62 "DejaVu Sans Mono", monospace; }
-.pixels { height: 84px; margin-bottom: 4px; display: flex; gap: 4px; }
-.pixels i { width: 54px; height: 74px; }
+.pixels { margin-bottom: 6px; display: flex; justify-content: space-between; }
+.pixels i { width: 66px; height: 66px; }
 svg { display: block; width: 100%; }
 svg text { font-family: "DejaVu Sans", sans-serif; }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 10px; font-size: 13px; }
+.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 14px; font-size: 13px; margin-top: 12px; }
 """
 
 
@@ -42,20 +42,19 @@ def overview(studio: Studio) -> None:
     ]
     sections = [f"<section><h2>{title}</h2><p><code>{verb}</code></p>{body}</section>" for title, verb, body in cards]
     page = studio.made / "overview.html"
-    page.write_text(f'<meta charset="utf-8"><style>{STYLE}</style>{"".join(sections)}', encoding="utf-8")
+    page.write_text(f'<meta charset="utf-8"><style>{STYLE}</style><main>{"".join(sections)}</main>', encoding="utf-8")
     for dark in (False, True):
         name = f"overview_{'dark' if dark else 'light'}"
-        studio.photograph(page.resolve().as_uri(), name, width=1000, dark=dark, scale=2)
+        studio.photograph(page.resolve().as_uri(), name, width=1000, part="main", dark=dark, scale=2)
 
 
 def text(studio: Studio) -> str:
     """Lines of the held-out text, each character coloured by its surprise."""
     run = studio.load("shakespeare")
     last = (studio.data / "tinyshakespeare" / "input.txt").read_text()[-1500:]  # held out of training
-    symbols = run.score([last]).per("element")
-    start = last.index("SEBASTIAN:\nWhat a strange")
+    surprise = run.score([last]).per("element")["bits_per_element"]
     shown = []
-    for symbol, bits in list(zip(symbols["text"], symbols["bits_per_element"], strict=True))[start:]:
+    for symbol, bits in list(zip(last, surprise, strict=True))[last.index("ANTONIO:\nNor I; my") :]:
         strength = min(bits / 7, 1) * 0.85
         shown.append(f'<span style="background: rgb(var(--surprise) / {strength:.2f})">{html.escape(symbol)}</span>')
     return f"<pre>{''.join(shown)}</pre>"
@@ -96,7 +95,7 @@ def fan(studio: Studio) -> str:
     start = now - 60
 
     def at(value: float) -> float:
-        return 340 - 0.55 * (value - 100)
+        return 400 - 0.72 * (value - 100)
 
     def line(points: Any, first: int = now) -> str:
         return " ".join(f"{34 + 9 * (first + place - start):.0f},{at(y):.1f}" for place, y in enumerate(points))
@@ -120,10 +119,10 @@ def fan(studio: Studio) -> str:
         curve(line(middle), "blue"),
         curve(line(values[start:now], start), "ink"),
         curve(line(values[now:]), "orange", 'stroke-dasharray="8 6"'),
-        '<text x="300" y="80" fill="var(--blue)" font-size="19">5% to 95% of 100 drawn futures</text>',
-        '<text x="300" y="108" fill="var(--orange)" font-size="19">what came (not shown in training)</text>',
+        '<text x="60" y="52" fill="var(--blue)" font-size="19">5% to 95% of 100 drawn futures</text>',
+        '<text x="60" y="82" fill="var(--orange)" font-size="19">what came (not shown in training)</text>',
     ]
-    return f'<svg viewBox="-14 18 812 330">{"".join(drawn)}</svg>'
+    return f'<svg viewBox="-14 0 812 410">{"".join(drawn)}</svg>'
 
 
 def curves(studio: Studio) -> str:
@@ -137,5 +136,5 @@ def curves(studio: Studio) -> str:
         drawing = re.search(rf"<figcaption>{caption}</figcaption>(<svg.*?</svg>)", page, re.DOTALL)
         assert drawing is not None
         figures.append(f"<div>{caption}{drawing[1]}</div>")
-    return f'<div class="pair">{"".join(figures)}</div>'
-
+    words = "Every single step lets a gradient pass (green). Together they shrink it (blue)."
+    return f'<div class="pair">{"".join(figures)}</div><p>{words}</p>'
