@@ -27,6 +27,7 @@ import soundfile
 import torch
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
+from sklearn.datasets import load_digits
 
 import chainrule
 from chainrule.data import MuLawLevels
@@ -36,11 +37,10 @@ TRAININGS = {
     "shakespeare": "{data}/tinyshakespeare/input.txt --budget 3m",
     "airline": "{made}/passengers.csv --task forecast --target Passengers --horizon 24 --budget 40s",
     "codes": "{data}/mnist/train-images-idx3-ubyte.gz --model vae --binarise fixed --latent-size 8 --budget 90s",
-    "digits": "{data}/mnist/train-images-idx3-ubyte.gz --bits 1 --steps 3000",
+    "digits": "{made}/digits.npz --layers 4 --channels 32 --first-kernel-size 5 --dropout 0.2 --steps 2000",
     "tags": "{data}/ud_english_ewt/en_ewt-ud-train.conllu.gz"
     " --validation {data}/ud_english_ewt/en_ewt-ud-dev.conllu.gz --budget 2m",
-    "reviews": "{data}/sst2/train.tsv --task classify --validation {data}/sst2/dev.tsv --pooling attention"
-    " --budget 90s",
+    "reviews": "{data}/sst2/train.tsv --task classify --validation {data}/sst2/dev.tsv --budget 90s",
     "captions": "{made}/shapes.zip --captions {made}/shapes.txt --task caption --image-size 32 --steps 600",
     "sounds": "{data}/fsdd/train_5-19.tar.gz --label-pattern {{label}}_* --budget 2m",
     "help": "--hidden-size 64 --kneser-ney-order 0 --steps 2000",
@@ -132,12 +132,14 @@ def served(studio: Studio, *names: str) -> Iterator[str]:
 
 
 def prepare(data: Path, made: Path) -> None:
-    """Make the data that no publisher has: passengers of ten years, and images of two shapes with captions."""
+    """Make the data that no publisher has: ten years of passengers, small digits, and images with captions."""
     if (made / "shapes.txt").exists():
         return
     made.mkdir(parents=True, exist_ok=True)
     lines = (data / "time_series" / "airline-passengers.csv").read_text().splitlines(keepends=True)
     (made / "passengers.csv").write_text("".join(lines[:121]))
+    digits = load_digits()
+    np.savez(made / "digits.npz", images=digits.images[:-300].astype(np.uint8), labels=digits.target[:-300])
     random, captions = np.random.default_rng(0), []
     with zipfile.ZipFile(made / "shapes.zip", "w") as archive:
         for number in range(4000):
@@ -172,7 +174,7 @@ def inspect(studio: Studio) -> None:
     """The page of an inspection: its curves, and gates over the text."""
     path = studio.train("help")
     chain("inspect", str(path))
-    studio.photograph((path / "report.html").resolve().as_uri(), "inspect", part="#layer-1", height=1270)
+    studio.photograph((path / "report.html").resolve().as_uri(), "inspect", width=1120, part="#layer-1", height=930)
 
 
 def surprise(studio: Studio) -> None:
@@ -190,16 +192,24 @@ def training(studio: Studio) -> None:
 
 
 def images(studio: Studio) -> None:
-    """New images, and what may follow three upper halves."""
+    """New images, a column for each digit, and what may follow four upper halves."""
     run = studio.load("digits")
-    halves, _ = mnist(studio.data, "t10k")
-    new = run.sample(24, seed=0)
+    new = [run.sample(2, label=str(digit), seed=digit) for digit in range(10)]
     completed = []
-    for image in halves[[0, 2, 4]]:
-        half = np.where(np.arange(28)[:, None] < 14, 255 * (image > 127), 96)
-        drawn = run.sample(7, complete=file(studio, image), keep_rows=14, seed=0)
-        completed.append(np.concatenate([half[None], drawn]))
-    keep(stacked([tiled(new, 8), tiled(np.concatenate(completed), 8)]), "images")
+    for image, label in halves():
+        given = np.where(np.arange(8)[:, None] < 4, image, 6)
+        drawn = run.sample(9, complete=file(studio, 15 * image), keep_rows=4, label=label, seed=0)
+        completed += [given[None], drawn]
+    grids = [np.concatenate(np.stack(new, 1)), np.concatenate(completed)]
+    keep(stacked([tiled(15 * grid, 10) for grid in grids]), "images")
+
+
+def halves() -> Iterator[tuple[np.ndarray, str]]:
+    """Four digits (8, 8) that training did not read, in 17 levels, and their labels."""
+    digits = load_digits()
+    for digit in (3, 2, 9, 4):
+        place = np.flatnonzero(digits.target[-300:] == digit)[1]
+        yield digits.images[-300:][place].astype(np.uint8), str(digit)
 
 
 def stacked(grids: list[np.ndarray]) -> Image.Image:
@@ -259,7 +269,7 @@ def tags(studio: Studio) -> None:
 
 
 def labels(studio: Studio) -> None:
-    """A review with its label and the words that counted, in the playground."""
+    """A review and the probabilities of its labels, in the playground."""
 
     def act(page: Any) -> None:
         page.get_by_role("textbox").fill("the acting is superb , but the plot drags and drags")
@@ -267,7 +277,7 @@ def labels(studio: Studio) -> None:
         page.locator(".bars li").nth(1).wait_for()
 
     with served(studio, "reviews") as address:
-        studio.photograph(f"{address}#reviews", "labels", part="main", act=act, height=600)
+        studio.photograph(f"{address}#reviews", "labels", part="main", act=act, height=368)
 
 
 def captions(studio: Studio) -> None:
@@ -315,7 +325,8 @@ def overview(studio: Studio) -> None:
 
 PICTURES = {
     "overview": overview, "inspect": inspect, "surprise": surprise, "training": training,
-    "images": images, "codes": codes, "forecast": forecast, "tags": tags, "labels": labels, "captions": captions, "sound": sound,
+    "images": images, "codes": codes, "forecast": forecast, "tags": tags, "labels": labels,
+    "captions": captions, "sound": sound,
 }  # fmt: skip
 
 

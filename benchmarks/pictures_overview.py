@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import numpy as np
-from pictures import Studio, chain, file, mnist
+from pictures import Studio, chain, file, halves
 from PIL import Image
 
 MONTHS = 24
@@ -63,18 +63,17 @@ def text(studio: Studio) -> str:
 def completions(studio: Studio) -> str:
     """The upper halves of three digits, and six ways to go on with each."""
     run = studio.load("digits")
-    pictures, _ = mnist(studio.data, "t10k")
     rows = []
-    for image in pictures[[0, 2, 4]]:
-        drawn = run.sample(6, complete=file(studio, image), keep_rows=14, seed=0)
-        given = np.where(np.arange(28)[:, None] < 14, drawn[0], 0)
-        cells = [stencil(given, "--blue"), *(stencil(each, "--ink") for each in drawn)]
+    for image, label in list(halves())[:3]:
+        drawn = run.sample(6, complete=file(studio, 15 * image), keep_rows=4, label=label, seed=0)
+        given = np.where(np.arange(8)[:, None] < 4, image, 0)
+        cells = [stencil(15 * given, "--blue"), *(stencil(15 * each, "--ink") for each in drawn)]
         rows.append(f'<div class="pixels">{"".join(cells)}</div>')
     return "".join(rows)
 
 
 def stencil(image: np.ndarray, colour: str) -> str:
-    """A black and white image in one colour of the page."""
+    """An image in one colour of the page, brighter pixels denser."""
     alpha = Image.fromarray(image.astype("uint8")).resize((112, 112), Image.Resampling.NEAREST)
     picture, data = Image.new("RGBA", alpha.size), io.BytesIO()
     picture.putalpha(alpha)
