@@ -20,7 +20,8 @@ def operations(monkeypatch):
 def test_products_and_convolutions_are_counted(operations):
     matrix, vector = torch.ones(3, 5), torch.ones(5)
     assert operations(lambda: matrix @ matrix.t()) == 2 * 3 * 5 * 3
-    assert operations(lambda: matrix @ vector) == operations(lambda: torch.addmv(torch.ones(3), matrix, vector)) == 2 * 3 * 5
+    assert operations(lambda: matrix @ vector) == 2 * 3 * 5
+    assert operations(lambda: torch.addmv(torch.ones(3), matrix, vector)) == 2 * 3 * 5
     assert operations(lambda: nn.Conv1d(2, 3, 4)(torch.ones(1, 2, 9))) == 2 * (2 * 4) * 3 * 6
 
 

@@ -111,7 +111,7 @@ def _by_distance(norms: Tensor, times: Tensor, lengths: Tensor) -> list[Tensor]:
     for layer in norms:
         shifted = layer.cpu().gather(0, at.clamp(max=time - 1)).masked_fill(~inside, 0)
         peaks = (inside * shifted.amax(0)).sum((1, 2))
-        mean = shifted.sum((1, 2)) / torch.where(peaks > 0, peaks, inside.sum((1, 2)))  # NaN where no row is long enough
+        mean = shifted.sum((1, 2)) / torch.where(peaks > 0, peaks, inside.sum((1, 2)))  # 0 / 0 where no row is so long
         largest = mean[~mean.isnan()].amax()
         curves.append(mean / (largest if largest > 0 else 1))
     return curves
