@@ -197,19 +197,19 @@ def images(studio: Studio) -> None:
     new = [run.sample(2, label=str(digit), seed=digit) for digit in range(10)]
     completed = []
     for image, label in halves():
-        given = np.where(np.arange(8)[:, None] < 4, image, 6)
-        drawn = run.sample(9, complete=file(studio, 15 * image), keep_rows=4, label=label, seed=0)
+        given = np.where(np.arange(8)[:, None] < 4, image, 96)
+        drawn = run.sample(9, complete=file(studio, image), keep_rows=4, label=label, seed=0)
         completed += [given[None], drawn]
     grids = [np.concatenate(np.stack(new, 1)), np.concatenate(completed)]
-    keep(stacked([tiled(15 * grid, 10) for grid in grids]), "images")
+    keep(stacked([tiled(grid, 10) for grid in grids]), "images")
 
 
 def halves() -> Iterator[tuple[np.ndarray, str]]:
-    """Four digits (8, 8) that training did not read, in 17 levels, and their labels."""
+    """Four digits (8, 8) that training did not read, from 0 to 240, and their labels."""
     digits = load_digits()
     for digit in (3, 2, 9, 4):
         place = np.flatnonzero(digits.target[-300:] == digit)[1]
-        yield digits.images[-300:][place].astype(np.uint8), str(digit)
+        yield (15 * digits.images[-300:][place]).astype(np.uint8), str(digit)
 
 
 def stacked(grids: list[np.ndarray]) -> Image.Image:

@@ -65,9 +65,9 @@ def completions(studio: Studio) -> str:
     run = studio.load("digits")
     rows = []
     for image, label in list(halves())[:3]:
-        drawn = run.sample(6, complete=file(studio, 15 * image), keep_rows=4, label=label, seed=0)
+        drawn = run.sample(6, complete=file(studio, image), keep_rows=4, label=label, seed=0)
         given = np.where(np.arange(8)[:, None] < 4, image, 0)
-        cells = [stencil(15 * given, "--blue"), *(stencil(15 * each, "--ink") for each in drawn)]
+        cells = [stencil(given, "--blue"), *(stencil(each, "--ink") for each in drawn)]
         rows.append(f'<div class="pixels">{"".join(cells)}</div>')
     return "".join(rows)
 
@@ -135,5 +135,5 @@ def curves(studio: Studio) -> str:
         drawing = re.search(rf"<figcaption>{caption}</figcaption>(<svg.*?</svg>)", page, re.DOTALL)
         assert drawing is not None
         figures.append(f"<div>{caption}{drawing[1]}</div>")
-    words = "Every single step lets a gradient pass (green). Together they shrink it (blue)."
+    words = "One step lets a gradient pass (green), many shrink it (blue)."
     return f'<div class="pair">{"".join(figures)}</div><p>{words}</p>'
