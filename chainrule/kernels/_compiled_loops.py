@@ -13,6 +13,7 @@ import torch
 
 from chainrule.kernels import _compiled_recurrence as recurrence
 from chainrule.kernels import _compiled_symbols as symbols
+from chainrule.kernels import _compiled_wavenet as wavenet
 
 Array: TypeAlias = npt.NDArray[Any]
 Scores: TypeAlias = Callable[[int], Array]
@@ -122,6 +123,53 @@ def embedded(
         recurrence.predict(weights, biases, x, projected)
 
     return read
+
+
+def dilated_scores(
+    inputs: torch.Tensor,
+    queues: Sequence[torch.Tensor],
+    weight: Sequence[torch.Tensor],
+    bias: torch.Tensor,
+    residual: torch.Tensor,
+    linears: Sequence[tuple[torch.Tensor, torch.Tensor]],
+) -> Scores:
+    """The scores of a WaveNet.
+
+    Args:
+        inputs: (V + 1, N) of the first layer, for each symbol before; the last for a sequence that begins.
+        queues: of each layer, (n, N), the oldest input first.
+        weight: of each layer, (2N, N, k).
+        bias: (L, 2N).
+        residual: (L − 1, N, N), as `DilatedStack` has them.
+        linears: weights and biases of the three layers after the stack.
+    """
+    rows = array(inputs)
+    taps = array(torch.stack([part.transpose(1, 2).flatten(1) for part in weight]))
+    past = array(torch.cat(list(queues))).copy()
+    begins = np.cumsum([0, *map(len, queues)])
+    dilations = np.diff(begins) // (weight[0].shape[2] - 1)
+    own = taps, array(bias), array(residual.transpose(1, 2))
+    (first, first_bias), *others = [(array(part), array(offset)) for part, offset in linears]
+    channels, kind = rows.shape[1], rows.dtype
+    h, scores = np.empty(channels, kind), np.empty(len(others[-1][1]), kind)
+    read, a, outputs = (
+        np.empty(taps.shape[2], kind),
+        np.empty(2 * channels, kind),
+        np.empty((len(queues), channels), kind),
+    )
+    hidden = np.empty((2, len(first_bias)), kind)
+    rest = (first, first_bias, *others[0], *others[1], hidden, scores)
+    time = 0
+
+    def step(symbol: int) -> Array:
+        nonlocal time
+        h[:] = rows[symbol]
+        wavenet.gated(time, h, past, begins, dilations, *own, read, a, outputs)
+        wavenet.rectified_layers(outputs.reshape(-1), *rest)
+        time += 1
+        return scores
+
+    return step
 
 
 def ngram_scores(

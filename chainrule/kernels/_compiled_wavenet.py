@@ -10,8 +10,17 @@ from chainrule.kernels._machine_code import compiled_sums, kept
 @kept
 @compiled_sums
 def gated(
-    time: int, h: Any, queues: Any, begins: Any, dilations: Any, weight: Any, bias: Any, residual: Any, read: Any,
-    a: Any, outputs: Any,
+    time: int,
+    h: Any,
+    queues: Any,
+    begins: Any,
+    dilations: Any,
+    weight: Any,
+    bias: Any,
+    residual: Any,
+    read: Any,
+    a: Any,
+    outputs: Any,
 ) -> None:
     """The outputs of all layers; see `chainrule.layers.DilatedStack`.
 
@@ -48,8 +57,17 @@ def gated(
 
 @kept
 @compiled_sums
-def rectified_layers(x: Any, first: Any, first_bias: Any, second: Any, second_bias: Any, third: Any, third_bias: Any,
-                     hidden: Any, scores: Any) -> None:
+def rectified_layers(
+    x: Any,
+    first: Any,
+    first_bias: Any,
+    second: Any,
+    second_bias: Any,
+    third: Any,
+    third_bias: Any,
+    hidden: Any,
+    scores: Any,
+) -> None:
     """Three linear layers with ReLU between; hidden (2, S) is scratch."""
     copy(first_bias, hidden[0])
     add_product(first, x, hidden[0])

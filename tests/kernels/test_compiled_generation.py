@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 
 from chainrule import _base
 from chainrule.kernels import _compiled
-from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM
+from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, WaveNet
 
 pytest.importorskip("numba")
 TEXT = torch.randint(9, (4000,), generator=torch.Generator().manual_seed(0))
@@ -37,6 +37,11 @@ def network(seed: int = 0, vocab_size: int = 9, **options) -> RecurrentLM:
     return model
 
 
+def wavenet(**options) -> WaveNet:
+    torch.manual_seed(0)
+    return WaveNet(9, channels=5, blocks=2, layers_per_block=3, skip_channels=7, **options).eval()
+
+
 def mixture() -> CalibratedMixture:
     members = Ensemble([network(1), network(2, embedding_size=5, ngram_order=3)])
     return CalibratedMixture(members, NgramLM.fit(TEXT, 9, order=4)).eval()
@@ -45,6 +50,8 @@ def mixture() -> CalibratedMixture:
 MODELS = {
     **{f"{name}, 3 layers": lambda o=o: network(num_layers=3, **o) for name, o in CELLS.items()},
     **{name: lambda o=o: network(cell="lstm", **o) for name, o in INPUTS.items()},
+    "wavenet": wavenet,
+    "wavenet of three taps": lambda: wavenet(kernel_size=3),
     "counts": lambda: NgramLM.fit(TEXT, 9, order=4, dtype=torch.float64),
     "mixture": mixture,
 }
@@ -72,6 +79,13 @@ def test_a_stream_draws_the_same_symbols_from_the_same_noise(name, monkeypatch):
     model = MODELS[name]().double()
     assert drawn(model, 150, 3, monkeypatch) == drawn(model, 150, 10**6, monkeypatch)
     assert loops_ran(model, monkeypatch)
+
+
+def test_a_label_is_obeyed(monkeypatch):
+    model, options = wavenet(num_classes=3).double(), {"context": torch.tensor([2])}
+    model.label_bias.weight.data.mul_(20)
+    assert drawn(model, 60, 2, monkeypatch, **options) == drawn(model, 60, 10**6, monkeypatch, **options)
+    assert drawn(model, 60, 2, monkeypatch, **options) != drawn(model, 60, 2, monkeypatch, context=torch.tensor([1]))
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0.5}, {"temperature": 0}, {"top_k": 3}, {"top_p": 0.7}])
