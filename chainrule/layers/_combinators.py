@@ -5,7 +5,7 @@ from typing import cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._plain_modules import is_plain
 from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
 from chainrule.state import State
@@ -84,7 +84,7 @@ class Serial(_Several):
         return _one_after_another([stepping(layer) for layer in self.parts], x_t, state)
 
     def prepare(self) -> LayerStep:
-        if not may_prepare(self):
+        if not is_plain(self):
             return stepping(self)
         steps = [layer.prepare() for layer in self.parts]
         return lambda x_t, state: _one_after_another(steps, x_t, state)
@@ -128,7 +128,7 @@ class Parallel(_Several):
         return _side_by_side([stepping(layer)(x_t, before) for layer, before in zip(self.parts, state, strict=True)])
 
     def prepare(self) -> LayerStep:
-        if not may_prepare(self):
+        if not is_plain(self):
             return stepping(self)
         steps = [layer.prepare() for layer in self.parts]
         return lambda x_t, state: _side_by_side([step(x_t, before) for step, before in zip(steps, state, strict=True)])
@@ -169,7 +169,7 @@ class Residual(SequenceLayer):
         return x_t + y_t, state
 
     def prepare(self) -> LayerStep:
-        if not may_prepare(self):
+        if not is_plain(self):
             return stepping(self)
         inner = self.layer.prepare()
 

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from chainrule._ranges import check_sizes
 from chainrule.kernels import enabled
 from chainrule.kernels._bptt import wide_dtype
+from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._linear import Linear
 from chainrule.layers._packing import real_steps
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping
 from chainrule.state import State
 
 Decay = Literal["none", "fixed", "gated"]
@@ -149,6 +150,8 @@ class FastWeights(SequenceLayer, ABC):
 
     def prepare(self) -> LayerStep:
         """A function equal to `step`: one product for all projections of x, and fixed decays computed once."""
+        if not may_prepare(self):
+            return stepping(self)
         layers = self._projections()
         with torch.no_grad():
             weight = torch.cat([layer.weight for layer in layers.values()])

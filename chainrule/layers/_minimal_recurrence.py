@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from chainrule._ranges import check_sizes
 from chainrule.kernels import enabled
 from chainrule.kernels._bptt import wide_dtype
+from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._scan import associative_scan
 from chainrule.layers._linear import Linear
 from chainrule.layers._packing import real_steps
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping
 from chainrule.state import State
 
 
@@ -120,6 +121,8 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
     def prepare(self) -> LayerStep:
         """A function equal to `step` that multiplies x once, by all weights side by side."""
+        if not may_prepare(self):
+            return stepping(self)
         with torch.no_grad():
             weight = torch.cat([layer.weight for layer in self._linears()])
             bias = torch.cat([layer.bias for layer in self._linears()])

@@ -1,14 +1,13 @@
 """A masked autoencoder for distribution estimation: binary tables."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, Executor, for_rows, refuse_context
+from chainrule._base import AutoregressiveModel, Context, Draw, Executor, for_rows, refuse_context
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Bernoulli
 from chainrule.kernels._made_columns import Columns, DegreeLayer
@@ -267,9 +266,7 @@ class _ColumnExecutor(Executor):
         super().__init__(made, lambda x_prev, state: made._stepped(columns, x_prev, state))
         self.made, self.columns = made, columns
 
-    def draws(
-        self, n: int, context: Context, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
-    ) -> Iterator[Tensor]:
+    def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
         if prefix is not None:
             _refuse_other_values(prefix, "prefix")
         columns = self.columns

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, Executor
+from chainrule._base import AutoregressiveModel, Context
 from chainrule.heads import Head
 from chainrule.heads._categorical_mean import mean_of
+from chainrule.kernels._executors import MeanExecutor
 from chainrule.state import State
 
 
@@ -51,17 +52,13 @@ class ModelMean(AutoregressiveModel):
         return tuple(part.initial_state(batch_size, context) for part in self.parts)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Head, State]:
-        return self._together(part.step(x_prev, own) for part, own in self._each(state))
+        return self.together(part.step(x_prev, own) for part, own in self._each(state))
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Head, State]:
-        return self._together(part.unroll(x, own, x_prev) for part, own in self._each(state))
+        return self.together(part.unroll(x, own, x_prev) for part, own in self._each(state))
 
-    def prepare(self) -> Executor:
-        steps = [part.prepare().step for part in self.parts]
-        return Executor(
-            self,
-            lambda x_prev, state: self._together(step(x_prev, own) for step, own in zip(steps, state, strict=True)),
-        )
+    def prepare(self) -> MeanExecutor:
+        return MeanExecutor(self)
 
     def visible_past(self, length: int) -> Tensor:
         """Elements that any of them sees."""
@@ -82,7 +79,7 @@ class ModelMean(AutoregressiveModel):
         """Each model with its own state."""
         return zip(self.parts, state, strict=True)
 
-    def _together(self, answers: Iterable[tuple[Distribution, State]]) -> tuple[Head, State]:
+    def together(self, answers: Iterable[tuple[Distribution, State]]) -> tuple[Head, State]:
         """The mean of the conditionals, and the states of all."""
         conditionals, after = zip(*answers, strict=True)
         return self._mean(conditionals), after

@@ -1,15 +1,14 @@
 """Multi-scale PixelCNN: pixels from coarse to fine, a whole group of them at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate
 from typing import cast, final
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
-from chainrule._base import Context, Executor
+from chainrule._base import Context, Draw, Executor
 from chainrule._buffers import fixed_buffer
 from chainrule._ranges import check_sizes
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
@@ -236,9 +235,7 @@ class _GroupExecutor(Executor):
 
     model: MultiScalePixelCNN
 
-    def draws(
-        self, n: int, context: Context, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
-    ) -> Iterator[Tensor]:
+    def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
         """The stream, a group at a time: each colour of all its pixels at once."""
         model = self.model
         if prefix is not None and values_are_known(prefix) and outside(prefix, model.levels).any():

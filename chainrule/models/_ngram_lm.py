@@ -6,6 +6,7 @@ from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context, refuse_context
 from chainrule.heads._looked_up_categorical import LookedUpCategorical
+from chainrule.kernels._executors import NgramExecutor
 from chainrule.layers._kneser_ney import KneserNey
 from chainrule.state import State
 
@@ -59,6 +60,9 @@ class NgramLM(AutoregressiveModel):
         before, after = self.ngrams.read(x, state)
         last = before[:, -1] if x.shape[1] else after  # the state is ready to read the last symbol
         return LookedUpCategorical(before, self.ngrams), last
+
+    def prepare(self) -> NgramExecutor:
+        return NgramExecutor(self)
 
     @property
     def reach(self) -> int:

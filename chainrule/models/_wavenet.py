@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Executor
+from chainrule._base import AutoregressiveModel
 from chainrule._ranges import Range, check_sizes
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads._logistic_bins import bin_centres
-from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._executors import WaveNetExecutor
 from chainrule.layers._cells import symbol_before, symbols_before
 from chainrule.layers._dilated_stack import DilatedStack
 from chainrule.layers._linear import Linear
@@ -119,7 +119,10 @@ class WaveNet(AutoregressiveModel):
         """How many earlier elements a conditional sees."""
         return 1 + sum(self.stack.pasts)
 
-    reach = receptive_field
+    @property
+    def reach(self) -> int:
+        """The receptive field."""
+        return self.receptive_field
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Distribution:
         return self.unroll(zero_past_ends(x, lengths), self.initial_state(len(x), context))[0]
@@ -150,20 +153,8 @@ class WaveNet(AutoregressiveModel):
         gated, state = stepping(self.stack)(self.embedded(symbols), state)
         return self._conditional(gated, symbols), state
 
-    def prepare(self) -> Executor:
-        if not may_prepare(self):
-            return Executor(self)
-        with torch.no_grad():
-            start = self._start(1)
-            table = self.embedded(torch.arange(self.levels + 1, device=start.device))
-            advance = self.stack.prepare(table, [self.skip, self.hidden, self.output])
-
-        def step(x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
-            symbols = start.expand(len(state["end"])) if x_prev is None else x_prev.long()
-            scores, state = advance(symbols, state)
-            return self._head(scores, symbols), state
-
-        return Executor(self, step)
+    def prepare(self) -> WaveNetExecutor:
+        return WaveNetExecutor(self)
 
     def embedded(self, symbols: Tensor) -> Tensor:
         """Inputs of the first layer for elements or the start symbol, integers (..) to (.., N)."""
@@ -178,9 +169,10 @@ class WaveNet(AutoregressiveModel):
 
     def _conditional(self, gated: Tensor, symbols: Tensor) -> Distribution:
         """p(x_t | ...) from the outputs of all layers, (.., L·N), and the element before, (..)."""
-        return self._head(self.output(self._hidden(gated)), symbols)
+        return self.head(self.output(self._hidden(gated)), symbols)
 
-    def _head(self, scores: Tensor, symbols: Tensor) -> Distribution:
+    def head(self, scores: Tensor, symbols: Tensor) -> Distribution:
+        """The distribution of scores (..), after the elements (..)."""
         if self.components is None:
             return Categorical(scores)
         logits, means, log_scales = scores.chunk(3, -1)

@@ -214,7 +214,7 @@ def test_a_model(name, monkeypatch):
         ("_recurrent.weight_gradient", lambda d, first, flat, sizes: d.new_zeros(d.shape[1], flat.shape[1]), "rnn"),
         ("_scan._by_pairs", lambda a, b: b, "min-gru"),
         ("_chunked_rules.chunk_decays", lambda log_decay: (log_decay[..., None] * 0, log_decay), "linear attention"),
-        ("_banded_attention.as_bias", lambda mask, dtype: torch.zeros(mask.shape, dtype=dtype), "banded attention"),
+        ("_attention.as_bias", lambda mask, dtype: torch.zeros(mask.shape, dtype=dtype), "banded attention"),
     ],
     ids=str,
 )

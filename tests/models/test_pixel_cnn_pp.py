@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from chainrule.kernels._mixture_scan import PyramidScan
+from chainrule.kernels._mixture_scan import MixtureScan, PyramidScan
 from chainrule.layers import ShiftedConv2d
 from chainrule.models import PixelCNNPP
-from chainrule.models import _pixel_cnn_pp as module
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 
@@ -194,13 +193,13 @@ def test_a_pixel_is_drawn_colour_by_colour_as_the_mixture_has_it():
 def test_colours_that_are_not_coupled_in_step_break_it(part, monkeypatch):
     model, x = made(image_shape=(3, 2, 2), levels=4), torch.randint(4, (2, 3, 2, 2))
     assert check_step_equals_forward(model, x).ok
-    right = module._Scan._given
+    right = MixtureScan._given
 
     def apart(self, value, pixel):
         unmoved = pixel[part] if part == "logits" else pixel[part][:, 1:]
         return {**right(self, value, pixel), part: unmoved}
 
-    monkeypatch.setattr(module._Scan, "_given", apart)
+    monkeypatch.setattr(MixtureScan, "_given", apart)
     assert not check_step_equals_forward(model, x).ok
 
 
