@@ -217,7 +217,7 @@ def test_a_share_of_affixes_left_out_chooses_the_encoder_that_does_so(command, t
     assert (options.character_encoder, options.affix_dropout) == ("cnn+affixes", 0.3)
     refused = command(*asked, "--character-encoder", "affixes", "--out", tmp_path / "other")
     assert refused.status == 2
-    assert "--affix-dropout: belongs to the character encoder cnn+affixes, got affixes" in refused.err
+    assert "--affix-dropout requires --character-encoder cnn+affixes, got affixes" in refused.err
 
 
 @pytest.fixture

@@ -126,5 +126,5 @@ def test_a_name_of_a_run_after_the_data_is_told_its_flag(refused, tmp_path):
     data.write_text("words")
     assert (
         refused("train", data, "runs/log")
-        == "chainrule: runs/log: no such file or folder; if it is to be the run: --out runs/log"
+        == "chainrule: runs/log: no such file or folder; to name the run: --out runs/log"
     )

@@ -377,7 +377,7 @@ def test_impossible_tags_are_repaired_where_that_is_asked_for(command, tmp_path)
     (tmp_path / "in.conll").write_text("a\tB-X\n\n" * 9 + "b\tO\nc\tI-X\n")
     outcome = command("train", tmp_path / "in.conll", "--repair", "--out", tmp_path / "run", "--steps", 1, *SMALL)
     assert outcome.status == 0, outcome.err
-    assert "entity F1 decides which weights are kept; impossible tags repaired in 1" in outcome.err
+    assert "entity F1 selects the weights; impossible tags repaired in 1" in outcome.err
 
 
 def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, run, names_run, files, typed, tmp_path):

@@ -129,7 +129,7 @@ def test_a_run_that_stopped_early_trains_on_with_more_patience(command, here):
     longer = command("train", "--resume", "--out", "run", "--steps", 60)
     assert longer.out.startswith(f"\nNothing to do: the run stopped early by --patience 1, after {steps} steps")
     for outcome in (first, longer):
-        assert "--resume --out run --patience ...  (a larger one trains on)" in outcome.out
+        assert "--resume --out run --patience ...  (a larger value continues training)" in outcome.out
         assert "--steps ..." not in outcome.out
     outcome = command("train", "--resume", "--out", "run", "--patience", 3, "--json")
     assert json.loads(outcome.out)["steps"] > steps
