@@ -206,7 +206,7 @@ def test_a_run_that_is_there_is_refused_and_keeps_every_byte(command, refused, h
 def test_another_directory_is_never_overwritten(refused, here):
     Path("thesis").mkdir()
     Path("thesis/chapter.txt").write_text("years of work")
-    assert "no run" in refused("train", "log.txt", "--overwrite", "--out", "thesis")
+    assert "not a run" in refused("train", "log.txt", "--overwrite", "--out", "thesis")
     assert "not a run" in refused("train", "log.txt", "--resume", "--out", "thesis")
     assert "no such run" in refused("train", "log.txt", "--resume", "--out", "nowhere")
     assert "file" in refused("train", "log.txt", "--overwrite", "--out", "log.txt")
