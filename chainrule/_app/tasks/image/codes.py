@@ -139,7 +139,7 @@ def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.G
 
     if not isinstance(model, LatentModel):
         raise ValueError(
-            f"sample: a {run.config.model} has no distribution to draw from: "
+            f"sample: the model {run.config.model} has no distribution to draw from: "
             "use `chainrule reconstruct` or `chainrule interpolate`"
         )
     with torch.no_grad():
