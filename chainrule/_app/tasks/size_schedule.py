@@ -1,8 +1,7 @@
-"""The size of a task's usual model: the largest that a budget trains well on this machine.
+"""Choose the size of a task's default model: the largest that a budget trains well on this machine.
 
-A task declares a `Ladder`. A new run with a budget, where the user names none of its options, times training steps of
-the usual size on a batch of average size, then of smaller sizes, and takes the first that gets through enough of the
-data.
+A task declares a `SizeSchedule`. If the user gives a budget and none of the size options, a new run times training
+steps of the default size and then of smaller ones, and takes the first size that gets through enough of the data.
 """
 
 import math
@@ -23,7 +22,7 @@ TRAINING_SHARE = 0.9  # of a budget goes into training steps
 
 
 def seconds_to_measure(budget: float) -> float:
-    """Seconds that measuring the speed of models may take: 2% of a budget, 2 at most; of a long one 1%, 10 at most.
+    """Return the seconds to measure speed: 2% of a budget up to 2 s; 1% up to 10 s for a long one.
 
     >>> [seconds_to_measure(budget) for budget in (30, 180, 600, 3600)]
     [0.6, 2.0, 6.0, 10.0]
@@ -32,14 +31,7 @@ def seconds_to_measure(budget: float) -> float:
 
 
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
-    """Training steps a second of a model here, computed as its training computes them.
-
-    Args:
-        model: left as it is.
-        batch: whose rows begin with it.
-        training: the options; where they leave threads, precision or kernel open, the rule decides.
-        seconds: not to be exceeded by more than a step.
-    """
+    """Measure training steps per second of a model, computed as in its training."""
     from chainrule.training._choice import choose_computation
     from chainrule.training._parallel import choose_device
     from chainrule.training._speed import steps_per_second
@@ -56,67 +48,44 @@ _SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need
 
 
 @dataclass(frozen=True)
-class Ladder:
-    """Model sizes to choose from, and the training that a size needs to pay off.
+class SizeSchedule:
+    """Model sizes from the default down, and the training that a size needs to pay off."""
 
-    It is the smaller of `passes` and `steps`, and at least `fewest_steps`.
-
-    Args:
-        elements: of the data, in the plural.
-        smaller: than the usual size, which is the options' defaults: the same options in each, the larger first.
-        passes: over the data.
-        steps: of training.
-        fewest_steps: of training on few data, of which even many passes are few steps.
-    """
-
-    elements: str
-    smaller: tuple[dict[str, int], ...]
+    elements: str  # plural noun for the elements of the data
+    smaller: tuple[dict[str, int], ...]  # sizes below the default one, larger first
     passes: float = math.inf
     steps: float = math.inf
-    fewest_steps: float = 0.0
+    fewest_steps: float = 0.0  # minimum for small data, where many passes are few steps
 
     @property
     def names(self) -> list[str]:
-        """The options that a size consists of."""
         return list(self.smaller[0])
 
     def needed_steps(self, steps_per_epoch: int) -> float:
-        """Training steps that a size needs to pay off."""
+        """Return the steps that a size needs to pay off."""
         return max(min(self.steps, self.passes * steps_per_epoch), self.fewest_steps)
 
 
 def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budget: float) -> tuple[int, float]:
-    """The first size that takes so many steps in a budget, the last if none does, and its steps a second.
-
-    Args:
-        rate: steps a second of a size, by its place; called for no more sizes than needed.
-        sizes: how many there are.
-        steps: needed.
-        budget: seconds, of which training has its share.
+    """Return the first size that takes `steps` in a budget, else the last, and its steps per second.
 
     >>> first_that_fits([4.0, 9.0, 20.0].__getitem__, 3, 480, 60)
     (1, 9.0)
     """
     for size in range(sizes):
-        found = rate(size)
-        if TRAINING_SHARE * budget * found >= steps:
+        steps_per_second = rate(size)
+        if TRAINING_SHARE * budget * steps_per_second >= steps:
             break
-    return size, found
+    return size, steps_per_second
 
 
-def is_open(ladder: Ladder, config: RunConfig, given: frozenset[str]) -> bool:
-    """Whether a size is to be chosen: for a budget, where the user names none of its options."""
-    return config.duration.budget is not None and given.isdisjoint(map(flag, ladder.names))
+def is_open(schedule: SizeSchedule, config: RunConfig, explicit_flags: frozenset[str]) -> bool:
+    """Tell if the size is to be chosen: there is a budget and no size option was set."""
+    return config.duration.budget is not None and explicit_flags.isdisjoint(map(flag, schedule.names))
 
 
-def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") -> RunConfig:
-    """The config of a new run with the size that suits its budget, and a record of how it was settled.
-
-    Args:
-        run: its data prepared, its options those of the usual size.
-        ladder: of its model.
-        batches: that it trains on.
-    """
+def choose_size(run: "Task[Any]", schedule: SizeSchedule, batches: "TrainingBatches") -> RunConfig:
+    """Choose the size that suits the budget of a new run."""
     from chainrule.training._evaluate import count_elements
     from chainrule.training._speed import average_batch
 
@@ -124,7 +93,7 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
     assert config.duration.budget is not None
     budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
     batch = average_batch(batches)
-    sizes = [config.options, *(replace(config.options, **size) for size in ladder.smaller)]
+    sizes = [config.options, *(replace(config.options, **size) for size in schedule.smaller)]
     seconds = seconds_to_measure(budget) / len(sizes)
     training = replace(config.training, device=str(run.device(config.training.device)))
 
@@ -132,13 +101,15 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
         model = run.with_options(**asdict(sizes[size])).new_model(config.training.seed)
         return step_rate(model, batch, training, seconds)
 
-    size, found = first_that_fits(rate, len(sizes), ladder.needed_steps(steps_per_epoch), budget)
-    passes = TRAINING_SHARE * budget * found / steps_per_epoch
-    return replace(config, options=sizes[size], settled=Settled(ladder.names, passes, found * count_elements(batch)))
+    size, steps_per_second = first_that_fits(rate, len(sizes), schedule.needed_steps(steps_per_epoch), budget)
+    passes = TRAINING_SHARE * budget * steps_per_second / steps_per_epoch
+    return replace(
+        config, options=sizes[size], settled=Settled(schedule.names, passes, steps_per_second * count_elements(batch))
+    )
 
 
 def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
-    """Passes over the data that a new run is about to make; None of a budget for which nothing was timed."""
+    """Return the passes over the data of a new run; None for a budget that was not timed."""
     duration = config.duration
     if config.settled is not None:
         return config.settled.passes
@@ -146,10 +117,7 @@ def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
 
 
 def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig, float]:
-    """The config of a new run, and the passes over the data that it is about to make.
-
-    What a budget has time for is timed here, if it was not before, and recorded.
-    """
+    """Return the config and the passes of a new run; a budget is timed if it was not before."""
     from chainrule.training._evaluate import count_elements
     from chainrule.training._speed import average_batch
 
@@ -159,13 +127,13 @@ def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig
         rate = step_rate(run.new_model(config.training.seed), batch, config.training, seconds_to_measure(budget))
         passes = TRAINING_SHARE * budget * rate / batches.steps_per_epoch
         config = replace(config, settled=Settled([], passes, rate * count_elements(batch)))
-    found = expected_passes(config, batches.steps_per_epoch)
-    assert found is not None
-    return config, found
+    passes_expected = expected_passes(config, batches.steps_per_epoch)
+    assert passes_expected is not None
+    return config, passes_expected
 
 
-def record_settled(config: RunConfig, names: Sequence[str]) -> RunConfig:
-    """The config of a new run that names further options as settled for the user, where something was timed."""
+def record_resolved(config: RunConfig, names: Sequence[str]) -> RunConfig:
+    """Record further options as chosen, if the run was timed."""
     if config.settled is None:
         return config
     options = list(dict.fromkeys([*config.settled.options, *names]))
@@ -182,21 +150,7 @@ def limit_passes(
     options: Sequence[str] = (),
     most_members: int = 1,
 ) -> RunConfig:
-    """The config of a new run with a budget, which does not read its data so often that it learns them by heart.
-
-    Where there is time for twice as many passes, they take the place of the budget, which still ends the run:
-    validations fit into it then, and a machine that is busy later. The time that is left is for more models, whose mean
-    is better than one.
-
-    Args:
-        config: of the run, with its data prepared.
-        model: as it will be trained.
-        batches: that it trains on.
-        most: passes that are of use.
-        elements: of a batch, in which the speed is counted.
-        options: settled before, which the line that names the choice names too.
-        most_members: models to average at most; above 1 only where `num_members` is open.
-    """
+    """Limit the passes of a new run, so that it does not overfit; spare time trains up to `most_members` models."""
     from chainrule.training._speed import average_batch
 
     budget, training = config.duration.budget, config.training
@@ -217,8 +171,8 @@ def limit_passes(
     return replace(config, settled=Settled(settled, passes / members, rate * elements / members))
 
 
-def settle_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:
-    """The config of a new run whose weight decay, where the user left it open, forgets over so many steps."""
+def resolve_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:
+    """Set the weight decay, if open, to forget over this many steps."""
     from chainrule.training._optimiser import forgetting_decay
 
     training = config.training
@@ -229,7 +183,7 @@ def settle_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunCo
 
 
 def tell_passes(config: RunConfig, elements: str, data: str) -> str:
-    """The line that says how often data are read, and the speed that this follows from, in `elements` a second."""
+    """Describe the speed and the passes over the data."""
     settled, duration, members = config.settled, config.duration, getattr(config.options, "num_members", 1)
     assert settled is not None
     assert settled.passes is not None
@@ -241,24 +195,18 @@ def tell_passes(config: RunConfig, elements: str, data: str) -> str:
     return f"{settled.elements_per_second:,.0f} {elements}/s here; {enough}{averaged}"
 
 
-def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
-    """The line that says how often data are read, and which size was chosen for that.
-
-    Args:
-        config: in which `choose_size` settled it, or the user.
-        ladder: of its model.
-        usual: the options of the usual size.
-    """
-    settled, options, usually = config.settled, asdict(config.options), asdict(usual)
+def tell_size(config: RunConfig, schedule: SizeSchedule, default_options: Any) -> str:
+    """Describe the speed, the passes over the data and the chosen size."""
+    settled, options, default = config.settled, asdict(config.options), asdict(default_options)
     assert config.duration.budget is not None
     assert settled is not None
     assert settled.passes is not None
     smaller = ", ".join(
-        f"{name.replace('_', ' ')} {options[name]}" + ("" if usually[name] is None else f" instead of {usually[name]}")
-        for name in ladder.names
-        if options[name] != usually[name]
+        f"{name.replace('_', ' ')} {options[name]}" + ("" if default[name] is None else f" instead of {default[name]}")
+        for name in schedule.names
+        if options[name] != default[name]
     )
-    speed = f"{settled.elements_per_second:,.0f} {ladder.elements}/s here"
+    speed = f"{settled.elements_per_second:,.0f} {schedule.elements}/s here"
     passes = said_passes(settled.passes, "data")
-    size = f": {smaller or 'the usual size'}" if set(ladder.names) <= set(settled.options) else ""
+    size = f": {smaller or 'the default size'}" if set(schedule.names) <= set(settled.options) else ""
     return f"{speed}; {format_duration(config.duration.budget)} is about {passes}{size}"

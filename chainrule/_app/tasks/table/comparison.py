@@ -40,15 +40,15 @@ def compare_tables(real: Any, synthetic: Any, *, seed: int = 0) -> Result:
     Args:
         real: a path or frame; its rows decide the kinds of the columns. A tenth of them is held out for `distances`.
         synthetic: a path or frame with the same columns.
-        seed: of the rows held out and drawn.
+        seed: seed of the rows held out and drawn.
 
     Returns:
         A row for each column and each pair: the total variation distance between real and synthetic, numbers in ten
         bins that are equally full of real rows, and for a pair Cramér's V in both tables. The summary has the means;
-        `copies`, the share of synthetic rows that are equal to a real one, beside that of held-out real rows;
-        `nearest`, the median distance to the nearest real row, of synthetic and of held-out rows (equal where nothing
-        was learnt by heart); and `classifier`, the area under the ROC curve of telling real from synthetic rows, 0.5
-        where nobody can, with its standard error.
+        `copies`, the share of synthetic rows that equal a real row, and the same share of held-out real rows;
+        `nearest`, the median distance to the nearest real row, for synthetic and for held-out rows (equal if the model
+        did not memorise rows); and `classifier`, the area under the ROC curve of a classifier of real and synthetic
+        rows, 0.5 if they are indistinguishable, with its standard error.
 
     Raises:
         ValueError: a table cannot be read, or the synthetic one has other columns or cells.
@@ -73,14 +73,14 @@ def compare_tables(real: Any, synthetic: Any, *, seed: int = 0) -> Result:
 
 
 def _binned(schema: "TableSchema", train: Array, drawn: Array) -> Iterator[tuple[Array, Array]]:
-    """The columns of both tables as bins 0, 1, ...: categories, or parts that are equally full of real rows."""
-    for place, column in enumerate(schema.kept):
-        pair = train[:, place], drawn[:, place]
+    """Bin the columns of both tables: categories, or ten bins with equally many real rows."""
+    for index, column in enumerate(schema.kept):
+        pair = train[:, index], drawn[:, index]
         if column.kind != "categorical":
-            known = pair[0][~np.isnan(pair[0])]
-            edges = np.unique(np.quantile(known, np.linspace(0, 1, _BINS + 1)[1:-1])) if len(known) else np.zeros(0)
-            real, made = (np.where(np.isnan(part), len(edges) + 1, np.searchsorted(edges, part)) for part in pair)
-            pair = real, made
+            present = pair[0][~np.isnan(pair[0])]
+            edges = np.unique(np.quantile(present, np.linspace(0, 1, _BINS + 1)[1:-1])) if len(present) else np.zeros(0)
+            real, synthetic = (np.where(np.isnan(part), len(edges) + 1, np.searchsorted(edges, part)) for part in pair)
+            pair = real, synthetic
         yield pair
 
 
@@ -93,7 +93,7 @@ def _total_variation(first: Array, second: Array) -> float:
 
 
 def _cramers_v(first: Array, second: Array) -> float:
-    r"""V = √(χ² / (n · (min(rows, columns) − 1))); 0 where a column is constant."""
+    r"""Compute V = √(χ² / (n · (min(rows, columns) − 1))); 0 if a column is constant."""
     _, rows = np.unique(first, return_inverse=True)
     _, columns = np.unique(second, return_inverse=True)
     counts = np.zeros((rows.max() + 1, columns.max() + 1))
@@ -106,8 +106,8 @@ def _cramers_v(first: Array, second: Array) -> float:
 
 
 def _marginals(schema: "TableSchema", real: Array, drawn: Array) -> Iterator[tuple[Any, ...]]:
-    for place, column in enumerate(schema.kept):
-        yield "column", column.name, None, _total_variation(real[:, place], drawn[:, place]), None, None
+    for index, column in enumerate(schema.kept):
+        yield "column", column.name, None, _total_variation(real[:, index], drawn[:, index]), None, None
 
 
 def _pairs(schema: "TableSchema", real: Array, drawn: Array) -> Iterator[tuple[Any, ...]]:
@@ -122,11 +122,7 @@ def _pairs(schema: "TableSchema", real: Array, drawn: Array) -> Iterator[tuple[A
 
 
 def _summary(
-    schema: "TableSchema",
-    rows: list[tuple[Any, ...]],
-    tables: tuple[Array, Array, Array],
-    bins: list[Array],
-    seed: int,
+    schema: "TableSchema", rows: list[tuple[Any, ...]], tables: tuple[Array, Array, Array], bins: list[Array], seed: int
 ) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     train, held_out, drawn = (
@@ -155,27 +151,27 @@ def _summary(
 
 
 def _nearest(rows: Array, among: Array, categorical: npt.NDArray[np.bool_], scale: Array) -> Array:
-    """Gower's distance of each row to the nearest of others: the mean over columns of differences from 0 to 1."""
-    found = []
+    """Compute Gower's distance of each row to its nearest: the mean over columns of differences from 0 to 1."""
+    distances = []
     for start in range(0, len(rows), _BLOCK):
         apart = np.abs(np.nan_to_num(rows[start : start + _BLOCK, None]) - np.nan_to_num(among[None])) / scale
         apart = np.where(categorical, apart > 0, np.minimum(apart, 1.0))
-        found.append(apart.mean(2).min(1))
-    return np.concatenate(found)
+        distances.append(apart.mean(2).min(1))
+    return np.concatenate(distances)
 
 
 def _classifier(real: Array, drawn: Array, categorical: npt.NDArray[np.bool_], seed: int) -> tuple[float, float, str]:
-    """The area under the ROC curve of a two-sample test by a classifier, its standard error, and the classifier."""
+    """Return the area under the ROC curve of a two-sample test, its standard error, and the classifier."""
     size = min(len(real), len(drawn))
     rows, labels = np.concatenate([real[:size], drawn[:size]]), np.repeat([0, 1], size)
     if find_spec("sklearn") is None:
         scale = np.where(categorical, 1.0, rows.std(0) + 1e-12)
         scores = np.zeros(2 * size)
-        for place in range(2 * size):  # leave one out: the label of the nearest other row
-            apart = np.where(categorical, rows != rows[place], np.abs(rows - rows[place]) / scale).sum(1)
-            apart[place] = np.inf
-            scores[place] = labels[np.argmin(apart)]
-        model = "nearest neighbour (scikit-learn, which is not installed, would tell finer differences)"
+        for index in range(2 * size):  # leave one out: the label of the nearest other row
+            apart = np.where(categorical, rows != rows[index], np.abs(rows - rows[index]) / scale).sum(1)
+            apart[index] = np.inf
+            scores[index] = labels[np.argmin(apart)]
+        model = "nearest neighbour (install scikit-learn to detect finer differences)"
     else:
         from sklearn.ensemble import HistGradientBoostingClassifier
         from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -190,7 +186,7 @@ def _classifier(real: Array, drawn: Array, categorical: npt.NDArray[np.bool_], s
 
 
 def _area(scores: Array, labels: npt.NDArray[Any]) -> float:
-    """The area under the ROC curve: the chance that a synthetic row has a higher score than a real one."""
+    """Compute the area under the ROC curve: the chance that a synthetic row scores above a real one."""
     _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[places.reshape(-1)]
     ones = int(labels.sum())

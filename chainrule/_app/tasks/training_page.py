@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from chainrule._app.pages.page import Content, Figure, Group, Page, Picture, Section, Table, keys
+from chainrule._app.pages.page import Content, Figure, Group, Page, Picture, Section, Table, keys, marked
 from chainrule._app.pages.plots import clipping_plot, inline_svg
-from chainrule._app.pages.render import marked
 from chainrule._app.results import Report
 from chainrule._app.tasks.display import flags_of, format_duration, quoted
-from chainrule._app.tasks.page import page_report
+from chainrule._app.tasks.output import page_report
 from chainrule._app.tasks.run_directory import WEIGHTS, count_parameters
 from chainrule.diagnostics._clipping import clipping
 from chainrule.diagnostics._panels import BLUE, GREEN, ORANGE, draw_curves, new_figure
@@ -32,11 +31,7 @@ _NO_CURVES = ("event", "step", "best", "warning", "elements", "rows", "nats_per_
 
 
 def report_training(run: "Task[Any]") -> Report:
-    """The page about the training of a run, and its main figures.
-
-    Raises:
-        FileNotFoundError: the run has no records of training yet.
-    """
+    """Build the page and figures about the training of a run."""
     records = run.metrics()
     steps = [record for record in records if record["event"] == "step"]
     validations = [record for record in records if record["event"] == "validation"]
@@ -75,10 +70,7 @@ def report_training(run: "Task[Any]") -> Report:
 
 
 def train_command(run: "Task[Any]") -> str:
-    """The command that trains such a run: data, model and every option that differs from its default.
-
-    A run of steps or epochs is repeated bit for bit on the same machine.
-    """
+    """Return the command that trains such a run: data, model and every non-default option."""
     config, words = run.config, ["chainrule train"]
     for name, source in run.SOURCES.items():
         if (path := config.sources[name]) is not None:
@@ -99,7 +91,7 @@ def train_command(run: "Task[Any]") -> str:
 
 
 def _is_off(item: Any, value: Any) -> bool:
-    """Whether a switch, which has no --no- form, is off."""
+    """Tell if a switch without a --no- form is off."""
     return value is False and item.default is None
 
 
@@ -117,9 +109,9 @@ def _curves(
     for name in names:
         points = [(record["step"], record[name]) for record in validations if record.get(name) is not None]
         if points and all(isinstance(value, int | float) for _, value in points):
-            shown = name.replace("_", " ")
+            label = name.replace("_", " ")
             series = ("", *map(list, zip(*points, strict=True)), ORANGE, "o-")
-            yield _figure(f"metric-{name}", f"Validation: {shown}", shown, [series])
+            yield _figure(f"metric-{name}", f"Validation: {label}", label, [series])
     rate = _averaged(steps, "learning_rate")
     yield _figure("rate", "Learning rate", "learning rate", [("", *rate, GREEN, "-")])
     norms = clipping(steps, run.training.clip_norm)
@@ -136,10 +128,10 @@ def _column(records: Sequence[dict[str, Any]], name: str) -> tuple[list[float]]:
 
 
 def _averaged(records: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
-    """Steps and values of a figure, the mean of each of many stretches."""
+    """Average a figure over stretches of steps."""
     stretches = np.array_split(np.arange(len(records)), min(len(records), _MOST_POINTS))
-    steps = [float(np.mean([records[place]["step"] for place in part])) for part in stretches]
-    return steps, [float(np.mean([records[place].get(name, np.nan) for place in part])) for part in stretches]
+    steps = [float(np.mean([records[index]["step"] for index in part])) for part in stretches]
+    return steps, [float(np.mean([records[index].get(name, np.nan) for index in part])) for part in stretches]
 
 
 def _figure(name: str, caption: str, unit: str, series: Any, below: Sequence[Content] = ()) -> Figure:
@@ -150,12 +142,12 @@ def _figure(name: str, caption: str, unit: str, series: Any, below: Sequence[Con
 
 
 def _samples(path: Path) -> Iterator[Section]:
-    """Samples over time, evenly chosen, the last among them."""
+    """Show evenly chosen samples, including the last."""
     samples = read_samples(path)
     if not samples:
         return
     places = np.unique(np.linspace(0, len(samples) - 1, min(len(samples), _MOST_SAMPLES)).round().astype(int))
-    chosen = [samples[place] for place in places]
+    chosen = [samples[index] for index in places]
     pictures = [(sample["step"], pixels) for sample in chosen if (pixels := _pixels(sample.get("png", ""))) is not None]
     if pictures:
         images = [Figure([Picture(pixels, f"samples at step {step}")], f"step {step:,}") for step, pixels in pictures]
@@ -178,10 +170,10 @@ def _pixels(png: str) -> Any:
 
 
 def _data(run: "Task[Any]") -> list[list[Content]]:
-    told = run.describe({"facts": asdict(run.facts), "data": asdict(run.data), "model": {}, "training": {}})
+    description = run.describe({"facts": asdict(run.facts), "data": asdict(run.data), "model": {}, "training": {}})
     rows: list[list[Content]] = [["", line] for line in run.introduce()]
-    rows += [[name, text] for name, text in told.items() if name]
-    rows += [["", line] for line in told.get("", "").splitlines() if line.strip()]
+    rows += [[name, text] for name, text in description.items() if name]
+    rows += [["", line] for line in description.get("", "").splitlines() if line.strip()]
     for name, print_of in asdict(run.facts).items():
         if isinstance(print_of, dict) and "sha256" in print_of:
             rows.append([name, f"{print_of['name']}, {print_of['bytes']:,} bytes, SHA-256 {print_of['sha256']}"])

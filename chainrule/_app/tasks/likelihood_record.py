@@ -12,25 +12,15 @@ _DIGEST = 12  # characters of a digest that people see
 
 @dataclass(frozen=True)
 class Basis:
-    """The unit of a likelihood, and how it is measured.
+    """Unit of a likelihood, and the way it is measured."""
 
-    Args:
-        unit: one element: symbol, dimension, column, sample, label.
-        base_measure: which values are told apart: levels of a pixel and how they were binarised, kinds of columns.
-        tokens: the symbols of a text: level, number and digest of the vocabulary; empty for other data.
-        given: the condition, where the likelihood is conditional; empty otherwise.
-        kind: exact; a bound, below which the negative log-likelihood lies; or an estimate.
-        samples: K, of an importance-weighted bound or of an estimate.
-        quantity: nats, or the error of a model without a likelihood.
-    """
-
-    unit: str
-    base_measure: str = ""
-    tokens: str = ""
-    given: str = ""
+    unit: str  # name of one element: symbol, dimension, column, sample, label
+    base_measure: str = ""  # distinguished values: pixel levels, kinds of columns
+    tokens: str = ""  # level, size and digest of a text's vocabulary
+    given: str = ""  # condition of the likelihood, if any
     kind: Literal["exact", "bound", "estimate"] = "exact"
-    samples: int | None = None
-    quantity: str = "nats"
+    samples: int | None = None  # K of an importance-weighted bound or an estimate
+    quantity: str = "nats"  # nats, or the error name of a model without a likelihood
 
     def __str__(self) -> str:
         """
@@ -41,64 +31,48 @@ class Basis:
 
     @property
     def per(self) -> str:
-        """The unit and the kind of measurement alone."""
         return f"{self.quantity} per {self.unit}, {self.how}"
 
     @property
     def how(self) -> str:
-        """The kind of measurement, with K."""
         return self.kind if self.samples is None else f"{self.kind}, K = {self.samples:,}"
 
     @property
     def subject(self) -> str:
-        """The unit with its condition, base measure and tokens."""
-        given = f" given {self.given}" if self.given else ""
-        return ", ".join(part for part in (self.unit + given, self.base_measure, self.tokens) if part)
+        """Return the unit with its condition, base measure and tokens."""
+        condition = f" given {self.given}" if self.given else ""
+        return ", ".join(part for part in (self.unit + condition, self.base_measure, self.tokens) if part)
 
 
 @dataclass(frozen=True)
-class LedgerEntry:
-    """A measured likelihood.
-
-    Args:
-        basis: unit and measurement.
-        nats: negative log-likelihood of all data together.
-        elements: how many there are.
-        data: digest of the data.
-        standard_error: of `nats`, where it was estimated by drawing.
-        bytes: of the original text; None for other data.
-    """
-
+class LikelihoodRecord:
     basis: Basis
-    nats: float
+    nats: float  # total negative log-likelihood
     elements: int
     data: str
-    standard_error: float | None = None
-    bytes: int | None = None
+    standard_error: float | None = None  # standard error of nats estimated by sampling
+    bytes: int | None = None  # size of the original text; None for other data
 
     @property
     def nats_per_element(self) -> float:
-        """Nats of the average element."""
         from chainrule.training._evaluate import per_element
 
         return per_element(self.nats, self.elements)
 
     @property
     def bits_per_element(self) -> float:
-        """Bits of the average element: bits/dim of an image."""
         from chainrule.training import bits
 
         return bits(self.nats_per_element)
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Bits of a byte of the original text, which its tokens do not change; None for other data."""
+        """Return bits per byte of the original text, comparable between tokenisations; None for other data."""
         from chainrule.training import bits
 
         return bits(self.nats) / self.bytes if self.bytes else None
 
     def values(self) -> dict[str, Any]:
-        """The entry, ready for JSON."""
         return asdict(self.basis) | {
             "nats": self.nats,
             "elements": self.elements,
@@ -117,22 +91,14 @@ class LedgerEntry:
 
 @dataclass
 class Tally:
-    """Likelihoods of rows, added up while they are scored.
-
-    Args:
-        rows: how many there were.
-        nats: of all of them.
-        elements: of all of them.
-        standard_error: of `nats`, where they are drawn.
-    """
+    """Sums of row likelihoods, updated during scoring."""
 
     rows: int = 0
     nats: float = 0.0
     elements: int = 0
-    standard_error: float | None = None
+    standard_error: float | None = None  # standard error of nats estimated by sampling
 
     def add(self, nats: float, elements: int) -> None:
-        """Count a row."""
         self.rows, self.nats, self.elements = self.rows + 1, self.nats + nats, self.elements + elements
 
     def result(
@@ -146,25 +112,15 @@ class Tally:
         rank: str = "nats",
         notes: Callable[[], Iterable[str]] = tuple,
     ) -> Result:
-        """The result of scoring.
-
-        Args:
-            columns: of the rows.
-            rows: add themselves here while they are made.
-            basis: of the likelihoods.
-            unit: the word for a row.
-            empty: the error where there were none.
-            rank: the column by which rows are ranked.
-            notes: see `Result`.
-        """
+        """Build the result of scoring; `rows` call `add`, and `unit` names one row."""
 
         def some() -> Iterator[Sequence[Any]]:
             yield from rows
             if not self.rows:
                 raise ValueError(empty)
 
-        def likelihood() -> LedgerEntry:
-            return LedgerEntry(basis, self.nats, self.elements, "", self.standard_error)
+        def likelihood() -> LikelihoodRecord:
+            return LikelihoodRecord(basis, self.nats, self.elements, "", self.standard_error)
 
         about = {"measured": basis}
         return Result(
@@ -173,12 +129,6 @@ class Tally:
         )  # fmt: skip
 
     def figures(self, unit: str, basis: Basis) -> dict[str, Any]:
-        """Figures of all rows.
-
-        Args:
-            unit: the word for a row.
-            basis: of their elements.
-        """
         from chainrule.training import bits
 
         if basis.quantity != "nats":
@@ -188,7 +138,7 @@ class Tally:
         return {f"{unit}s": self.rows, f"nats_per_{unit}": self.nats / self.rows, **error, **per_element}
 
 
-_COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {
+_COMPARED: dict[str, Callable[[LikelihoodRecord], Any]] = {
     "quantities": lambda entry: entry.basis.quantity,
     "units": lambda entry: entry.basis.unit,
     "conditions": lambda entry: entry.basis.given or "nothing given",
@@ -199,15 +149,15 @@ _COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {
 }
 
 
-def why_not_ranked(entries: Sequence[LedgerEntry]) -> str:
-    """The reason why likelihoods must not be ranked, in a line; empty where they may be.
+def why_not_ranked(entries: Sequence[LikelihoodRecord]) -> str:
+    """Return the reason why likelihoods must not be ranked; empty if they may be.
 
     >>> basis = Basis("dimension", "256 levels")
-    >>> why_not_ranked([LedgerEntry(basis, 2.0, 4, "ab"), LedgerEntry(basis, 2.0, 4, "cd")])
+    >>> why_not_ranked([LikelihoodRecord(basis, 2.0, 4, "ab"), LikelihoodRecord(basis, 2.0, 4, "cd")])
     'data differ: ab; cd'
     """
     for name, part in _COMPARED.items():
-        found = dict.fromkeys(part(entry) for entry in entries)
-        if len(found) > 1:
-            return f"{name} differ: {'; '.join(found)}"
+        values = dict.fromkeys(part(entry) for entry in entries)
+        if len(values) > 1:
+            return f"{name} differ: {'; '.join(values)}"
     return ""

@@ -22,19 +22,14 @@ _LONGEST_WINDOW = 24  # symbols, before the window is cut to that size, which ta
 
 
 class Decoder:
-    """Turns symbols into text as they come.
-
-    Args:
-        vocabulary: of the symbols.
-        before: the symbols before the first one: a word after another begins with a space.
-    """
+    """Incremental decoder of symbols."""
 
     def __init__(self, vocabulary: Vocabulary, before: Ids | Sequence[int] = ()):
         self._vocabulary, self._window = vocabulary, list(map(int, before[-_WINDOW:]))
         self._shown, self._held = vocabulary.decode(self._window), 0
 
     def add(self, symbol: int) -> str:
-        """What a symbol adds to the text: nothing as long as a character may lack its last bytes."""
+        """Return the text that a symbol adds: empty while a character may be incomplete."""
         self._window.append(symbol)
         text = self._vocabulary.decode(self._window)
         if self._vocabulary.unknown is None and text.endswith("\N{REPLACEMENT CHARACTER}") and self._held < 3:
@@ -47,19 +42,12 @@ class Decoder:
         return added
 
     def rest(self) -> str:
-        """What is held back of the text where no more symbols come."""
+        """Return the text held back at the end."""
         return self._vocabulary.decode(self._window)[len(self._shown) :] if self._held else ""
 
 
 class Sampler:
-    """How a text is drawn: the model, its vocabulary and the filters.
-
-    Args:
-        model: any model over the symbols of the vocabulary.
-        vocabulary: of the model's symbols.
-        eos: the symbol that ends a text; None where texts go on.
-        temperature, top_k, top_p: as in `AutoregressiveModel.sample`.
-    """
+    """Sampler of texts from a model, its vocabulary and filters."""
 
     def __init__(
         self,
@@ -76,7 +64,7 @@ class Sampler:
         self.device = next(model.parameters()).device
 
     def stream(self, prompt: Beginning, length: int, seed: int) -> Iterator[str]:
-        """One text of at most `length` symbols after the prompt, in pieces as they are drawn, the prompt left out."""
+        """Yield one text of at most `length` symbols after the prompt in pieces, without the prompt."""
         with one_thread(self.device):
             generator = self._generator(seed)
             (cover,) = self._draw_covers(1, prompt, generator)
@@ -84,37 +72,37 @@ class Sampler:
             yield from self._after(prompt, cover, symbols)
 
     def texts(self, n: int, prompt: Beginning, length: int, seed: int) -> list[tuple[str, int]]:
-        """n texts drawn side by side, each with the number of symbols drawn, the one that ended it counted."""
-        generator, found = self._generator(seed), dict[int, tuple[str, int]]()
+        """Draw n texts side by side; also return the symbols drawn for each, including an end."""
+        generator, texts = self._generator(seed), dict[int, tuple[str, int]]()
         covers = self._draw_covers(n, prompt, generator)
         for size in sorted(set(map(len, covers))):  # rows of one length go on side by side
             rows = [row for row, cover in enumerate(covers) if len(cover) == size]
-            known = torch.from_numpy(np.stack([_joined(prompt.ids, covers[row]) for row in rows]))
+            prefix = torch.from_numpy(np.stack([_joined(prompt.ids, covers[row]) for row in rows]))
             with one_thread(self.device) if n == 1 else nullcontext():
                 drawn = self.model.sample(
                     len(rows),
-                    length=known.shape[1] + length - bool(size),
-                    prefix=known if known.numel() else None,
+                    length=prefix.shape[1] + length - bool(size),
+                    prefix=prefix if prefix.numel() else None,
                     temperature=self.temperature,
                     top_k=self.top_k,
                     top_p=self.top_p,
                     eos=self.eos,
                     generator=generator,
                 )
-            for row, symbols in zip(rows, drawn[:, known.shape[1] :].tolist(), strict=True):
+            for row, symbols in zip(rows, drawn[:, prefix.shape[1] :].tolist(), strict=True):
                 ended = self.eos is not None and self.eos in symbols
                 symbols = symbols[: symbols.index(self.eos)] if ended else symbols
                 pieces = self._after(prompt, covers[row], iter([*covers[row], *symbols]))
-                found[row] = "".join(pieces), len(symbols) + ended + bool(size)
-        return [found[row] for row in range(n)]
+                texts[row] = "".join(pieces), len(symbols) + ended + bool(size)
+        return [texts[row] for row in range(n)]
 
     def _draw_covers(self, n: int, prompt: Beginning, generator: torch.Generator) -> list[tuple[int, ...]]:
-        """The symbols of the last word of the prompt, and of what completes it, for each of n texts."""
+        """Draw the symbols that complete the last word of the prompt, for each of n texts."""
         if not prompt.covers:
             return [()] * n
         scores = cover_log_probs(self.model, prompt)
         chosen = Categorical(logits=scores).filtered(self.temperature, self.top_k, self.top_p)
-        return [tuple(prompt.covers[place]) for place in chosen.sample((n,), generator=generator).tolist()]
+        return [tuple(prompt.covers[index]) for index in chosen.sample((n,), generator=generator).tolist()]
 
     def _symbols(self, prompt: Ids, length: int, generator: torch.Generator) -> Iterator[int]:
         stream = self.model.stream(
@@ -132,7 +120,7 @@ class Sampler:
             yield symbol
 
     def _after(self, prompt: Beginning, cover: Sequence[int], symbols: Iterator[int]) -> Iterator[str]:
-        """The text of symbols without the last word of the prompt, with which it begins."""
+        """Yield the text without the last word of the prompt, with which it begins."""
         pieces = self._decoded(prompt.ids, symbols)
         if cover:
             text = ""
@@ -158,25 +146,20 @@ def _joined(ids: Ids, cover: Sequence[int]) -> Ids:
 @in_evaluation
 @torch.no_grad()
 def cover_log_probs(model: AutoregressiveModel, prompt: Beginning) -> Tensor:
-    """log p(cover | ids) of each way in which the symbols of a prompt may go on to its end, (C,), nats.
-
-    The covers of a prompt exclude each other, and one of them begins every text of the prompt that is written in the
-    symbols that `Vocabulary.encode` gives. To draw one in proportion to these, and to go on from it, is therefore to
-    draw from p(x | x begins with the prompt) exactly.
-    """
+    """Return log p(cover | ids) of each way to complete the prompt's last word, (C,), nats."""
     device = device_of(model)
     inner = sorted({tuple(cover[:-1]) for cover in prompt.covers})
-    known = torch.zeros(len(inner), max(map(len, inner)) + 1, dtype=torch.long)  # padded: nothing looks ahead
+    padded = torch.zeros(len(inner), max(map(len, inner)) + 1, dtype=torch.long)  # padded: nothing looks ahead
     for row, symbols in enumerate(inner):
-        known[row, : len(symbols)] = torch.tensor(symbols, dtype=torch.long)
+        padded[row, : len(symbols)] = torch.tensor(symbols, dtype=torch.long)
     state, x_prev = model.initial_state(1), None
     if len(prompt.ids):
         ids = torch.from_numpy(prompt.ids).to(device)
         state, x_prev = model.unroll(ids[None], state)[1], ids[-1:].expand(len(inner))
     state = select(state, torch.zeros(len(inner), dtype=torch.long, device=device))
-    conditionals: Any = model.unroll(known.to(device), state, x_prev)[0]
+    conditionals: Any = model.unroll(padded.to(device), state, x_prev)[0]
     log_p: Tensor = conditionals.logits.double().log_softmax(-1).cpu()  # (inner, 1 + longest, V)
-    terms = log_p.gather(2, known[..., None]).squeeze(2)
+    terms = log_p.gather(2, padded[..., None]).squeeze(2)
     before = pad(terms.cumsum(1)[:, :-1], (1, 0))
     rows = torch.tensor([inner.index(tuple(cover[:-1])) for cover in prompt.covers])
     places = torch.tensor([len(cover) - 1 for cover in prompt.covers])
@@ -185,9 +168,7 @@ def cover_log_probs(model: AutoregressiveModel, prompt: Beginning) -> Tensor:
 
 @contextmanager
 def one_thread(device: torch.device) -> Iterator[None]:
-    """Compute with one thread: for one row at a time, handing work to others costs more than the work."""
-    import torch
-
+    """Compute with one thread: for one row at a time, splitting the work costs more than it saves."""
     threads = torch.get_num_threads()
     if device.type == "cpu":
         torch.set_num_threads(1)
