@@ -6,6 +6,8 @@ held to it by `tests/kernels`. `CHAINRULE_KERNELS=off` in the environment makes 
 
 import os
 
+__all__: list[str] = []  # nothing for users
+
 
 def enabled() -> bool:
     """Whether kernels may run; read wherever one is chosen."""
