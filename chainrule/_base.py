@@ -363,7 +363,7 @@ def _compiled_draws(scores: "Scores", symbol: int, pick: Draw) -> Iterator[Tenso
             symbol = draw(row, numbers, pick.temperature)
         if symbol < 0:
             symbol = int(pick(Categorical(torch.from_numpy(row))))
-        yield torch.tensor([symbol])
+        yield torch.tensor([symbol], device="cpu")
 
 
 def refuse_context(context: Context) -> None:

@@ -81,6 +81,16 @@ def test_a_stream_draws_the_same_symbols_from_the_same_noise(name, monkeypatch):
     assert loops_ran(model, monkeypatch)
 
 
+@pytest.mark.parametrize("name", ["mixture", "lstm, 3 layers", "embedding", "wavenet"])
+def test_another_default_device_changes_nothing(name, monkeypatch):
+    model = MODELS[name]().double()
+    wanted = drawn(model, 40, 2, monkeypatch)
+    with torch.device("meta"):
+        assert loops_ran(model, monkeypatch)
+        symbols = drawn(model, 40, 2, monkeypatch)
+    assert symbols == wanted
+
+
 def test_a_label_is_obeyed(monkeypatch):
     model, options = wavenet(num_classes=3).double(), {"context": torch.tensor([2])}
     model.label_bias.weight.data.mul_(20)
