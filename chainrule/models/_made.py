@@ -7,7 +7,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Draw, Step, for_rows, refuse_context
+from chainrule._base import AutoregressiveModel, Step, for_rows, refuse_context
+from chainrule._drawing import Draw
 from chainrule._modes import values_are_known
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Bernoulli
