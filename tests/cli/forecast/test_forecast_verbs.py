@@ -101,7 +101,7 @@ def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(co
     assert (dates[0], len(dates)) == ("2024-08-28", 6)
 
 
-def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tmp_path, monkeypatch):
+def test_a_long_budget_ends_after_the_passes_that_are_enough(command, planned, series, tmp_path, monkeypatch):
     monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
     monkeypatch.setattr(forecast_task, "_FEWEST_STEPS", 10)
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--overwrite", "--out", tmp_path / "run")
@@ -119,11 +119,11 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tm
     assert command("train", "--resume", "--steps", 30, "--out", tmp_path / "run").status == 0
     assert "epochs" not in command("info", tmp_path / "run").out
 
-    outcome = command(*asked, "--budget", "1h", "--num-members", 1)
+    outcome = planned(*asked[1:], "--budget", "1h", "--num-members", 1)
     assert "passes over the windows are enough\n" in outcome.err
 
     monkeypatch.setattr(ladder, "step_rate", lambda *_: 10.0)
-    assert command(*asked, "--budget", "1s").status == 0
+    planned(*asked[1:], "--budget", "1s")
     config = ForecastTask.open(tmp_path / "run").config
     assert (config.duration.budget, config.options.num_members) == (1, 1)
 

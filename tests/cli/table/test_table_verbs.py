@@ -266,16 +266,14 @@ def test_a_large_file_says_that_polars_would_be_faster(command, rows, tmp_path, 
     assert "read without polars, which would take a tenth of the time: pip install polars" in outcome.err
 
 
-@pytest.mark.slow
-def test_a_few_rows_are_not_learnt_by_heart(command, rows, tmp_path):
+def test_a_few_rows_are_not_learnt_by_heart(planned, rows, tmp_path):
     small = ("--hidden-size", 8, "--components", 1, "--batch-size", 90)
-    outcome = command("train", rows, "--out", tmp_path / "run", *small, "--budget", "300s")
-    assert outcome.status == 0, outcome.err
+    outcome = planned(rows, "--out", tmp_path / "run", *small, "--budget", "300s")
     assert "passes over the rows are enough: dropout 0.5" in outcome.err
     config = TableTask.open(tmp_path / "run").config
     assert config.duration.epochs == 100
     assert config.training.validate_every == 8  # four passes of two batches
-    outcome = command("train", rows, "--out", tmp_path / "named", *small, "--budget", "2s", "--dropout", 0.2)
+    planned(rows, "--out", tmp_path / "named", *small, "--budget", "2s", "--dropout", 0.2)
     assert TableTask.open(tmp_path / "named").config.options.dropout == 0.2
 
 

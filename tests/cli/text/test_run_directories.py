@@ -1,12 +1,15 @@
 """What training does to the directory of a run when something goes wrong."""
 
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
+from chainrule._app.cli.main import main
 from chainrule._app.tasks.run_directory import lock_run
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
@@ -19,10 +22,18 @@ def here(tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def whole(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "log.txt").write_bytes(text_file.read_bytes())
+    with chdir(folder):
+        assert main(["train", "log.txt", *map(str, TINY), "--steps", "2", "--out", "run"]) == 0
+    return folder / "run"
+
+
 @pytest.fixture
-def trained(command, here) -> Path:
-    assert command("train", "log.txt", *TINY, "--steps", 2, "--out", "run").status == 0
-    return here / "run"
+def trained(whole: Path, here: Path) -> Path:
+    return shutil.copytree(whole, here / "run")
 
 
 def tree(directory: Path) -> dict[str, bytes]:
