@@ -40,12 +40,12 @@ demo: setup ## train on the text built into Python for about 100 s; compare with
 demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones beside real ones
 	$(BIN)/python examples/images.py
 
-test: setup ## all tests and doctests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+test: setup ## all tests and doctests; which took longest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=25 --durations-min=4
 
 test-avx2: setup ## tests of layers and training as on a processor that has AVX2 and nothing newer
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
-	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" tests/layers tests/training; \
+	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" tests/layers tests/kernels tests/training; \
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
 
 test-plain: setup ## tests of layers, models and decoding with all kernels off

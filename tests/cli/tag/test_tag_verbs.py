@@ -11,7 +11,6 @@ from tagged_words import SMALL, sentences
 
 import chainrule
 from chainrule._app.tasks.tag.task import TagTask
-from chainrule.data import Batches
 
 
 def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_weights(command, files, tmp_path):
@@ -182,26 +181,6 @@ def test_another_column_and_a_file_of_columns(command, files, tmp_path, typed):
     assert command("evaluate", tmp_path / "run", "-").status == 0
 
 
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, files, tmp_path, monkeypatch):
-    steps = ("--steps", 12, "--validate-every", 4, "--template-passes", 1)
-    arguments = (files / "names.conll", "--task", "tag", *steps, *SMALL[:-1], 0.3)
-    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
-    at = Batches.at
-
-    def interrupted(self, step):
-        if step == 7:
-            raise KeyboardInterrupt
-        return at(self, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Batches, "at", interrupted)
-        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
-    assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
-    assert command("train", "--resume", "--out", tmp_path / "parts").status == 0
-    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
-    assert whole == parts
-
-
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
@@ -228,7 +207,7 @@ def test_impossible_tags_are_repaired_where_that_is_asked_for(command, tmp_path)
     (tmp_path / "in.conll").write_text("a\tB-X\n\n" * 9 + "b\tO\nc\tI-X\n")
     outcome = command("train", tmp_path / "in.conll", "--repair", "--out", tmp_path / "run", "--steps", 1, *SMALL)
     assert outcome.status == 0, outcome.err
-    assert "entity F1 decides which weights are kept; impossible tags repaired in 1" in outcome.err
+    assert "entity F1 selects the weights; impossible tags repaired in 1" in outcome.err
 
 
 def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, run, names_run, files, typed, tmp_path):
