@@ -13,7 +13,6 @@ from chainrule._app.cli.main import main
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.config import RunConfig
 from chainrule._app.tasks.image.task import ImageTask
-from chainrule.data import Batches
 from chainrule.data._images import Reduction
 
 SMALL = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4)
@@ -91,25 +90,6 @@ def test_per_epoch_draws_train_and_validate_on_two_levels(command, archive, tmp_
     assert run.model().levels == 2
     scored = command("score", out, archive, "--top", 1).out
     assert "binarised by one fixed draw, seed 0" in scored
-
-
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, archive, tmp_path, monkeypatch):
-    arguments = (archive, "--binarise", "per-epoch", "--steps", 12, "--validate-every", 4, *SMALL)
-    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
-    at = Batches.at
-
-    def interrupted(self, step):
-        if step == 7:
-            raise KeyboardInterrupt
-        return at(self, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Batches, "at", interrupted)
-        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
-    assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
-    assert command("train", archive, "--resume", "--out", tmp_path / "parts").status == 0
-    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
-    assert whole == parts
 
 
 def test_other_images_than_the_run_began_with_are_refused_on_resume(refused, run, archive, tmp_path):
