@@ -71,7 +71,7 @@ class RecurrentExecutor(Executor):
         if model.embedding is None:
             read = loops.looked_up(weight.t() + bias)
         elif model.ngrams is None and self._is_narrow:
-            read = loops.looked_up(model.vectors(torch.arange(model.vocab_size + 1)) @ weight.t() + bias)
+            read = loops.looked_up(model.vectors(torch.arange(model.vocab_size + 1, device="cpu")) @ weight.t() + bias)
         else:
             past = None if model.ngrams is None or recent is None else (*model.ngrams.tables_apart(), recent[0])
             read = loops.embedded(model.embedding.weight, weight, bias, past)
@@ -162,7 +162,7 @@ class MeanExecutor(Executor):
 
     def compiled_scores(self, state: State) -> "Scores | None":
         weights = self.model.log_weights
-        loops = compiled_loops(torch.empty(0) if weights is None else weights)
+        loops = compiled_loops(torch.empty(0, device="cpu") if weights is None else weights)
         if loops is None or not may_prepare(self.model):
             return None
         scores = [part.compiled_scores(own) for part, own in zip(self._parts, state, strict=True)]

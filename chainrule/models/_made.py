@@ -7,7 +7,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Context, Draw, Executor, for_rows, refuse_context
+from chainrule._base import AutoregressiveModel, Context, Executor, for_rows, refuse_context
+from chainrule._drawing import Draw
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Bernoulli
 from chainrule.kernels._made_columns import Columns, DegreeLayer
