@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  awk -v seconds=$$(($$(date +%s) - began)) -v kilobytes=$$(du -sk $(VENV) | cut -f 1) '$(SUM)' $(LOG)
 	@touch $@
 
-demo: setup ## train on the text built into Python for about 100 s; compare with xz and bzip2; sample
+demo: setup ## train on the text built into Python for about 100 s; compare with xz and bzip2; write a page
 	$(BIN)/python examples/demo.py
 
 demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones beside real ones

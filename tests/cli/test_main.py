@@ -13,7 +13,7 @@ QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def test_help_lists_every_option_with_its_default(command):
-    shown = " ".join(command("train", "--help").out.split())
+    shown = " ".join(command("train", "--help").out.replace("│", "").split())
     for part in (
         "--hidden-size",
         "--learning-rate",
@@ -109,5 +109,5 @@ def test_a_name_of_a_run_after_the_data_is_told_its_flag(refused, tmp_path):
     data.write_text("words")
     assert (
         refused("train", data, "runs/log")
-        == "chainrule: runs/log: no such file or folder; if it is to be the run: --out runs/log"
+        == "chainrule: runs/log: no such file or folder; to name the run: --out runs/log"
     )

@@ -98,7 +98,7 @@ def test_a_first_row_with_a_label_of_its_own_is_pointed_out(
     arguments = ("train", tmp_path / "names.tsv", "--task", "classify", "--level", "char", "--steps", 1)
     small = ("--hidden-size", 4, "--embedding-size", 4, "--ngram-order", 0)
     told = command(*arguments, *small, "--out", tmp_path / "run").err
-    remark = "occurs once, in line 1: if that is a header, say --label-column"
+    remark = "occurs once, in line 1: if that is a header, pass --label-column"
     assert (f"{remark} {column}\n" in told) if column else (remark not in told)
     if column:
         again = command(*arguments, *small, "--label-column", "Deine Wahl", "--out", tmp_path / "again").err
@@ -167,7 +167,7 @@ def test_empty_texts_are_kept_and_answered_with_the_prior(command: Callable, run
     assert [not record["tokens"] for record in records] == [False, True, True]
     assert list(records[1]["probabilities"].values()) == pytest.approx(prior)
     assert list(records[0]["probabilities"].values()) != pytest.approx(prior, abs=1e-5)
-    assert answered.err == "2 empty texts: answered with the shares of the labels in training\n"
+    assert answered.err == "2 empty texts: predicted the label frequencies of training\n"
 
 
 def test_a_long_text_is_cut_and_that_is_said(command: Callable, run: Path, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_long_text_is_cut_and_that_is_said(command: Callable, run: Path, tmp_p
     answered = command("classify", run, texts, "--json")
     records = [json.loads(line) for line in answered.out.splitlines()]
     assert [(record["cut"], len(record["tokens"])) for record in records] == [(2, 9), (0, 1)]
-    assert answered.err == "1 text read up to element 9 (--max-length), the rest is left out\n"
+    assert answered.err == "1 text cut after element 9 (--max-length)\n"
 
 
 def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, run: Path, tmp_path: Path) -> None:

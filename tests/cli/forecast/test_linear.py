@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.forecast.linear import lags_of
+from chainrule._app.tasks.forecast.prediction import lags_of
 from chainrule.models import CalibratedMixture, Forecaster, LinearForecaster
 
 ASKED = ("--task", "forecast", "--target", "all", "--horizon", 4, "--hidden-size", 8, "--steps", 3)

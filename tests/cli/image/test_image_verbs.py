@@ -158,7 +158,7 @@ def test_the_inside_is_shown_and_written(command, run, tmp_path):
     outcome = command("inspect", run, "--pixel", "4,3", "--out", page)
     assert outcome.status == 0, outcome.err
     for shown in (
-        "Pixel in row 4, column 3: it comes after 31 elements",
+        "Pixel in row 4, column 3: it follows 31 elements",
         "Blind spot: none",
         "mask: type A, 1×3, 1 layer",
     ):
@@ -231,7 +231,7 @@ def test_a_folder_of_images_becomes_a_run(command, refused, tmp_path):
     assert not list(tmp_path.glob("run*"))
     outcome = command(*arguments, "--skip-bad")
     assert outcome.status == 0, outcome.err
-    assert "1 image files cannot be read and are left out: left/05.png" in outcome.err
+    assert "skipped 1 unreadable image files: left/05.png" in outcome.err
     records = command("score", tmp_path / "run", root, "--json", "--skip-bad").out.splitlines()
     assert len(records) == 11
     assert "--skip-bad" in refused("score", tmp_path / "run", root)
@@ -258,7 +258,7 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
         ("sample", run, "--keep-rows", 2): "--keep-rows requires --complete",
         ("sample", run, "-n", 0): "-n: expected",
         ("sample", run, "--out", "x.jpg"): "ends in .png",
-        ("sample", run, "--out", "nowhere/x.png"): "there is no directory nowhere",
+        ("sample", run, "--out", "nowhere/x.png"): "no directory nowhere",
         ("sample", run, "--temperature", -1): "temperature",
         ("score", run, "large.npz"): "expected images of 6×7 pixels",
         ("score", run, "unseen.npz"): "the label '9' was not in training",

@@ -306,7 +306,7 @@ def test_rows_go_through_a_code(command, refused, rows, run, tmp_path):
     assert page.count('<div class="strip-row">') == len(found["active"]) > 0
     assert page.count("<circle") == found["rows"] == 20
     assert page.count("<td>rebuilt</td>") == 8
-    assert "The colours are those of the column" in page
+    assert "Colours show the column" in page
     assert all(f"<tr><td>{name}</td><td>{nats:.3f}</td>" in page for name, nats in own.items())
     figures = [record for record in TableTask.open(out).metrics() if record["event"] == "validation"][-1]
     assert figures["active_units"] == len(found["active"])
