@@ -110,3 +110,21 @@ class LSTM(nn.Module):
     def forward(self, x, hidden=None):
         features, hidden = self.lstm(self.embedding(x), hidden)
         return self.output(features), hidden
+
+
+class NanoGPT(GPT):
+    """As the original: all logits only with targets, else those of the last symbol."""
+
+    def forward(self, idx, targets=None):
+        logits = super().forward(idx)
+        if targets is None:
+            return logits[:, [-1]], None
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class OneByOne(CachedGPT):
+    """Refuses several symbols after a cache."""
+
+    def forward(self, idx, cache=None):
+        assert cache is None or idx.shape[1] == 1
+        return super().forward(idx, cache)
