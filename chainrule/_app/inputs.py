@@ -1,6 +1,7 @@
-"""In-memory data as files that the readers of tasks take: data in memory and on disk are read by the same code.
+"""Data of all kinds as plain files, which the readers of tasks take: every verb and method reads the same.
 
-Frames become CSV, texts lines, arrays .npy, .png or wav files. The files live as long as the `Inputs` that wrote them.
+Data in memory are written to files: frames become CSV, texts lines, arrays .npy, .png or wav files. So are standard
+input, several files and JSON records. The files live as long as the `Inputs` that wrote them.
 """
 
 import csv
@@ -14,18 +15,21 @@ from typing import Any
 from zipfile import ZipFile
 
 from chainrule._app import frames
-from chainrule.data._gather import paths_of
+from chainrule.data._gather import KINDS, gather, must_gather, paths_of
+from chainrule.data._text import STDIN
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
 class Inputs:
-    """Writes in-memory data into a temporary directory.
+    """Writes data into a temporary directory where the reader of a task cannot take them as they are.
 
     Args:
         task: the name of the task that will read the files; recognised from the first data if empty.
         rate: samples a second of sounds that come without one.
+        text_column: of texts in JSON Lines or Parquet.
+        keep_paths: whether paths stay as they are given, as training does by itself what `plain` does.
 
     Attributes:
         task: that name.
@@ -33,11 +37,14 @@ class Inputs:
         options: options of the task that follow from the data.
     """
 
-    def __init__(self, task: str = "", *, rate: int | None = None):
-        self.task, self._rate = task, rate
+    def __init__(
+        self, task: str = "", *, rate: int | None = None, text_column: str | None = None, keep_paths: bool = False
+    ):
+        self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self._folder = TemporaryDirectory(prefix="chainrule-")
+        self._names: dict[str, str] = {}  # of sources, by the path of the file that they were written to
 
     def __enter__(self) -> "Inputs":
         return self
@@ -45,9 +52,11 @@ class Inputs:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         files = sorted(Path(self._folder.name).iterdir())
         self._folder.cleanup()
-        if isinstance(error, ValueError) and (named := [file for file in files if str(file) in str(error)]):
+        names = {str(file): file.stem for file in files} | self._names
+        if isinstance(error, ValueError) and (named := [name for name in names if name in str(error)]):
             # the caller knows the argument, not the file it was written to
-            raise ValueError(str(error).replace(str(named[0]), named[0].stem)) from None
+            longest = max(named, key=len)
+            raise ValueError(str(error).replace(longest, names[longest])) from None
 
     @property
     def written(self) -> bool:
@@ -55,10 +64,11 @@ class Inputs:
         return any(Path(self._folder.name).iterdir())
 
     def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
-        """The path of data: as given, or of the file that they are written to.
+        """The path of a file that the reader of the task takes: as given, or of the file that data are written to.
 
         Args:
-            data: a path; a frame or series; an array or tensor; strings, pairs or sentences of (word, tag) pairs.
+            data: a path, several, a pattern, or - for standard input; a frame or series; an array or tensor; strings,
+                pairs or sentences of (word, tag) pairs.
             name: of the argument; errors and the file are called after it.
             labels: of images, one each.
             rate: samples a second of sounds.
@@ -68,7 +78,7 @@ class Inputs:
             ValueError: the task cannot read such data.
         """
         if isinstance(data, str | os.PathLike):
-            return _existing(os.fspath(data))
+            return self.plain(_existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
         if frames.is_frame(data) or _is_dataset(data):
             frame = frames.as_frame(data.to_polars() if _is_dataset(data) else data)
@@ -82,6 +92,17 @@ class Inputs:
         for first in rows:
             return str(self._write_rows(first, chain((first,), rows), file, labels, rate))
         raise ValueError(f"{name}: expected at least one row, got none")
+
+    def plain(self, source: str, name: str, *, streams: bool = False) -> str:
+        """The path of a source as one plain file; see `chainrule.data._gather.must_gather`."""
+        kind = KINDS.get(self.task)
+        if kind is None or self._keep_paths or not must_gather(source, kind, streams=streams):
+            return source
+        folder = Path(self._folder.name) / name
+        folder.mkdir()
+        made = str(gather(source, folder, kind, self._text_column))
+        self._names[made] = "standard input" if source == STDIN else source
+        return made
 
     def text(self, text: str) -> str:
         """The path of a file that holds one text."""
@@ -244,7 +265,7 @@ class Inputs:
 
 
 def _existing(path: str) -> str:
-    if path != "-" and ("\n" in path or not all(Path(each).exists() for each in paths_of(path))):
+    if path != STDIN and ("\n" in path or not all(Path(each).exists() for each in paths_of(path))):
         raise FileNotFoundError(
             f"{path[:80]!r}: no such file; texts in memory are passed as a list, or as fit(text=...)"
         )

@@ -15,6 +15,7 @@ from chainrule._app.keywords import check_known, config_of, flags_given, train_w
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks import abilities, open_run
+from chainrule._app.tasks._readable import inputs_of
 from chainrule._app.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:
@@ -358,7 +359,7 @@ class Run:
         return self._task
 
     def _inputs(self) -> Inputs:
-        return Inputs(self.task, rate=getattr(self._task, "rate", None))
+        return inputs_of(self._task)
 
     def _options(self, kind: type, options: Mapping[str, Any], inputs: Inputs) -> Any:
         """An instance of a dataclass of options; data in memory for an option that names a file are written to one."""

@@ -10,6 +10,7 @@ from chainrule._app.cli.render import show
 from chainrule._app.cli.signature import joined_help
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks import open_run
+from chainrule._app.tasks._readable import inputs_of
 from chainrule._app.tasks.abilities import Scores
 from chainrule._app.tasks.display import Switch, Verb
 from chainrule._app.tasks.ledger import LedgerEntry, why_not_ranked
@@ -94,11 +95,13 @@ def _scored(run: Task[Any], data: Path, device: str) -> LedgerEntry:
     """The likelihood of a file under a run."""
     if not isinstance(run, Scores):
         raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
-    scores = run.score(str(data), run.Scoring(), device=device)
-    for _ in scores.stream():  # the likelihood is that of all rows
-        pass
-    assert scores.likelihood is not None
-    return replace(scores.likelihood(), data=str(run.fingerprint(str(data))["sha256"]))
+    with inputs_of(run) as inputs:
+        path = inputs.path(data, "data")
+        scores = run.score(path, run.Scoring(), device=device)
+        for _ in scores.stream():  # the likelihood is that of all rows
+            pass
+        assert scores.likelihood is not None
+        return replace(scores.likelihood(), data=str(run.fingerprint(path)["sha256"]))
 
 
 _COLUMNS = (

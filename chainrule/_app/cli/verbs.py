@@ -195,8 +195,8 @@ def reconstruct(
 @offered(Interpolates, "Interpolation")
 def interpolate(
     run: Interpolates,
-    first: Input,
-    last: Input,
+    first: str,
+    last: str,
     /,
     *,
     options: Any,

@@ -3,38 +3,32 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from chainrule._app.inputs import Inputs
 from chainrule._app.tasks.config import RunConfig
-from chainrule.data._gather import Kind, gather, must_gather
 
 if TYPE_CHECKING:
     from typing import Any
 
     from chainrule._app.tasks.task import Task
 
-_KINDS: dict[str, Kind] = {"text": "text", "table": "rows", "classify": "rows", "forecast": "rows"}
+
+def inputs_of(run: "Task[Any]") -> Inputs:
+    """The `Inputs` of the verbs and methods of a run."""
+    column = getattr(run.data, "text_column", None)
+    return Inputs(run.name, rate=getattr(run, "rate", None), text_column=column)
 
 
 @contextmanager
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
-    """The config with sources that are plain files, for the length of the block.
+    """The config with sources that are plain files, for the length of the block; errors name the sources.
 
     Raises:
         ValueError, OSError: see `chainrule.data._gather.gather`.
     """
-    kind = _KINDS.get(task.name)
-    sources = {name: path for name, path in config.sources.items() if path is not None}
-    gathered = [name for name, path in sources.items() if kind is not None and must_gather(path, kind)]
-    if not gathered or kind is None:
-        yield config
-        return
-    column = getattr(config.data, "text_column", None) or "" if kind == "text" else ""
-    with TemporaryDirectory(prefix="chainrule-") as folder:
-        found: dict[str, str | None] = {}
-        for name in gathered:
-            (Path(folder) / name).mkdir()
-            found[name] = str(gather(sources[name], Path(folder) / name, kind, column))
-        yield replace(config, sources=config.sources | found)
+    with Inputs(task.name, text_column=getattr(config.data, "text_column", None)) as inputs:
+        plain: dict[str, str | None] = {
+            name: inputs.plain(path, name) for name, path in config.sources.items() if path is not None
+        }
+        yield replace(config, sources=config.sources | plain)
