@@ -33,8 +33,6 @@ def started_from(task: "type[Task[Any]]", asked: RunConfig, path: Path, given: f
     if (name := task_of(path)) not in (None, task.name):
         raise ValueError(f"--from: {path} is a run of the task {name}, and the data are of {task.name}: add --task")
     old = task.open(path)
-    if not old.can_start_others:
-        raise ValueError(f"--from: a run of the task {task.name} starts from no other yet: train on all data together")
     weights = path / WEIGHTS
     if not weights.is_file():
         raise FileNotFoundError(f"--from: {weights}: no weights yet: train that run first")

@@ -67,7 +67,6 @@ class Task(Recipe, ABC, Generic[M]):
         USUAL_TRAINING: for a model, options of training in place of the usual ones; its learning rates by optimiser. A
             task whose `plan` does not call this class's decides by itself.
         NEEDS: optional packages that training needs.
-        can_start_others: whether `chainrule train DATA --from RUN` may start from a run's weights.
         PREPARED: the file below the run directory that says that the data are prepared.
     """
 
@@ -86,7 +85,6 @@ class Task(Recipe, ABC, Generic[M]):
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {}
     NEEDS: ClassVar[tuple[str, ...]] = ()
     PREPARED: ClassVar[str] = ""
-    can_start_others: ClassVar[bool] = False
 
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
@@ -133,21 +131,20 @@ class Task(Recipe, ABC, Generic[M]):
         return asked
 
     @abstractmethod
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, old: Self | None = None) -> dict[str, Any]:
         """Read the data, write what training needs into the directory, return the `Facts` by name, and others.
 
+        Args:
+            old: a run whose vocabulary or schema is taken: the new one starts from its weights.
+
         Raises:
-            ValueError, OSError: the data cannot be read or trained on.
+            ValueError, OSError: the data cannot be read or trained on, or do not fit the old run.
         """
 
     def prepare_data(self) -> dict[str, Any]:
         """`prepare`, with the vocabulary or schema of the run whose weights this one starts from, if there is one."""
         init = self.config.init
-        return self.prepare() if init is None else self.prepare_like(type(self).open(init.run))
-
-    def prepare_like(self, old: Self) -> dict[str, Any]:
-        """`prepare` with the vocabulary or schema of another run; needed where `can_start_others`."""
-        raise NotImplementedError  # --from is refused before where `can_start_others` is False
+        return self.prepare(None if init is None else type(self).open(init.run))
 
     def options_in_weights(self) -> dict[str, Any]:
         """Options of training that decide what the weights are of, such as counts averaged with a network."""

@@ -50,6 +50,7 @@ def prepare_captions(
     lower_case: bool = True,
     validation_fraction: float = 0.1,
     seed: int = 0,
+    vocabulary: WordVocabulary | None = None,
 ) -> PreparedCaptions:
     """Read images and captions and write them into a directory.
 
@@ -66,6 +67,7 @@ def prepare_captions(
         lower_case: whether captions are read in lower case.
         validation_fraction: of the images.
         seed: of those held out.
+        vocabulary: of other captions, in place of one made of these; `min_count` is passed over.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -84,8 +86,9 @@ def prepare_captions(
     else:
         dev_store = store if dev_images is None else ImageStore(dev_images, size, fit)
         valid, dev_file = captions_by_image(validation_captions, dev_store, lower_case=lower_case), validation_captions
-    texts = (f"{caption.text}\n" for own in train.values() for caption in own)
-    vocabulary = WordVocabulary.fit(texts, eos=True, min_count=min_count)
+    if vocabulary is None:
+        texts = (f"{caption.text}\n" for own in train.values() for caption in own)
+        vocabulary = WordVocabulary.fit(texts, eos=True, min_count=min_count)
     files = {
         "source": images,
         "captions": captions,

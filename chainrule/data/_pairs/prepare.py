@@ -57,6 +57,7 @@ def prepare_pairs(
     max_length: int = 256,
     validation_fraction: float = 0.1,
     seed: int = 0,
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Pairs:
     """Read pairs twice, once for their vocabularies and once for their numbers, and write both into a directory.
 
@@ -74,6 +75,8 @@ def prepare_pairs(
         max_length: most symbols of a sentence, `<eos>` not counted.
         validation_fraction: of the pairs, held out where no others are given.
         seed: of the pairs held out.
+        vocabularies: of sources and targets, in place of those of these pairs; level, min_count and vocabulary_size are
+            passed over.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -91,7 +94,7 @@ def prepare_pairs(
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
     check_fraction("validation_fraction", validation_fraction)
     every = None if validation_source is not None else round(1 / validation_fraction)
-    vocabularies = {
+    made = dict(zip(SIDES, vocabularies or (), strict=False)) or {
         side: LEVELS[level].fit(
             (
                 f"{getattr(pair, side)}\n"
@@ -113,10 +116,10 @@ def prepare_pairs(
         "validation_target": validation_target,
     }
     with StoreWriter(directory, _MANIFEST) as writer:
-        for side, vocabulary in vocabularies.items():
+        for side, vocabulary in made.items():
             vocabulary.save(writer.path(f"{side}.json"))
-        train = _Written(writer, "train", vocabularies, max_length, names)
-        valid = _Written(writer, "valid", vocabularies, max_length, names if validation_source is None else dev_names)
+        train = _Written(writer, "train", made, max_length, names)
+        valid = _Written(writer, "valid", made, max_length, names if validation_source is None else dev_names)
         for pair, held_out in _shared_out(read_pairs(source, target), every, seed):
             (valid if held_out else train).add(pair)
         for pair in () if validation_source is None else read_pairs(validation_source, validation_target):
@@ -128,7 +131,7 @@ def prepare_pairs(
             **{name: None if path is None else fingerprint(path) for name, path in files.items()},
             "train": train.counts(),
             "valid": valid.counts(),
-            "symbols": {side: len(vocabulary) for side, vocabulary in vocabularies.items()},
+            "symbols": {side: len(vocabulary) for side, vocabulary in made.items()},
         }
         writer.finish(manifest)
     return open_pairs(directory)

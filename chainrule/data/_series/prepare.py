@@ -48,6 +48,7 @@ def prepare_series(
     season: int | None = None,
     anchor: str = "last",
     validation_fraction: float = 0.1,
+    schema: SeriesSchema | None = None,
 ) -> PreparedSeries:
     """Read a file, fit the schema on all rows but the last, which are held out, and write both into a folder.
 
@@ -62,6 +63,7 @@ def prepare_series(
         season: rows of a season; None takes the usual one for the step between dates.
         anchor: reference of the values: the "last" value, the value a "season" ago, or the "centre".
         validation_fraction: share of the rows that is held out, the last ones.
+        schema: of other rows, in place of one fitted on these; the columns, `season` and `anchor` are its own.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -69,7 +71,10 @@ def prepare_series(
     """
     if anchor not in ANCHORS:
         raise ValueError(f"anchor: expected one of {', '.join(ANCHORS)}, got {anchor!r}")
-    file = read_series(path, target, covariates, date, fill=fill)
+    if schema is None:
+        file = read_series(path, target, covariates, date, fill=fill)
+    else:
+        file = schema.open(path)
     rows = len(file.values)
     held_out = max(round(validation_fraction * rows), horizon)
     if rows - held_out < 2 * horizon:
@@ -77,18 +82,21 @@ def prepare_series(
             f"{path}: expected at least {2 * horizon + held_out} rows for a horizon of {horizon}, got {rows}: "
             "choose a smaller --horizon"
         )
-    length = season or (1 if file.frequency is None else file.frequency.season)
-    if anchor == "season" and length == 1:
-        raise ValueError("--anchor season: expected series with a season: say its length with --season")
-    lag = {"last": 1, "season": length, "centre": 0}[anchor]
-    schema = SeriesSchema.fit(file, rows - held_out, length, lag, fill)
+    if schema is None:
+        length = season or (1 if file.frequency is None else file.frequency.season)
+        if anchor == "season" and length == 1:
+            raise ValueError("--anchor season: expected series with a season: say its length with --season")
+        lag = {"last": 1, "season": length, "centre": 0}[anchor]
+        schema = SeriesSchema.fit(file, rows - held_out, length, lag, fill)
+    else:
+        schema = schema.trained_on(file, rows - held_out)
     features = schema.features(file)[:rows]
     facts = {
         "source": fingerprint(path),
         "rows": {"train": rows - held_out, "valid": held_out},
         "future": file.future,
         "step": None if file.frequency is None else str(file.frequency),
-        "season": length,
+        "season": schema.season,
         "filled": {"train": int((~file.observed[:-held_out]).sum()), "valid": int((~file.observed[-held_out:]).sum())},
     }
     with StoreWriter(folder, _MANIFEST) as writer:

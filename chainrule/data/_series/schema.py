@@ -1,6 +1,6 @@
 """The schema of series: it turns a file into numbers for a model, and is fitted on training rows alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
@@ -35,13 +35,14 @@ class SeriesSchema(Record):
         anchor: the lag that values are measured from; 0 for the centre.
         scalings: (S,) of the targets.
         fill: whether what a file leaves out is filled in.
+        fitted_rows: the number of training rows that it was fitted on.
         trained_until: the date of the last training row, by ISO 8601; None where rows are counted.
 
     Raises:
         ValueError: numbers of columns, names of cycles, the offset or the last date do not fit.
     """
 
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     targets: tuple[str, ...]
     covariates: tuple[str, ...]
@@ -55,6 +56,7 @@ class SeriesSchema(Record):
     anchor: int
     scalings: tuple[SeriesScaling, ...]
     fill: bool
+    fitted_rows: int
     trained_until: str | None
 
     def __post_init__(self) -> None:
@@ -106,8 +108,13 @@ class SeriesSchema(Record):
             anchor=anchor,
             scalings=tuple(scalings),
             fill=fill,
-            trained_until=file.dates[rows - 1].isoformat() if file.dates else None,
+            fitted_rows=rows,
+            trained_until=_last_date(file, rows),
         )
+
+    def trained_on(self, file: SeriesFile, rows: int) -> "SeriesSchema":
+        """The same for training on the first rows of another file."""
+        return replace(self, trained_until=_last_date(file, rows))
 
     @property
     def last_trained(self) -> datetime | None:
@@ -168,6 +175,10 @@ class SeriesSchema(Record):
             return known
         dates = future_dates(file.dates, self.frequency, max(missing, 0))
         return np.concatenate([known, calendar_features(dates, self.calendar)], 1)
+
+
+def _last_date(file: SeriesFile, rows: int) -> str | None:
+    return file.dates[rows - 1].isoformat() if file.dates else None
 
 
 def future_dates(dates: list[datetime], frequency: Frequency, count: int) -> list[datetime]:

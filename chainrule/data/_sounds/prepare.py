@@ -66,6 +66,7 @@ def prepare_sounds(
     validation_fraction: float = 0.1,
     skip_bad: bool = False,
     seed: int = 0,
+    like: list[str] | None = None,
 ) -> Sounds:
     """Read the headers of all sounds, then their samples, and write those as integers into a directory.
 
@@ -87,6 +88,7 @@ def prepare_sounds(
         validation_fraction: of the files, or of each file.
         skip_bad: leave out files that cannot be read, and list them, in place of an error.
         seed: of the files held out.
+        like: labels of other sounds, in place of those of these; none for sounds without labels.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -105,7 +107,9 @@ def prepare_sounds(
     if rate < LOWEST_RATE:
         raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: say --rate")
     labelling = _labelling(labels, label_pattern, [file.name for file, _ in sounds])
-    names = [] if labelling is None else ordered(labelling(file.name) for file, _ in sounds)
+    if like is not None and bool(like) != (labelling is not None):
+        raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as the run before")
+    names = like or ([] if labelling is None else ordered(labelling(file.name) for file, _ in sounds))
     lengths = [facts.frames * rate / facts.rate for _, facts in sounds]
     if sequences == "auto":
         short = sum(length <= longest_clip for length in lengths) >= 0.9 * len(lengths)

@@ -180,7 +180,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         assert path is not None
         return store_fingerprint(path)
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, old: "CaptionTask | None" = None) -> dict[str, Any]:
         from chainrule.data._captions import prepare_captions
 
         sources, options = self.config.sources, asdict(self.data)
@@ -194,6 +194,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             validation_captions=sources["validation_captions"],
             size=options.pop("image_size"),
             seed=self.training.seed,
+            vocabulary=None if old is None else old.prepared.vocabulary,
             **options,
         ).manifest
         weights = sources["backbone_weights"]

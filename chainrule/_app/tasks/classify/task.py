@@ -204,7 +204,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
         return open_labelled(self.path / DATA)
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, old: "ClassifyTask | None" = None) -> dict[str, Any]:
         from chainrule.data._labelled import prepare_labelled
 
         sources, options = self.config.sources, asdict(self.data)
@@ -216,6 +216,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             validation=sources["validation"],
             ngram_order=self.config.options.ngram_order if self.training.naive_bayes else 0,
             seed=self.training.seed,
+            like=None if old is None else (old.symbols, old.labels),
             **options,
         ).manifest
 

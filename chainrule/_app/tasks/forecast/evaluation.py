@@ -241,7 +241,7 @@ def _near(run: "ForecastTask") -> str:
         return ""
     from chainrule._app.tasks.forecast.linear import lags_of
 
-    lags = lags_of(run.schema, run.facts.rows.train)
+    lags = lags_of(run.schema)
     near = sum(lag == place for place, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap
     return f"; the linear autoregression also the last {near}"
 

@@ -22,21 +22,21 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
     linear = LinearForecaster(
         schema.scalings,
         head=options.head,
-        lags=lags_of(schema, rows),
+        lags=lags_of(schema),
         anchor=schema.anchor,
         num_covariates=schema.num_covariates,
     )
-    if not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
+    if run.config.init is None and not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
         series = run.series()
         linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]))
     return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
 
 
-def lags_of(schema: "SeriesSchema", rows: int) -> list[int]:
+def lags_of(schema: "SeriesSchema") -> list[int]:
     """Which earlier values the line reads: those of the network, and each of the last season, or two if rows are many.
 
     None is farther back than the longest lag of the network, which decides how much of the past a run reads.
     """
-    enough = rows >= _ROWS_A_LAG * 2 * schema.season
+    enough = schema.fitted_rows >= _ROWS_A_LAG * 2 * schema.season
     near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
     return sorted({*schema.lags, *range(1, near + 1)})

@@ -171,14 +171,18 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         usual = self.longest_lag + min(warm_up, self.facts.rows.train // 3)
         return int(usual) if self.data.history is None else max(self.data.history, self.longest_lag)
 
-    def prepare(self) -> dict[str, Any]:
+    def options_in_weights(self) -> dict[str, Any]:
+        return {"linear": self.training.linear}
+
+    def prepare(self, old: "ForecastTask | None" = None) -> dict[str, Any]:
         from chainrule.data import prepare_series
         from chainrule.data._tables import TableFile
 
         source, options = self.config.sources["source"], asdict(self.data)
         assert source is not None
         del options["history"]  # of the forecasts
-        facts = prepare_series(source, self.path / DATA, **options).facts
+        schema = None if old is None else old.schema
+        facts = prepare_series(source, self.path / DATA, schema=schema, **options).facts
         if told := TableFile(source).left_out():
             print(told, file=sys.stderr)
         return facts

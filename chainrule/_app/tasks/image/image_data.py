@@ -119,13 +119,17 @@ class ImageDataTask(Task[M]):
         super().check_asked(asked, given)
         _ = asked.data.reading  # an invalid size is rejected before anything is read
 
-    def prepared(self, **options: Any) -> "PreparedImages":
-        """Read and write the images; `options` are further ones of `prepare_images`."""
+    def prepared(self, old: "ImageDataTask[Any] | None", **options: Any) -> "PreparedImages":
+        """Read and write the images; `options` are further ones of `prepare_images`.
+
+        Raises:
+            ValueError: they are of another shape than those of the old run, or have other levels or labels.
+        """
         from chainrule.data._images import prepare_images
 
         data, sources = self.data, self.config.sources
         assert sources["source"] is not None
-        return prepare_images(
+        images = prepare_images(
             sources["source"],
             self.path / DATA,
             reading=data.reading,
@@ -135,6 +139,12 @@ class ImageDataTask(Task[M]):
             seed=self.training.seed,
             **options,
         )
+        if old is not None:
+            was = {"shape": list(old.shape), "found_levels": old.facts.found_levels, "classes": old.facts.classes}
+            for name, value in was.items():
+                if (now := images.manifest[name]) != value:
+                    raise ValueError(f"--from: {old.path} was trained on images with {name} {value}, these have {now}")
+        return images
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -140,7 +140,10 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
         return open_tagged(self.path / DATA)
 
-    def prepare(self) -> dict[str, Any]:
+    def options_in_weights(self) -> dict[str, Any]:
+        return {"template_passes": self.training.template_passes}
+
+    def prepare(self, old: "TagTask | None" = None) -> dict[str, Any]:
         from chainrule.data._tagged import prepare_tagged
 
         sources = self.config.sources
@@ -151,8 +154,9 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             **asdict(self.data),
             validation=sources["validation"],
             seed=self.training.seed,
+            vocabulary=None if old is None else old.vocabulary,
         ).manifest
-        if self.training.template_passes:  # settled: by one process, before the others read them
+        if self.training.template_passes and old is None:  # settled: by one process, before the others read them
             from chainrule._app.tasks.tag.templates import fitted_templates
 
             fitted_templates(self, self.training.template_passes)
@@ -200,7 +204,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     def build(self) -> "SequenceTagger":
         from chainrule._app.tasks.tag.templates import fitted_templates
 
-        if not self.training.template_passes or (self.path / WEIGHTS).is_file():
+        if not self.training.template_passes or self.config.init is not None or (self.path / WEIGHTS).is_file():
             return self._network()
         return self._tagger(fitted_templates(self, self.training.template_passes))
 

@@ -196,7 +196,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         if asked.sources["source"] is None:
             raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, old: "TranslateTask | None" = None) -> dict[str, Any]:
         from chainrule.data._pairs import prepare_pairs
 
         sources, options = self.config.sources, asdict(self.data)
@@ -209,6 +209,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             validation_source=sources["validation"],
             validation_target=sources["validation_target"],
             seed=self.training.seed,
+            vocabularies=None if old is None else (old.pairs.source_vocabulary, old.pairs.target_vocabulary),
             **options,
         ).manifest
         return found | {"validation": found["validation_source"]}
