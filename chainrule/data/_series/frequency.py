@@ -112,7 +112,8 @@ class Frequency:
             raise ValueError(
                 f"{where} line {line}: expected each date once, got {date} again, as in {len(repeated):,} of "
                 f"{len(places):,} rows: write date and time into one column, as 2026-01-05 13:00, and several series "
-                "each into a column of its own, or say --date none to count rows only"
+                "each into a column of its own, or name the column that tells them apart with --item, or say --date "
+                "none to count rows only"
             )
 
     @classmethod

@@ -28,7 +28,8 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
     )
     if run.config.init is None and not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
         series = run.series()
-        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]))
+        spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
+        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
     return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
 
 

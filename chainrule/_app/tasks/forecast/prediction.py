@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 PLOTS = (".png", ".svg", ".pdf")
 _TOGETHER = 1 << 14  # paths drawn side by side
 _PATHS = 20  # drawn as lines
+_MOST_AXES = 40  # of a figure
 _DIGITS, _MOST_DIGITS = 6, 15  # of a number in CSV; the most that every float64 keeps
 _ACROSS = 120  # characters of a label that fit side by side below a figure
 _BLUE, _GREY = "#2a6fbb", "#888888"
@@ -59,40 +61,47 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
     found = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
 
     def notes() -> Iterator[str]:
-        if len(found.file.values) < run.longest_lag:
-            rows = counted(len(found.file.values), "row")
+        shortest = min(stop - start for start, stop in found.file.spans[found.series].tolist())
+        if shortest < run.longest_lag:
+            rows = counted(shortest, "row")
             yield f"{data[0]}: {rows}, but the model looks {run.longest_lag} rows back: give it more"
 
+    item = found.file.item or "series"
     others = [
-        Column("series"),
         Column("mean"),
         *(Column(f"q{level:g}") for level in levels),
         Column("paths", shown=False),
     ]
-    time = "time" if found.place in [column.name for column in others] else found.place
+    time = "time" if found.place in [item, *(column.name for column in others)] else found.place
+    parse = partial(_as_time, date_format=found.file.date_format)
+    keys = [Column(time, heading=found.place, parse=parse), Column(item)]
+    keys = keys if found.file.item is None else keys[::-1]
+    hints = {"index": time} if found.file.item is None else {}
     return Result(
-        [Column(time, heading=found.place, parse=_as_time), *others],
+        [*keys, *others],
         found.rows(),
         about={"seed": seed, "paths": options.paths},
         notes=notes,
         main="mean",
         form="csv",
-        hints={"index": time},
+        hints=hints,
         plots=dict.fromkeys(PLOTS, lambda: forecast_figure(found)),
         views={
             "path": lambda: Result(
-                [Column(time, parse=_as_time), Column("series"), Column("path"), Column("value")],
+                [*keys, Column("path"), Column("value")],
                 found.path_rows(),
                 main="value",
-                hints={"index": time},
+                hints=hints,
             )
         },
     )
 
 
-def _as_time(text: str) -> datetime | int | str:
+def _as_time(text: str, date_format: str) -> datetime | int | str:
     """The time of a row: a date, or the number of the row."""
     with suppress(ValueError):
+        if date_format:
+            return datetime.strptime(text, date_format)
         return int(text) if text.isdecimal() else datetime.fromisoformat(text)
     return text
 
@@ -103,14 +112,16 @@ class Forecast:
 
     Args:
         file: the data it was made from.
-        times: name of each step: its date, or its number in rows.
+        series: S numbers of the series that the file has.
+        times: (S, H) name of each step: its date, or its number in rows.
         levels: Q quantiles.
         quantiles: (Q, S, H).
         paths: (n, S, H).
     """
 
     file: "SeriesFile"
-    times: list[str]
+    series: list[int]
+    times: list[list[str]]
     levels: list[float]
     quantiles: "Floats"
     paths: "Floats"
@@ -121,19 +132,24 @@ class Forecast:
         return self.file.date or "row"
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        """A row for each series and step: time, series, mean, quantiles and all paths."""
-        for number, name in enumerate(self.file.targets):
-            paths = self.paths[:, number]
+        """A row for each series and step: time and series, mean, quantiles and all paths."""
+        for place in range(len(self.series)):
+            paths = self.paths[:, place]
             digits = significant_digits(paths)
-            steps = zip(self.times, paths.mean(0), self.quantiles[:, number].T, paths.T, strict=True)
-            for time, mean, levels, values in steps:
-                yield time, name, *(float(f"{value:.{digits}g}") for value in (mean, *levels)), values.tolist()
+            steps = zip(self.keys(place), paths.mean(0), self.quantiles[:, place].T, paths.T, strict=True)
+            for keys, mean, levels, values in steps:
+                yield *keys, *(float(f"{value:.{digits}g}") for value in (mean, *levels)), values.tolist()
 
     def path_rows(self) -> Iterator[Sequence[Any]]:
-        """A row for each series, path and step: time, series, number of the path and value."""
-        for number, name in enumerate(self.file.targets):
-            for path, values in enumerate(self.paths[:, number].tolist()):
-                yield from ((time, name, path, value) for time, value in zip(self.times, values, strict=True))
+        """A row for each series, path and step: time and series, number of the path and value."""
+        for place in range(len(self.series)):
+            for path, values in enumerate(self.paths[:, place].tolist()):
+                yield from ((*keys, path, value) for keys, value in zip(self.keys(place), values, strict=True))
+
+    def keys(self, place: int) -> list[tuple[str, str]]:
+        """Time and series of each step; of a file in long form item and time, as there."""
+        name = self.file.targets[self.series[place]]
+        return [(time, name) if self.file.item is None else (name, time) for time in self.times[place]]
 
 
 def significant_digits(paths: "Floats") -> int:
@@ -176,58 +192,65 @@ def _forecast(
 
     schema = run.schema
     file = schema.open(data)
-    origin = len(file.values)
     features = schema.features(file, horizon)
     model = run.model(device)
-    drawn = draw_paths(model, file.values, features, [origin], run.history, horizon, paths, seed)[:, 0]
-    if schema.frequency is None:
-        times = [str(origin + step) for step in range(1, horizon + 1)]
-    else:
-        dates = future_dates(file.dates[:origin], schema.frequency, horizon)[origin:]
-        times = list(map(file.date_text, dates))
-    return Forecast(file, times, list(levels), quantiles_of_samples(drawn, levels), drawn)
+    places = [(stop, number) for number, (start, stop) in enumerate(file.spans.tolist()) if stop > start]
+    drawn = draw_paths(model, file.values, features, places, file.spans, run.history, horizon, paths, seed)
+    times = []
+    for origin, number in places:
+        if schema.frequency is None:
+            first = origin - int(file.spans[number, 0])
+            times.append([str(first + step) for step in range(1, horizon + 1)])
+        else:
+            dates = future_dates(file.dates[origin - 1 : origin], schema.frequency, horizon)[1:]
+            times.append(list(map(file.date_text, dates)))
+    quantiles = quantiles_of_samples(drawn, levels)
+    return Forecast(file, [number for _, number in places], times, list(levels), quantiles, drawn)
 
 
 def draw_paths(
     model: "AutoregressiveModel",
     values: "Floats",
     features: "Floats",
-    origins: Sequence[int],
+    places: Sequence[tuple[int, int]],
+    spans: "npt.NDArray[np.int64]",
     past: int,
     horizon: int,
     paths: int,
     seed: int,
 ) -> "Floats":
-    """Forecasts of all series from each origin.
+    """Forecasts of series, each from a row.
 
     Args:
         model: the trained model.
         values: (T, S).
-        features: (N, F) covariates, as far as the last forecast goes.
-        origins: rows at which forecasts begin.
+        features: (N, F) covariates, as far as the last forecast goes; or (N, S, F).
+        places: P, each the row at which a forecast begins, and the number of the series.
+        spans: (S, 2) rows of each series.
         past: rows before each that it is made from; fewer where there are not so many.
         horizon: H.
         paths: n draws of each.
         seed: of the draws.
 
     Returns:
-        (n, O, S, H).
+        (n, P, H).
     """
+    import numpy as np
     import torch
 
     from chainrule._modes import device_of
-    from chainrule.data._series import window_context
+    from chainrule.data._series import by_past, window_context
     from chainrule.decoding import sample_paths
 
     generator = torch.Generator(device_of(model)).manual_seed(seed)
-    past, series = min(past, min(origins)), values.shape[1]
-    places = [(origin, number) for origin in origins for number in range(series)]
     block = max(_TOGETHER // paths, 1)
-    drawn = []
-    for start in range(0, len(places), block):
-        context = window_context(values, features, places[start : start + block], past, horizon)
-        drawn.append(sample_paths(model, context, paths=paths, length=horizon, generator=generator).cpu())
-    result: Floats = torch.cat(drawn).view(len(origins), series, paths, horizon).movedim(2, 0).double().numpy()
+    result: Floats = np.empty((paths, len(places), horizon))
+    for known, numbers in by_past(places, spans, past):
+        for start in range(0, len(numbers), block):
+            chosen = numbers[start : start + block]
+            context = window_context(values, features, [places[number] for number in chosen], known, horizon)
+            drawn = sample_paths(model, context, paths=paths, length=horizon, generator=generator)
+            result[:, chosen] = drawn.cpu().view(len(chosen), paths, horizon).movedim(1, 0).double().numpy()
     return result
 
 
@@ -237,7 +260,9 @@ def forecast_figure(forecast: Forecast) -> Any:
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError("--plot: matplotlib is not installed: pip install matplotlib") from None
-    names = forecast.file.targets
+    names = [forecast.file.targets[number] for number in forecast.series]
+    if len(names) > _MOST_AXES:
+        raise ValueError(f"--plot: expected at most {_MOST_AXES} series, got {len(names):,}: forecast fewer items")
     figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
     axes = figure.subplots(len(names), squeeze=False)[:, 0]
     for number, name in enumerate(names):
@@ -246,7 +271,8 @@ def forecast_figure(forecast: Forecast) -> Any:
 
 
 def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
-    values, horizon = forecast.file.values[:, number], len(forecast.times)
+    start, stop = forecast.file.spans[forecast.series[number]]
+    values, horizon = forecast.file.values[start:stop, forecast.series[number]], len(forecast.times[number])
     shown = min(max(4 * horizon, 50), len(values))
     before, after = range(-shown, 0), range(horizon)
     axis.plot(before, values[len(values) - shown :], color="black", linewidth=1)
@@ -261,7 +287,7 @@ def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
     axis.axvline(-0.5, color=_GREY, linewidth=0.8)
     axis.set_title(name, loc="left", fontsize=10)
     axis.legend(loc="upper left", fontsize=8, frameon=False)
-    labels = {tick: _time(forecast, tick).replace(" ", "\n") for tick in (horizon - 1, -shown, -1, -shown // 2)}
+    labels = {tick: _time(forecast, number, tick).replace(" ", "\n") for tick in (horizon - 1, -shown, -1, -shown // 2)}
     width = max(len(line) for label in labels.values() for line in label.splitlines())
     apart = (width + 2) / _ACROSS * (shown + horizon)
     ticks: list[int] = []
@@ -271,10 +297,10 @@ def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
     axis.set_xticks(ticks, [labels[tick] for tick in ticks], fontsize=8)
 
 
-def _time(forecast: Forecast, step: int) -> str:
+def _time(forecast: Forecast, number: int, step: int) -> str:
     """Name of a step, counted from the first forecast one."""
     if step >= 0:
-        return forecast.times[step]
-    row = len(forecast.file.values) + step
+        return forecast.times[number][step]
     file = forecast.file
-    return file.date_text(file.dates[row]) if file.dates else str(row + 1)
+    start, stop = file.spans[forecast.series[number]].tolist()
+    return file.date_text(file.dates[stop + step]) if file.dates else str(stop - start + step + 1)

@@ -69,6 +69,12 @@ class ForecastData(SplitOptions):
     """Columns that are known in advance, separated by commas."""
     date: str = "auto"
     """The column of dates: its name, auto to find it, none to count rows."""
+    item: str = "auto"
+    """The column that names the series of each row, in a file in long form: its name, auto for item_id, or none."""
+    static: str = ""
+    """Columns that are the same in all rows of an item, separated by commas."""
+    date_format: str = ""
+    """How dates are written, such as %d/%m/%Y; where not given ISO 8601 or day.month.year."""
     fill: bool = False
     """Fill in missing rows and empty cells by straight lines between their neighbours."""
     season: int | None = within(None, 1, 1 << 20)
@@ -100,6 +106,7 @@ class SeriesFacts(Facts):
     future: int  # rows after these, whose covariates are known
     step: str | None  # between rows that have dates
     season: int
+    items: int | None  # of a file in long form
     filled: Parts  # missing values
 
 
@@ -107,7 +114,10 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     """A run on series."""
 
     name = "forecast"
-    help = "Train a forecaster on the series of a file: a row for each moment, a column for each series."
+    help = (
+        "Train a forecaster on the series of a file: a row for each moment and a column for each series, or a row for "
+        "each moment and item."
+    )
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A file of comma-separated values, with a header or without, compressed by gzip or not.",
@@ -235,7 +245,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data import SeriesWindows
-        from chainrule.data._series import rolling_origins, window_evaluation
+        from chainrule.data._series import places_of, rolling_origins, window_evaluation
 
         series, training, horizon = self.series(), self.training, self.data.horizon
         rows, length = series.train_rows, self.history - self.longest_lag + horizon
@@ -247,9 +257,16 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             training.batch_size,
             training.seed,
             shard,
+            series.spans,
         )
-        origins = rolling_origins(rows, len(series.values), horizon)
-        return batches, lambda: window_evaluation(series.values, series.features, origins, self.history, horizon, _ROWS)
+        places = places_of(series.spans, rolling_origins(rows, len(series.values), horizon), horizon)
+        if not places:
+            raise ValueError(
+                f"DATA: expected an item with {horizon} rows after row {rows:,}: choose a smaller --horizon"
+            )
+        return batches, lambda: window_evaluation(
+            series.values, series.features, places, self.history, horizon, _ROWS, series.spans
+        )
 
     def introduce(self) -> Iterable[str]:
         facts, schema = self.facts, self.schema
@@ -264,6 +281,12 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
                 f"  {filled.train:,} missing values filled in between their neighbours, and {filled.valid:,} "
                 "of those held out; all count as if they had been there"
             )
+        if facts.items is not None:
+            spans = self.series().spans
+            rows = (spans[:, 1] - spans[:, 0]).tolist()
+            short = sum(min(stop, facts.rows.train) - start < self.history + self.data.horizon for start, stop in spans)
+            told = f", of which {short:,} are too short for a window to train on" if short else ""
+            yield f"  {counted(facts.items, 'item')} of {min(rows):,} to {counted(max(rows), 'row')}{told}"
         ahead = counted(self.data.horizon, "row")
         yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
@@ -272,15 +295,20 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         from chainrule._app.tasks.forecast.prediction import draw_paths
 
         series, horizon = self.series(), self.data.horizon
-        origin = len(series.values) - horizon
+        places = [
+            (stop - horizon, number) for number, (start, stop) in enumerate(series.spans) if stop - start > horizon
+        ]
 
         def preview(trained: Any, step: int, seconds: float) -> str:
-            paths = draw_paths(trained, series.values, series.features, [origin], self.history, horizon, _PATHS, step)
+            paths = draw_paths(
+                trained, series.values, series.features, places, series.spans, self.history, horizon, _PATHS, step
+            )
             lines = []
-            for number, name in enumerate(self.schema.targets[:_SHOWN]):
-                before = series.values[max(origin - _PAST, 0) : origin, number]
-                came = series.values[origin:, number]
-                drawn = paths[:, 0, number]
+            for place, (origin, number) in enumerate(places[:_SHOWN]):
+                name, first = self.schema.targets[number], series.spans[number, 0]
+                before = series.values[max(origin - _PAST, first) : origin, number]
+                came = series.values[origin : origin + horizon, number]
+                drawn = paths[:, place]
                 low = min(before.min(), came.min(), *drawn.mean(0))
                 high = max(before.max(), came.max(), *drawn.mean(0))
                 bars = [sparkline(part.tolist(), low, high) for part in (before, drawn.mean(0), came)]
@@ -338,9 +366,13 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         from chainrule.data._series import window_batch
 
         series, steps = self.series(), min(_CHECKED_STEPS, self.data.horizon)
-        origins = [len(series.values) - steps - number for number in range(_CHECKED_ROWS)]
-        places = [(origin, number % series.values.shape[1]) for number, origin in enumerate(origins)]
-        past = min(self.longest_lag, min(origins))
+        longest = (series.spans[:, 1] - series.spans[:, 0]).argsort(kind="stable")[::-1]
+        whole = [int(number) for number in longest[: max(1, len(longest) // 2)]]
+        if self.facts.items is None:
+            whole = list(range(series.values.shape[1]))
+        numbers = [whole[number % len(whole)] for number in range(_CHECKED_ROWS)]
+        places = [(int(series.spans[own, 1]) - steps - number, own) for number, own in enumerate(numbers)]
+        past = min(self.longest_lag, *(origin - int(series.spans[own, 0]) for origin, own in places))
         batch = window_batch(series.values, series.features, places, past, steps)
         return CheckedRows(self.model(), batch.x, batch.context)
 
