@@ -11,31 +11,23 @@ from itertools import chain
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 from chainrule._app import frames
+from chainrule._app.heavy import np
 from chainrule.data._gather import KINDS, gather, must_gather, paths_of
 from chainrule.data._text import STDIN
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.task import Task
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
 class Inputs:
-    """Writes data into a temporary directory where the reader of a task cannot take them as they are.
-
-    Args:
-        task: the name of the task that will read the files; recognised from the first data if empty.
-        rate: samples a second of sounds that come without one.
-        text_column: of texts in JSON Lines or Parquet.
-        keep_paths: whether paths stay as they are given, as training does by itself what `plain` does.
-
-    Attributes:
-        task: that name.
-        description: of the first frame or array, see `chainrule._app.frames.describe`; None for other data.
-        options: options of the task that follow from the data.
-    """
+    """Data as plain files, written to a temporary directory where the reader of the task needs it."""
 
     def __init__(
         self, task: str = "", *, rate: int | None = None, text_column: str | None = None, keep_paths: bool = False
@@ -60,23 +52,10 @@ class Inputs:
 
     @property
     def written(self) -> bool:
-        """Whether any data came from memory."""
         return any(Path(self._folder.name).iterdir())
 
     def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
-        """The path of a file that the reader of the task takes: as given, or of the file that data are written to.
-
-        Args:
-            data: a path, several, a pattern, or - for standard input; a frame or series; an array or tensor; strings,
-                pairs or sentences of (word, tag) pairs.
-            name: of the argument; errors and the file are called after it.
-            labels: of images, one each.
-            rate: samples a second of sounds.
-
-        Raises:
-            FileNotFoundError: there is no file of that path.
-            ValueError: the task cannot read such data.
-        """
+        """Return the path of data: as passed, or of the file that holds them."""
         if isinstance(data, str | os.PathLike):
             return self.plain(_existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
@@ -94,7 +73,7 @@ class Inputs:
         raise ValueError(f"{name}: expected at least one row, got none")
 
     def plain(self, source: str, name: str, *, streams: bool = False) -> str:
-        """The path of a source as one plain file; see `chainrule.data._gather.must_gather`."""
+        """Return the path of a source as one plain file; see `chainrule.data._gather.must_gather`."""
         kind = KINDS.get(self.task)
         if kind is None or self._keep_paths or not must_gather(source, kind, streams=streams):
             return source
@@ -105,12 +84,12 @@ class Inputs:
         return made
 
     def text(self, text: str) -> str:
-        """The path of a file that holds one text."""
+        """Write a text to a file and return its path."""
         self.task = self.task or "text"
         return str(_write_text(Path(self._folder.name) / "text.txt", [text]))
 
     def file(self, data: Any, name: str) -> str:
-        """The path of a file with one image (H, W) or (H, W, 3) or one sound; of other data, that of `path`."""
+        """Return the path of one image (H, W) or (H, W, 3) or one sound."""
         if isinstance(data, str | os.PathLike) or self.task not in ("image", "classify-images", "caption", "sound"):
             return self.path(data, name)
         if self.task == "sound":
@@ -120,7 +99,7 @@ class Inputs:
         return str(file)
 
     def paths(self, data: Any) -> list[str]:
-        """The files that a prediction reads: one, or of images to caption one for each."""
+        """List the files of a prediction: one per image for captions, else one."""
         if self.task != "caption" or isinstance(data, str | os.PathLike):
             return [self.path(data)]
         return [self.file(image, f"image{number}") for number, image in enumerate(data)]
@@ -145,8 +124,6 @@ class Inputs:
         return file
 
     def _write_array(self, array: Any, file: Path, labels: Any, rate: int | None) -> Path:
-        import numpy as np
-
         if array.dtype.kind not in "uifb" or array.ndim == 0:
             raise ValueError(f"{file.name}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
         if not self.task:
@@ -239,8 +216,6 @@ class Inputs:
         return _write_csv(file.with_suffix(".csv"), list(first), cells())
 
     def _write_arrays(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
-        import numpy as np
-
         if first.ndim == 1 and self.task in ("", "sound"):
             self.task = "sound"
             return self._write_sounds(map(_array, rows), file, rate)
@@ -250,7 +225,6 @@ class Inputs:
         return self._write_array(np.stack(arrays), file, labels, rate)
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
-        import numpy as np
 
         from chainrule.data import write_wav
 
@@ -264,6 +238,12 @@ class Inputs:
         return file
 
 
+def inputs_of(run: "Task[Any]") -> Inputs:
+    """Return the `Inputs` for the verbs and methods of a run."""
+    column = getattr(run.data, "text_column", None)
+    return Inputs(run.name, rate=getattr(run, "rate", None), text_column=column)
+
+
 def _existing(path: str) -> str:
     if path != STDIN and ("\n" in path or not all(Path(each).exists() for each in paths_of(path))):
         raise FileNotFoundError(
@@ -273,11 +253,7 @@ def _existing(path: str) -> str:
 
 
 def texts_of(data: Any) -> list[str]:
-    """Strings in memory as a list.
-
-    Raises:
-        ValueError: the data are none.
-    """
+    """Check that in-memory data are strings, and list them."""
     if not isinstance(data, Iterable) or hasattr(data, "columns"):
         remedy = ": pass one of its columns" if hasattr(data, "columns") else ""
         raise ValueError(f"data: expected a path or strings, got {type(data).__name__}{remedy}")
@@ -289,14 +265,12 @@ def texts_of(data: Any) -> list[str]:
 
 
 def _is_dataset(data: Any) -> bool:
-    """Whether data are a Dataset of Hugging Face."""
+    """Tell if data are a Hugging Face Dataset."""
     return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
 
 
 def _array(data: Any) -> Any:
-    """A NumPy array of an array or tensor; of half precision as 32 bits."""
-    import numpy as np
-
+    """Convert an array or tensor to NumPy; half precision becomes 32 bits."""
     if hasattr(data, "detach"):
         data = data.detach().cpu()
         data = data.float() if data.dtype.is_floating_point and data.dtype.itemsize < 4 else data
@@ -311,7 +285,7 @@ def _words(number: int, words: Sequence[str]) -> str:
 
 
 def _all(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
-    """The rows, each checked to be of one kind."""
+    """Check that every row is of one kind."""
     for number, row in enumerate(rows, 1):
         if not isinstance(row, kind) or (kind is Sequence and isinstance(row, str)):
             raise ValueError(f"{name}: row {number}: expected rows of one kind, got {row!r:.80}")

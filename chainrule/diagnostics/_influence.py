@@ -99,14 +99,19 @@ def _changes(subject: Subject, generator: torch.Generator) -> tuple[Tensor, Tens
 
 
 def _by_distance(norms: Tensor, times: Tensor, lengths: Tensor) -> list[Tensor]:
-    """(L, T, B, K) by time → for each layer (T,) by distance from the change, relative to the largest."""
+    """(L, T, B, K) by time → for each layer (T,) by distance from the change, relative to the largest.
+
+    Each mean is divided by the mean peak of the same changes: fewer of them reach a larger distance, and those of the
+    long rows may be the small ones.
+    """
     time = norms.shape[1]
     at = torch.arange(time, device="cpu").view(-1, 1, 1) + times.cpu()  # (T, B, K)
     inside = at < lengths.cpu().view(-1, 1)
     curves = []
     for layer in norms:
         shifted = layer.cpu().gather(0, at.clamp(max=time - 1)).masked_fill(~inside, 0)
-        mean = shifted.sum((1, 2)) / inside.sum((1, 2))  # 0 / 0 where no row is long enough
+        peaks = (inside * shifted.amax(0)).sum((1, 2))
+        mean = shifted.sum((1, 2)) / torch.where(peaks > 0, peaks, inside.sum((1, 2)))  # 0 / 0 where no row is so long
         largest = mean[~mean.isnan()].amax()
         curves.append(mean / (largest if largest > 0 else 1))
     return curves

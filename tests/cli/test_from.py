@@ -146,5 +146,5 @@ def test_what_cannot_start_from_another_says_so(command, refused, old, runs, tmp
     new = tmp_path / "new.txt"
     assert "--hidden-size was 16 and is 9" in refused("train", new, "--from", old, "--hidden-size", 9)
     assert "--level was char and is word" in refused("train", new, "--from", old, "--level", "word")
-    assert "choose one" in refused("train", new, "--from", old, "--resume", "--out", old)
+    assert "give only one" in refused("train", new, "--from", old, "--resume", "--out", old)
     assert "no such run" in refused("train", new, "--from", tmp_path / "none")

@@ -19,7 +19,6 @@ arithmetic is on integers: a code made on one machine is read on any other.
 | `range_coder` | probabilities to bits |
 | `runs` | long runs of one byte |
 | `bitstream` | the loop |
-| `machine_code` | compiled once |
 
 Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Mahoney, "Data compression
 explained"; Veness et al. 2021, "Gated linear networks"; Knoll, cmix. Needs the extra compress: numba compiles the
@@ -27,6 +26,7 @@ loops when they are first used.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -118,9 +118,9 @@ def is_compiled() -> bool:
         ValueError: numba is not installed.
     """
     _compiled()
-    from chainrule.coding.adaptive._machine_code import is_kept
+    from chainrule.kernels._machine_code import is_kept
 
-    return is_kept()
+    return is_kept(Path(__file__).parent)
 
 
 def _compiled() -> ModuleType:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chainrule.coding.adaptive import _predictor as model
-from chainrule.coding.adaptive._machine_code import compiled, kept
+from chainrule.kernels._machine_code import compiled, kept
 
 _ALL = 0xFFFFFFFF
 _SLACK = 64  # bytes: more than one byte of a text can cost

@@ -16,7 +16,7 @@ import numpy as np
 from chainrule.coding.adaptive._counters import counters, learn, probability, towards
 from chainrule.coding.adaptive._hashing import combine
 from chainrule.coding.adaptive._logistic import stretch
-from chainrule.coding.adaptive._machine_code import compiled
+from chainrule.kernels._machine_code import compiled
 
 _EXACT = 4  # bits that are kept in order
 _MOST = (48, 40, 16, 12, 10, 8, 8, 7)  # the most that one count may be where the other is 0, 1, 2, ...

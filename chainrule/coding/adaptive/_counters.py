@@ -8,7 +8,7 @@ holds p - 1/2 in 22 bits and n in 10, so that a table of zeros is a table of eve
 
 import numpy as np
 
-from chainrule.coding.adaptive._machine_code import compiled
+from chainrule.kernels._machine_code import compiled
 
 _HALF = 1 << 21
 _RATE = np.array([(65536 * 2) // (2 * n + 3) for n in range(1024)], np.int32)

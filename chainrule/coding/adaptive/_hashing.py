@@ -1,6 +1,6 @@
 """Hashes of contexts: whole numbers of 32 bits."""
 
-from chainrule.coding.adaptive._machine_code import compiled
+from chainrule.kernels._machine_code import compiled
 
 
 @compiled

@@ -10,7 +10,7 @@ from decimal import Context, Decimal
 
 import numpy as np
 
-from chainrule.coding.adaptive._machine_code import compiled
+from chainrule.kernels._machine_code import compiled
 
 LIMIT = 12 * 256 - 1  # the largest stretched probability, in multiples of 1/256
 

@@ -11,7 +11,7 @@ import numpy as np
 from chainrule.coding.adaptive._counters import counters, learn, probability
 from chainrule.coding.adaptive._hashing import combine
 from chainrule.coding.adaptive._logistic import stretch
-from chainrule.coding.adaptive._machine_code import compiled
+from chainrule.kernels._machine_code import compiled
 
 INPUTS = 2
 LENGTHS = 32  # kinds of lengths

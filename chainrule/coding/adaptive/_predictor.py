@@ -11,9 +11,9 @@ from chainrule.coding.adaptive import _refinement as refinement
 from chainrule.coding.adaptive._contexts import CONTEXTS, Contexts, make_contexts
 from chainrule.coding.adaptive._hashing import combine
 from chainrule.coding.adaptive._logistic import squash
-from chainrule.coding.adaptive._machine_code import compiled
 from chainrule.coding.adaptive._match import Match, expected_bit, kind_of_length, make_match
 from chainrule.coding.adaptive._mixer import ONE, Mixer, make_mixer
+from chainrule.kernels._machine_code import compiled
 
 _MATCH_INPUTS = CONTEXTS * context_models.INPUTS
 _BIAS = _MATCH_INPUTS + match_model.INPUTS

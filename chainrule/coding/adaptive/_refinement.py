@@ -9,7 +9,7 @@ import numpy as np
 
 from chainrule.coding.adaptive._counters import counters, learn, probability
 from chainrule.coding.adaptive._logistic import LIMIT, SQUASH
-from chainrule.coding.adaptive._machine_code import compiled
+from chainrule.kernels._machine_code import compiled
 
 _APART = 128
 POINTS = 2 * (LIMIT + 1) // _APART + 1

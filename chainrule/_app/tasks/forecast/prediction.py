@@ -8,12 +8,13 @@ from functools import partial
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule._app.tasks.display import counted
+from chainrule.data import _series
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from chainrule._app.tasks.forecast.task import ForecastTask
@@ -36,60 +37,59 @@ class ForecastPrediction(CheckedOptions):
     """Forecast what comes after the last row of a file.
 
     Args:
-        file: A file with the columns that the run was trained on; rows at the end with empty targets are the future, of
-            which covariates are known.
+        file: A file with the columns that the run was trained on; last rows with empty targets are the future, with
+            their known covariates.
         out: A CSV file with the quantiles; standard output by default.
-        json: Print one JSON object a row, with its time, its mean, its quantiles and all paths.
+        json: Print one JSON object per row, with its time, its mean, its quantiles and all paths.
         plot: An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles.
     """
 
     quantiles: str = "0.1,0.5,0.9"
-    """Quantiles to give, separated by commas."""
+    """Quantiles to print, separated by commas."""
     paths: int = within(100, 2, 1 << 20)
-    """How many possible futures to draw; quantiles are those of the draws."""
+    """Number of sample paths, from which quantiles are computed."""
     horizon: int | None = within(None, 1, 1 << 20)
-    """Rows to forecast; that of the run if not given."""
+    """Rows to forecast; the run's horizon by default."""
     seed: int | None = within(None, 0, MOST_SEED)
-    """The same seed gives the same paths; new ones each time if not given."""
+    """The same seed gives the same paths; random by default."""
 
 
 def predict_series(run: "ForecastTask", data: list[str], options: ForecastPrediction, *, device: str) -> Result:
-    """Forecast a file."""
     levels = parse_quantiles(options.quantiles)
     horizon = run.data.horizon if options.horizon is None else options.horizon
     seed = randbelow(1 << 31) if options.seed is None else options.seed
-    found = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
+    prediction = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
 
     def notes() -> Iterator[str]:
-        shortest = min(stop - start for start, stop in found.file.spans[found.series].tolist())
+        shortest = min(stop - start for start, stop in prediction.file.spans[prediction.series].tolist())
         if shortest < run.longest_lag:
             rows = counted(shortest, "row")
-            yield f"{data[0]}: {rows}, but the model looks {run.longest_lag} rows back: give it more"
+            yield f"{data[0]}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
 
-    item = found.file.item or "series"
+    item = prediction.file.item or "series"
     others = [
         Column("mean"),
         *(Column(f"q{level:g}") for level in levels),
         Column("paths", shown=False),
     ]
-    time = "time" if found.place in [item, *(column.name for column in others)] else found.place
-    parse = partial(_as_time, date_format=found.file.date_format)
-    keys = [Column(time, heading=found.place, parse=parse), Column(item)]
-    keys = keys if found.file.item is None else keys[::-1]
-    hints = {"index": time} if found.file.item is None else {}
+    time = "time" if prediction.place in [item, *(column.name for column in others)] else prediction.place
+    parse = partial(_as_time, date_format=prediction.file.date_format)
+    keys = [Column(time, heading=prediction.place, parse=parse), Column(item)]
+    keys = keys if prediction.file.item is None else keys[::-1]
+    hints = {"index": time} if prediction.file.item is None else {}
     return Result(
         [*keys, *others],
-        found.rows(),
+        prediction.rows(),
         about={"seed": seed, "paths": options.paths},
         notes=notes,
         main="mean",
         form="csv",
         hints=hints,
-        plots=dict.fromkeys(PLOTS, lambda: forecast_figure(found)),
+        plots=dict.fromkeys(PLOTS, lambda: forecast_figure(prediction)),
         views={
             "path": lambda: Result(
                 [*keys, Column("path"), Column("value")],
-                found.path_rows(),
+                prediction.path_rows(),
                 main="value",
                 hints=hints,
             )
@@ -98,7 +98,7 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
 
 
 def _as_time(text: str, date_format: str) -> datetime | int | str:
-    """The time of a row: a date, or the number of the row."""
+    """Parse the time of a row: a date, or a row number."""
     with suppress(ValueError):
         if date_format:
             return datetime.strptime(text, date_format)
@@ -108,31 +108,22 @@ def _as_time(text: str, date_format: str) -> datetime | int | str:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A forecast of all series of a file.
+    """Forecast of all series of a file."""
 
-    Args:
-        file: the data it was made from.
-        series: S numbers of the series that the file has.
-        times: (S, H) name of each step: its date, or its number in rows.
-        levels: Q quantiles.
-        quantiles: (Q, S, H).
-        paths: (n, S, H).
-    """
-
-    file: "SeriesFile"
-    series: list[int]
-    times: list[list[str]]
+    file: "SeriesFile"  # source data
+    series: list[int]  # (S,) numbers of the series in the file
+    times: list[list[str]]  # (S, H) date or row number of each step
     levels: list[float]
-    quantiles: "Floats"
-    paths: "Floats"
+    quantiles: "Floats"  # (Q, S, H)
+    paths: "Floats"  # (n, S, H)
 
     @property
     def place(self) -> str:
-        """Meaning of the times."""
+        """Return the name of the time column."""
         return self.file.date or "row"
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        """A row for each series and step: time and series, mean, quantiles and all paths."""
+        """Yield one row per series and step: time and series, mean, quantiles and all paths."""
         for place in range(len(self.series)):
             paths = self.paths[:, place]
             digits = significant_digits(paths)
@@ -141,26 +132,24 @@ class Forecast:
                 yield *keys, *(float(f"{value:.{digits}g}") for value in (mean, *levels)), values.tolist()
 
     def path_rows(self) -> Iterator[Sequence[Any]]:
-        """A row for each series, path and step: time and series, number of the path and value."""
+        """Yield one row per series, path and step: time and series, path number and value."""
         for place in range(len(self.series)):
             for path, values in enumerate(self.paths[:, place].tolist()):
                 yield from ((*keys, path, value) for keys, value in zip(self.keys(place), values, strict=True))
 
     def keys(self, place: int) -> list[tuple[str, str]]:
-        """Time and series of each step; of a file in long form item and time, as there."""
+        """Return time and series of each step; item and time if the file is in long form."""
         name = self.file.targets[self.series[place]]
         return [(time, name) if self.file.item is None else (name, time) for time in self.times[place]]
 
 
 def significant_digits(paths: "Floats") -> int:
-    """Digits that write each number to a thousandth of the spread of the paths (n, H), 6 to 15.
+    """Return the digits that resolve a thousandth of the spread of the paths (n, H), 6 to 15.
 
     >>> import numpy as np
     >>> [significant_digits(level + np.linspace(-100, 100, 21)[:, None]) for level in (0, 500, 123456789)]
     [6, 6, 10]
     """
-    import numpy as np
-
     low, high = np.quantile(paths, (0.1, 0.9), axis=0)
     spread = (high - low)[high > low]
     if not spread.size:
@@ -170,7 +159,7 @@ def significant_digits(paths: "Floats") -> int:
 
 
 def parse_quantiles(text: str) -> list[float]:
-    """The quantiles that a user named, ascending.
+    """Parse quantiles in ascending order.
 
     >>> parse_quantiles("0.9, 0.1")
     [0.1, 0.9]
@@ -187,7 +176,6 @@ def parse_quantiles(text: str) -> list[float]:
 def _forecast(
     run: "ForecastTask", data: str, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
 ) -> Forecast:
-    from chainrule.data._series import future_dates
     from chainrule.metrics import quantiles_of_samples
 
     schema = run.schema
@@ -202,7 +190,7 @@ def _forecast(
             first = origin - int(file.spans[number, 0])
             times.append([str(first + step) for step in range(1, horizon + 1)])
         else:
-            dates = future_dates(file.dates[origin - 1 : origin], schema.frequency, horizon)[1:]
+            dates = _series.future_dates(file.dates[origin - 1 : origin], schema.frequency, horizon)[1:]
             times.append(list(map(file.date_text, dates)))
     quantiles = quantiles_of_samples(drawn, levels)
     return Forecast(file, [number for _, number in places], times, list(levels), quantiles, drawn)
@@ -219,47 +207,27 @@ def draw_paths(
     paths: int,
     seed: int,
 ) -> "Floats":
-    """Forecasts of series, each from a row.
-
-    Args:
-        model: the trained model.
-        values: (T, S).
-        features: (N, F) covariates, as far as the last forecast goes; or (N, S, F).
-        places: P, each the row at which a forecast begins, and the number of the series.
-        spans: (S, 2) rows of each series.
-        past: rows before each that it is made from; fewer where there are not so many.
-        horizon: H.
-        paths: n draws of each.
-        seed: of the draws.
-
-    Returns:
-        (n, P, H).
-    """
-    import numpy as np
-    import torch
-
-    from chainrule._modes import device_of
-    from chainrule.data._series import by_past, window_context
+    """Draw n paths of P forecasts, (n, P, H), from `past` rows before each place: a row and the number of a series."""
     from chainrule.decoding import sample_paths
 
-    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     block = max(_TOGETHER // paths, 1)
     result: Floats = np.empty((paths, len(places), horizon))
-    for known, numbers in by_past(places, spans, past):
+    for known, numbers in _series.by_past(places, spans, past):
         for start in range(0, len(numbers), block):
             chosen = numbers[start : start + block]
-            context = window_context(values, features, [places[number] for number in chosen], known, horizon)
+            context = _series.window_context(values, features, [places[number] for number in chosen], known, horizon)
             drawn = sample_paths(model, context, paths=paths, length=horizon, generator=generator)
             result[:, chosen] = drawn.cpu().view(len(chosen), paths, horizon).movedim(1, 0).double().numpy()
     return result
 
 
 def forecast_figure(forecast: Forecast) -> Any:
-    """The last rows, some paths and the quantiles of each series, drawn by matplotlib."""
+    """Plot the last rows, some paths and the quantiles of each series."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("--plot: matplotlib is not installed: pip install matplotlib") from None
+        raise ValueError("--plot requires matplotlib: pip install matplotlib") from None
     names = [forecast.file.targets[number] for number in forecast.series]
     if len(names) > _MOST_AXES:
         raise ValueError(f"--plot: expected at most {_MOST_AXES} series, got {len(names):,}: forecast fewer items")
@@ -273,23 +241,23 @@ def forecast_figure(forecast: Forecast) -> Any:
 def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
     start, stop = forecast.file.spans[forecast.series[number]]
     values, horizon = forecast.file.values[start:stop, forecast.series[number]], len(forecast.times[number])
-    shown = min(max(4 * horizon, 50), len(values))
-    before, after = range(-shown, 0), range(horizon)
-    axis.plot(before, values[len(values) - shown :], color="black", linewidth=1)
+    past = min(max(4 * horizon, 50), len(values))
+    before, after = range(-past, 0), range(horizon)
+    axis.plot(before, values[len(values) - past :], color="black", linewidth=1)
     for path in forecast.paths[:_PATHS, number]:
         axis.plot([-1, *after], [values[-1], *path], color=_GREY, linewidth=0.5, alpha=0.4)
     quantiles, count = forecast.quantiles[:, number], len(forecast.levels)
-    for place in range(count // 2):
-        low, high = forecast.levels[place], forecast.levels[count - 1 - place]
+    for index in range(count // 2):
+        low, high = forecast.levels[index], forecast.levels[count - 1 - index]
         label = f"{low:g} to {high:g}"
-        axis.fill_between(after, quantiles[place], quantiles[count - 1 - place], color=_BLUE, alpha=0.25, label=label)
+        axis.fill_between(after, quantiles[index], quantiles[count - 1 - index], color=_BLUE, alpha=0.25, label=label)
     axis.plot(after, forecast.paths[:, number].mean(0), color=_BLUE, linewidth=1.5, label="mean")
     axis.axvline(-0.5, color=_GREY, linewidth=0.8)
     axis.set_title(name, loc="left", fontsize=10)
     axis.legend(loc="upper left", fontsize=8, frameon=False)
-    labels = {tick: _time(forecast, number, tick).replace(" ", "\n") for tick in (horizon - 1, -shown, -1, -shown // 2)}
+    labels = {tick: _time(forecast, number, tick).replace(" ", "\n") for tick in (horizon - 1, -past, -1, -past // 2)}
     width = max(len(line) for label in labels.values() for line in label.splitlines())
-    apart = (width + 2) / _ACROSS * (shown + horizon)
+    apart = (width + 2) / _ACROSS * (past + horizon)
     ticks: list[int] = []
     for tick in labels:  # the more telling first
         if all(abs(tick - other) >= apart for other in ticks):
@@ -298,7 +266,7 @@ def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
 
 
 def _time(forecast: Forecast, number: int, step: int) -> str:
-    """Name of a step, counted from the first forecast one."""
+    """Name a step, counted from the first forecast one."""
     if step >= 0:
         return forecast.times[number][step]
     file = forecast.file
