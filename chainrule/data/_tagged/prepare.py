@@ -12,6 +12,7 @@ from chainrule.data._tagged.conll_file import ConllFile, Sentence, read_conll
 from chainrule.data._tagged.tag_scheme import Spelling, find_spelling, impossible, repaired
 from chainrule.data._tagged.vocabulary import TaggedVocabulary
 from chainrule.data._text import fingerprint
+from chainrule.data._word_vectors import read_vectors
 
 _MANIFEST = "corpus.json"
 _ARRAYS = ("words", "forms", "tags", "starts", "spellings")
@@ -49,6 +50,7 @@ def prepare_tagged(
     repair: bool = False,
     seed: int = 0,
     vocabulary: TaggedVocabulary | None = None,
+    vectors: str | Path | None = None,
 ) -> TaggedCorpus:
     """Read tagged sentences and write their numbers into a directory.
 
@@ -65,6 +67,7 @@ def prepare_tagged(
         repair: read impossible sequences of BIO or BIOES tags as the nearest possible ones.
         seed: of the sentences held out.
         vocabulary: of other sentences, in place of one made of these.
+        vectors: of words, to begin with; see `read_vectors`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -116,7 +119,12 @@ def prepare_tagged(
         "different_words": len(vocabulary.words),
         "tags": len(vocabulary.tags),
     }
+    found = None if vectors is None else read_vectors(vectors, vocabulary.words)
+    manifest["vectors"] = None if vectors is None else fingerprint(vectors)
+    manifest["words_without_vector"] = 0 if found is None else len(vocabulary.words) - len(found.rows)
     with StoreWriter(directory, _MANIFEST) as writer:
+        if found is not None:
+            found.save(writer)
         vocabulary.save(writer.path("vocabulary.json"))
         for part, sentences in zip(_PARTS, (train, valid), strict=True):
             numbers = number_sentences(sentences, vocabulary)
