@@ -11,7 +11,7 @@ from chainrule.data._store import Store, StoreWriter
 from chainrule.data._text import open_bytes, raw_lines
 
 _MOST_SIZE = 1 << 12  # numbers of a vector
-_NAMES = ("vectors", "vectors.rows")
+_VECTORS, _ROWS = "vectors", "vectors.rows"
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class WordVectors:
 
     def save(self, writer: StoreWriter) -> None:
         """Write both arrays into a prepared folder."""
-        for name, array in zip(_NAMES, (self.vectors, self.rows), strict=True):
-            writer.array(name, array)
+        writer.array(_VECTORS, self.vectors)
+        writer.array(_ROWS, self.rows)
 
     @classmethod
     def load(cls, store: Store, below: int, size: int) -> "WordVectors":
         """Open what `save` wrote; raises ValueError if it is damaged, or made for other words or sizes."""
-        rows = store.array(_NAMES[1], "i8", below=below)
-        return cls(np.array(rows), np.array(store.array(_NAMES[0], "f4", (len(rows), size))))
+        rows = store.array(_ROWS, "i8", below=below)
+        return cls(np.array(rows), np.array(store.array(_VECTORS, "f4", (len(rows), size))))
 
 
 def vector_size(path: str | Path) -> int:

@@ -82,15 +82,16 @@ def _coco_captions(path: str | Path) -> Iterator[Caption]:
         content = json.loads(raw)
     except (ValueError, RecursionError):
         content = None
-    parts = [content.get(name) for name in ("images", "annotations")] if isinstance(content, dict) else []
-    if not parts or not all(isinstance(part, list) for part in parts):
+    found = content if isinstance(content, dict) else {}
+    images, annotations = found.get("images"), found.get("annotations")
+    if not isinstance(images, list) or not isinstance(annotations, list):
         raise ValueError(f"{path}: expected JSON with the lists images and annotations, as captions of COCO")
     names = {}
-    for number, image in enumerate(parts[0], 1):
+    for number, image in enumerate(images, 1):
         if not isinstance(image, dict) or not isinstance(image.get("file_name"), str):
             raise ValueError(f"{path}: image {number}: expected an object with id and file_name, got {image!r:.80}")
         names[str(image.get("id"))] = image["file_name"]
-    for number, annotation in enumerate(parts[1], 1):
+    for number, annotation in enumerate(annotations, 1):
         found = annotation if isinstance(annotation, dict) else {}
         text, name = found.get("caption"), names.get(str(found.get("image_id")))
         if not isinstance(text, str) or not text.strip() or name is None:

@@ -92,7 +92,7 @@ def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(co
     assert (refused.status, refused.err.count("train with --fill")) == (2, 1)
     outcome = command(*asked, "--fill")
     assert outcome.status == 0, outcome.err
-    assert "1 missing values filled in between their neighbours, and 2 of those held out" in outcome.err
+    assert "interpolated 1 missing training values and 2 held-out ones" in outcome.err
     assert "1 value to train on and 2 held out, filled in between" in command("info", out).out
     assert command("evaluate", out, path).status == 0
     forecast = command("forecast", out, path)
@@ -253,7 +253,7 @@ def test_an_evaluation_compares_with_naive_forecasts(command, run, series):
     assert [row["forecast"] for row in scores] == ["model", *naive]
     lines = command("evaluate", run, series).out.splitlines()
     assert lines[-2].startswith("measured: exact")
-    assert lines[-1].startswith("rows 1 to 216 are left out")
+    assert lines[-1].startswith("rows 1 to 216 are skipped")
     shown = [line.split() for line in lines if line.startswith("  heat ")]
     assert len(shown) == len(scores)
     for cells, row in zip(shown, scores, strict=True):
@@ -351,7 +351,7 @@ def test_a_missing_column_is_named_with_those_that_are_there(refused, series, tm
         (("evaluate", "--start", 3), "--start: expected a row from 8 on"),
         (
             ("evaluate", "--start", 216),
-            "from 217 on, got row 216: rows 1 to 216 are left out, as the run was trained on dates",
+            "from 217 on, got row 216: rows 1 to 216 are skipped, as the run was trained on dates",
         ),
         (("evaluate", "--start", 237), "choose an earlier --start"),
     ],
