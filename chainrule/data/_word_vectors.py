@@ -61,7 +61,7 @@ def read_vectors(path: str | Path, words: Sequence[str], first: int = 1) -> Word
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "vectors.txt"
-    ...     _ = file.write_text("3 2\nthe 0.5 1\nDog 1 2\ncat 3 4\n")
+    ...     _ = file.write_text("3 2\\nthe 0.5 1\\nDog 1 2\\ncat 3 4\\n")
     ...     found = read_vectors(file, ["dog", "bird", "the"])
     >>> found.rows.tolist(), found.vectors.tolist()
     ([1, 3], [[1.0, 2.0], [0.5, 1.0]])

@@ -6,9 +6,11 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.data._captions.caption_file import Caption, ImageStore, captions_in, read_captions
-    from chainrule.data._captions.captioned import CaptionedImages, caption_batches, caption_evaluation
     from chainrule.data._captions.prepare import (
+        CaptionedImages,
         PreparedCaptions,
+        caption_batches,
+        caption_evaluation,
         captions_by_image,
         open_captions,
         prepare_captions,

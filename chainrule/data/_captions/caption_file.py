@@ -47,7 +47,7 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "captions.txt"
-    ...     _ = file.write_text("a.jpg#0\ta dog runs\na.jpg#1\ta brown dog\n")
+    ...     _ = file.write_text("a.jpg#0\\ta dog runs\\na.jpg#1\\ta brown dog\\n")
     ...     [(caption.image, caption.text) for caption in read_captions(file)]
     [('a.jpg', 'a dog runs'), ('a.jpg', 'a brown dog')]
     """

@@ -1,6 +1,5 @@
 """A file of series: a row for each moment, a column for each series."""
 
-import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,15 +12,14 @@ import numpy.typing as npt
 from chainrule.data._delimited import Row
 from chainrule.data._series.clock import clock, on_one_clock
 from chainrule.data._series.frequency import Frequency
-from chainrule.data._series.gaps import complete_dates, fill_in, spread_out
-from chainrule.data._tables.cell_column import MISSING, as_number, is_odd_number
+from chainrule.data._series.layout import MOST_CELLS, Reader, lay_out, static_cells
+from chainrule.data._tables.cell_column import MISSING, as_number
 from chainrule.data._tables.dates import as_date, is_date_like, writes_months
 from chainrule.data._tables.table_file import TableFile
 
 DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
 ITEM_NAMES = frozenset(("item_id", "unique_id", "series_id", "item"))
 ALL = "all"
-_MOST_CELLS = 1 << 24
 Floats = npt.NDArray[np.float64]
 
 
@@ -127,7 +125,7 @@ def read_series(
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "sales.csv"
-    ...     _ = path.write_text("month,sold,holidays\n2024-01,7,1\n2024-02,9,0\n2024-03,8,2\n2024-04,,1\n")
+    ...     _ = path.write_text("month,sold,holidays\\n2024-01,7,1\\n2024-02,9,0\\n2024-03,8,2\\n2024-04,,1\\n")
     ...     file = read_series(path, "sold", covariates="holidays")
     >>> str(file.frequency), file.values.tolist(), file.known[:, 0].tolist(), file.future
     ('every month', [[7.0], [9.0], [8.0]], [1.0, 0.0, 2.0, 1.0], 1)
@@ -169,7 +167,7 @@ def read_series(
         monthly = writes_months(cells[place] for _, cells in rows)
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
-    reader = _Reader(file, where, targets, known_names, fill)
+    reader = Reader(file, where, targets, known_names, fill)
     if item_name is None:
         part = reader.read(rows, dates, frequency)
         spans = np.tile(np.array([[0, len(part.values)]]), (len(targets), 1))
@@ -184,138 +182,12 @@ def read_series(
             raise ValueError(f"{where} line {line}, column {item_name!r}: expected the name of an item, got nothing")
         groups.setdefault(name, []).append(number)
     places = [file.names.index(name) for name in static_names]
-    statics = tuple(_static(rows, numbers, places, file, where) for numbers in groups.values())
-    laid = _laid_out(reader, rows, dates, groups, frequency)
+    statics = tuple(static_cells(rows, numbers, places, file, where) for numbers in groups.values())
+    laid = lay_out(reader, rows, dates, groups, frequency)
     return SeriesFile(
         where, tuple(groups), tuple(known_names), date_name, laid.step, laid.dates, utc_offset, monthly,
         laid.values, laid.known, laid.observed, laid.spans, item_name, targets[0], statics, date_format,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The rows of one item, or of a whole file with a column for each series."""
-
-    step: Frequency | None
-    dates: list[datetime]
-    values: Floats
-    known: Floats
-    observed: npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class _Reader:
-    file: TableFile
-    where: str
-    targets: list[str]
-    covariates: list[str]
-    fill: bool
-
-    def read(self, rows: list[Row], dates: list[datetime], frequency: Frequency | None, what: str = "") -> _Part:
-        """Numbers of rows at regular steps; `what` names the item in errors."""
-        where, fill, lines, step = self.where, self.fill, [line for line, _ in rows], None
-        if dates:
-            found = Frequency.find(dates, lines, where, gaps=fill, known=frequency)
-            step = frequency if fill and frequency is not None else found
-        places = [self.file.names.index(name) for name in self.targets]
-        last = len(rows)
-        while last and all(rows[last - 1][1][place] in MISSING for place in places):
-            last -= 1
-        if not last:
-            raise ValueError(
-                f"{where}: expected values in {what or ', '.join(self.targets):.200}, got empty cells only"
-            )
-        values = _numbers(rows[:last], places, self.targets, where, fill)
-        known_places = [self.file.names.index(name) for name in self.covariates]
-        known = _numbers(rows, known_places, self.covariates, where, fill)
-        observed = np.ones(values.shape, dtype=bool)
-        if fill:
-            if step is not None:
-                dates, row_places = complete_dates(dates, lines, step, where)
-                values, known = spread_out(values, row_places[:last]), spread_out(known, row_places)
-            observed = ~np.isnan(values)
-            values, known = fill_in(values, self.targets, where), fill_in(known, self.covariates, where)
-        return _Part(step, dates, values, known, observed)
-
-
-@dataclass(frozen=True)
-class _Layout(_Part):
-    """All items side by side, see `SeriesFile`."""
-
-    spans: npt.NDArray[np.int64]
-
-
-def _laid_out(
-    reader: _Reader,
-    rows: list[Row],
-    dates: list[datetime],
-    groups: dict[str, list[int]],
-    frequency: Frequency | None,
-) -> _Layout:
-    """Items side by side, by their dates; without dates from the first row on."""
-    parts: dict[str, _Part] = {}
-    for name in sorted(groups, key=lambda name: -len(groups[name])):  # the longest tells the step
-        numbers = groups[name]
-        own = [rows[number] for number in numbers]
-        if dates and len(own) < 2:
-            raise ValueError(f"{reader.where} line {own[0][0]}: expected at least two rows of {name!r:.60}, got one")
-        part = reader.read(own, [dates[number] for number in numbers] if dates else [], frequency, name)
-        if part.step is not None and frequency is not None and part.step != frequency:
-            raise ValueError(
-                f"{reader.where} line {own[0][0]}: expected rows {frequency}, as of other items, got rows {part.step} "
-                f"of {name!r:.60}"
-            )
-        frequency = part.step
-        parts[name] = part
-    grid: list[datetime] = []
-    if frequency is not None:
-        grid, last = [min(part.dates[0] for part in parts.values())], max(part.dates[-1] for part in parts.values())
-        most = _MOST_CELLS // len(parts)
-        while grid[-1] < last:
-            grid.append(frequency.after(grid[-1]))
-            if len(grid) > most:
-                raise ValueError(
-                    f"{reader.where}: expected at most {_MOST_CELLS:,} items × dates, got more up to {last}: keep the "
-                    "last rows, or fewer items"
-                )
-    row_of = {date: row for row, date in enumerate(grid)}
-    starts = []
-    for name in groups:
-        first = parts[name].dates[0] if grid else None
-        if first is not None and first not in row_of:
-            raise ValueError(
-                f"{reader.where}: {name!r:.60} begins at {first}, which is no whole number of steps after {grid[0]}, "
-                f"as rows are {frequency}: move its dates"
-            )
-        starts.append(0 if first is None else row_of[first])
-    ordered = [parts[name] for name in groups]
-    spans = np.array([[start, start + len(part.values)] for start, part in zip(starts, ordered, strict=True)])
-    length = max(start + len(part.known) for start, part in zip(starts, ordered, strict=True))
-    count = len(ordered)
-    if length * count * (1 + len(reader.covariates)) > _MOST_CELLS:
-        raise ValueError(f"{reader.where}: expected at most {_MOST_CELLS:,} items × rows, got more: keep the last rows")
-    values = np.full((int(spans.max()), count), np.nan)
-    observed = np.zeros(values.shape, dtype=bool)
-    known = np.full((length, count, len(reader.covariates)), np.nan)
-    for number, (part, (start, stop)) in enumerate(zip(ordered, spans, strict=True)):
-        values[start:stop, number] = part.values[:, 0]
-        observed[start:stop, number] = part.observed[:, 0]
-        known[start : start + len(part.known), number] = part.known
-    return _Layout(frequency, grid, values, known, observed, spans)
-
-
-def _static(rows: list[Row], numbers: list[int], places: list[int], file: TableFile, where: str) -> tuple[str, ...]:
-    """The cells of an item that are the same in all its rows."""
-    first = rows[numbers[0]][1]
-    for number in numbers:
-        line, cells = rows[number]
-        for place in places:
-            if cells[place] != first[place]:
-                raise ValueError(
-                    f"{where} line {line}, column {file.names[place]!r}: expected {first[place]!r:.60} in all rows of "
-                    f"an item, got {cells[place]!r:.60}: name it with --covariates, if it changes"
-                )
-    return tuple(first[place] for place in places)
 
 
 def _item_column(file: TableFile, taken: list[str], asked: str) -> str | None:
@@ -361,11 +233,11 @@ def _date_column(
 
 def _rows(file: TableFile) -> Iterator[Row]:
     """The rows, all of which are held in memory."""
-    most = _MOST_CELLS // len(file.names)
+    most = MOST_CELLS // len(file.names)
     with closing(file.rows()) as rows:
         for number, row in enumerate(rows):
             if number == most:
-                raise ValueError(f"{file.path}: expected at most {_MOST_CELLS:,} cells, got more: keep the last rows")
+                raise ValueError(f"{file.path}: expected at most {MOST_CELLS:,} cells, got more: keep the last rows")
             yield row
 
 
@@ -406,25 +278,3 @@ def _dates(rows: list[Row], place: int, name: str, where: str, date_format: str)
             )
         dates.append(moment)
     return dates
-
-
-def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str, fill: bool) -> Floats:
-    """The numbers of some columns; NaN for an empty cell where those will be filled in."""
-    numbers = np.full((len(rows), len(places)), np.nan)
-    for row, (line, cells) in enumerate(rows):
-        for column, place in enumerate(places):
-            cell = cells[place]
-            empty = cell in MISSING
-            if empty and fill:
-                continue
-            number = None if empty else as_number(cell)
-            if number is None or not math.isfinite(number):
-                expected = "a value, got an empty cell" if empty else f"a finite number, got {cell!r:.80}"
-                plain = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
-                remedy = "train with --fill to have it filled in" if empty else plain
-                raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
-            numbers[row, column] = number
-    for name, found in zip(names, numbers.T, strict=True):
-        if np.isnan(found).all():
-            raise ValueError(f"{where}, column {name!r}: expected values, got empty cells only")
-    return numbers
