@@ -5,6 +5,7 @@
 20 layers (two blocks of ten), 64 channels, 256 skip channels, 256 levels: the default of `chainrule.models.WaveNet`,
 random weights of seed 0, one thread. By turns, for each batch:
 
+- stream: `model.stream` of one sequence, past the samples after which it goes on in compiled loops (batch 1);
 - step: `stepper()`, a sample drawn from each conditional, so much of what `sample` does;
 - products: the matrix products of a step alone, on the same weights, in the same library (NumPy), nothing between them;
 - queue: the usual fast generation (Paine et al. 2016), a queue a layer, each layer a few modules of PyTorch;
@@ -20,6 +21,7 @@ import statistics
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from unittest.mock import patch
 
 import numpy as np
@@ -29,6 +31,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule.heads import Categorical
+from chainrule.kernels._compiled import LONG
 from chainrule.layers._dilated_stack import PreparedDilatedStack
 from chainrule.models import WaveNet
 
@@ -53,6 +56,11 @@ def main() -> None:
             claim(f"WaveNet, 20 layers, batch {row['batch']}: speed of a step ÷ of a queue of modules", ratio, ">=", 1)
             for row in rows
             if (ratio := row["queue ÷ step"])
+        ),
+        *(
+            claim("WaveNet, 20 layers, batch 1: samples a second of a stream", rate, ">=", 16_000)
+            for row in rows
+            if (rate := row.get("stream samples/s"))
         ),
     ]
     publish("speed_wavenet", rows, claims)
@@ -136,13 +144,22 @@ def measured(model: WaveNet, batch: int, rounds: int) -> dict[str, float]:
         "step": by_steps, "products": bare_products(model, batch, steps), "queue": by_queue, "pass": one_pass,
         "recomputation": recompute,
     }  # fmt: skip
+    if batch == 1:
+        stream = model.stream(1, generator=generator)
+        deque(islice(stream, LONG + 1), 0)
+        ways["stream"] = lambda: deque(islice(stream, steps), 0)
     seconds = interleaved(ways, rounds, warmup=1)
     layers = len(model.stack.convolutions)
     each = {
         name: statistics.median(times) / (1 if name == "recomputation" else steps) for name, times in seconds.items()
     }
+    compiled = {}
+    if "stream" in seconds:
+        compiled["stream samples/s"] = 1 / each["stream"]
+        compiled["step ÷ stream"] = median_ratio(seconds["step"], seconds["stream"])
     return {
         "batch": batch,
+        **compiled,
         "step µs": 1e6 * each["step"],
         "products µs": 1e6 * each["products"],
         "queue µs": 1e6 * each["queue"],

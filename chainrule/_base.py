@@ -2,20 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from chainrule._drawing import Draw, compiled_draws
 from chainrule._lengths import check_lengths
 from chainrule._modes import device_of, drawn_in_evaluation
 from chainrule._prefix import check_prefix, prefix_rows
 from chainrule.heads._adapter import head_of
-from chainrule.heads._categorical import Categorical, check_filters
+from chainrule.heads._categorical import check_filters
 from chainrule.kernels._compiled import LONG
 from chainrule.state import State, expand, leaves, map_state
 
@@ -24,20 +23,6 @@ if TYPE_CHECKING:
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
 Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
-
-
-@dataclass(frozen=True)
-class Draw:
-    """Draws an element from its conditional; see `AutoregressiveModel.sample`."""
-
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    generator: torch.Generator | None
-
-    def __call__(self, conditional: Distribution) -> Tensor:
-        filtered = head_of(conditional).filtered(self.temperature, self.top_k, self.top_p)
-        return filtered.sample(generator=self.generator)
 
 
 class TrainableModel(nn.Module, ABC):
@@ -340,30 +325,11 @@ class AutoregressiveModel(LikelihoodModel):
                 with torch.no_grad():
                     scores = self.compiled_scores(state)
                 if scores is not None:
-                    yield from _compiled_draws(scores, int(x_prev), pick)
+                    yield from compiled_draws(scores, int(x_prev), pick)
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
                 conditional, state = step(x_prev, state)
                 x_prev = pick(conditional)
             yield x_prev
-
-
-def _compiled_draws(scores: "Scores", symbol: int, pick: Draw) -> Iterator[Tensor]:
-    """The rest of a stream of one sequence after a symbol, without end; the noise is that of `Categorical`."""
-    from chainrule.kernels._compiled_loops import draw
-
-    noise: Tensor | None = None
-    while True:
-        row = scores(symbol)
-        symbol = -1
-        if pick.top_k is None and pick.top_p is None:
-            if noise is None:
-                noise = torch.from_numpy(np.empty_like(row))
-                numbers, least = noise.numpy(), torch.finfo(noise.dtype).tiny
-            noise.exponential_(generator=pick.generator).clamp_min_(least).log_()
-            symbol = draw(row, numbers, pick.temperature)
-        if symbol < 0:
-            symbol = int(pick(Categorical(torch.from_numpy(row))))
-        yield torch.tensor([symbol])
 
 
 def refuse_context(context: Context) -> None:

@@ -1,14 +1,14 @@
 """A masked autoencoder for distribution estimation: binary tables."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
 from chainrule._base import AutoregressiveModel, Step, for_rows, refuse_context
+from chainrule._drawing import Draw
 from chainrule._modes import values_are_known
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Bernoulli
@@ -127,9 +127,7 @@ class MADE(AutoregressiveModel):
             columns = self._steps()
         return lambda x_prev, state: self._stepped(columns, x_prev, state)
 
-    def _draws(
-        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
-    ) -> Iterator[Tensor]:
+    def _draws(self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
         if prefix is not None:
             _refuse_other_values(prefix, "prefix")
         columns = self._steps()

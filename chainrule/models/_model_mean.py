@@ -73,7 +73,7 @@ class ModelMean(AutoregressiveModel):
 
     def compiled_scores(self, state: State) -> "Scores | None":
         weights = self.log_weights
-        loops = compiled_loops(torch.empty(0) if weights is None else weights)
+        loops = compiled_loops(torch.empty(0, device="cpu") if weights is None else weights)
         scores = [part.compiled_scores(own) for part, own in self._each(state)] if loops is not None else [None]
         if loops is None or not is_plain(self) or None in scores:
             return None

@@ -208,7 +208,7 @@ class RecurrentLM(AutoregressiveModel):
         if self._one_hot:
             read = loops.looked_up(weight.t() + bias)
         elif self.ngrams is None and narrow:
-            read = loops.looked_up(self._vectors(torch.arange(self.vocab_size + 1)) @ weight.t() + bias)
+            read = loops.looked_up(self._vectors(torch.arange(self.vocab_size + 1, device="cpu")) @ weight.t() + bias)
         else:
             assert self.embedding is not None
             past = None if self.ngrams is None or recent is None else (*self.ngrams.tables_apart(), recent[0])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from chainrule import _base
+from chainrule import _base, _drawing
 from chainrule.kernels import _compiled
 from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, WaveNet
 
@@ -81,6 +81,16 @@ def test_a_stream_draws_the_same_symbols_from_the_same_noise(name, monkeypatch):
     assert loops_ran(model, monkeypatch)
 
 
+@pytest.mark.parametrize("name", ["mixture", "lstm, 3 layers", "embedding", "wavenet"])
+def test_another_default_device_changes_nothing(name, monkeypatch):
+    model = MODELS[name]().double()
+    wanted = drawn(model, 40, 2, monkeypatch)
+    with torch.device("meta"):
+        assert loops_ran(model, monkeypatch)
+        symbols = drawn(model, 40, 2, monkeypatch)
+    assert symbols == wanted
+
+
 def test_a_label_is_obeyed(monkeypatch):
     model, options = wavenet(num_classes=3).double(), {"context": torch.tensor([2])}
     model.label_bias.weight.data.mul_(20)
@@ -130,7 +140,9 @@ def test_scores_of_no_distribution_raise(wrong, monkeypatch):
     from chainrule.kernels._compiled_loops import draw
 
     assert draw(np.array([0, wrong, 1], np.float32), np.zeros(3, np.float32), 1.0) == -1
-    stream = _base._compiled_draws(model.compiled_scores(model.initial_state(1)), 0, _base.Draw(1.0, None, None, None))
+    stream = _drawing.compiled_draws(
+        model.compiled_scores(model.initial_state(1)), 0, _drawing.Draw(1.0, None, None, None)
+    )
     with pytest.raises(ValueError, match="NaN or infinite"):
         next(stream)
 

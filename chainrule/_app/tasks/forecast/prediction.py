@@ -1,4 +1,4 @@
-"""The future of series, drawn from a trained forecaster."""
+"""Forecasts of series drawn from a trained forecaster, and the linear autoregression averaged with its network."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,6 +12,7 @@ from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule._app.tasks.display import counted
+from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule.data import _series
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from chainrule._app.tasks.forecast.task import ForecastTask
     from chainrule._base import AutoregressiveModel
-    from chainrule.data._series import SeriesFile
+    from chainrule.data._series import SeriesFile, SeriesSchema
 
     Floats = npt.NDArray[np.float64]
 
@@ -29,6 +30,8 @@ _PATHS = 20  # drawn as lines
 _MOST_AXES = 40  # of a figure
 _DIGITS, _MOST_DIGITS = 6, 15  # of a number in CSV; the most that every float64 keeps
 _ACROSS = 120  # characters of a label that fit side by side below a figure
+_CALIBRATED_ON = 1 << 16  # values
+_MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other numbers are another format of runs
 _BLUE, _GREY = "#2a6fbb", "#888888"
 
 
@@ -272,3 +275,29 @@ def _time(forecast: Forecast, number: int, step: int) -> str:
     file = forecast.file
     start, stop = file.spans[forecast.series[number]].tolist()
     return file.date_text(file.dates[stop + step]) if file.dates else str(stop - start + step + 1)
+
+
+def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
+    """Average a network with a linear autoregression of its training rows."""
+    from chainrule.models import CalibratedMixture, LinearForecaster
+
+    schema, options, rows = run.schema, run.config.options, run.facts.rows.train
+    linear = LinearForecaster(
+        schema.scalings,
+        head=options.head,
+        lags=lags_of(schema),
+        anchor=schema.anchor,
+        num_covariates=schema.num_covariates,
+    )
+    if run.config.init is None and not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
+        series = run.series()
+        spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
+        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
+    return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
+
+
+def lags_of(schema: "SeriesSchema") -> list[int]:
+    """Choose the lags of the linear model: the network's, and each of the last season, or two for many rows."""
+    enough = schema.fitted_rows >= _ROWS_A_LAG * 2 * schema.season
+    near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
+    return sorted({*schema.lags, *range(1, near + 1)})
