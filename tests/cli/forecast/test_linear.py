@@ -90,5 +90,5 @@ def test_lags_are_as_many_as_rows_tell(months, command, tmp_path):
     few, many = (SimpleNamespace(season=24, lags=[1, 2, 3, 24, 25, 168], fitted_rows=rows) for rows in (2399, 2400))
     assert lags_of(few) == [*range(1, 26), 168]
     assert lags_of(many) == [*range(1, 50), 168]
-    minutes = SimpleNamespace(season=1440, lags=[1, 2, 3, 1440, 1441])
-    assert lags_of(minutes, 10**6) == [*range(1, 101), 1440, 1441]
+    minutes = SimpleNamespace(season=1440, lags=[1, 2, 3, 1440, 1441], fitted_rows=10**6)
+    assert lags_of(minutes) == [*range(1, 101), 1440, 1441]
