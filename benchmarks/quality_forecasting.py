@@ -124,7 +124,8 @@ def measure(path: Path, job: dict[str, Any], seed: int, *, test: bool) -> list[d
     )  # fmt: skip
 
     def held_out(origins: list[int]) -> Any:
-        return window_evaluation(values, features, origins, history, horizon, 128)
+        places = [(origin, series) for origin in origins for series in range(values.shape[1])]
+        return window_evaluation(values, features, places, history, horizon, 128)
 
     valid = rolling_origins(trained, trained + watched, horizon)
     with tempfile.TemporaryDirectory() as folder:

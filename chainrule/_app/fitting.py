@@ -83,7 +83,7 @@ def fit(
         task = task_of(Path(init.path if isinstance(init, Run) else init))
     if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
         task = "forecast"
-    with Inputs("" if task is None else task_class(task).name) as inputs:
+    with Inputs("" if task is None else task_class(task).name, keep_paths=True) as inputs:
         labels, rate = options.pop("labels", None), options.pop("rate", None)
         if text is not None:
             if data is not None:

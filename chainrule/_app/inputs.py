@@ -1,6 +1,7 @@
-"""In-memory data as files that the readers of tasks take: data in memory and on disk are read by the same code.
+"""Data of all kinds as plain files, which the readers of tasks take: every verb and method reads the same.
 
-Frames become CSV, texts lines, arrays .npy, .png or wav files. The files live as long as the `Inputs` that wrote them.
+Data in memory are written to files: frames become CSV, texts lines, arrays .npy, .png or wav files. So are standard
+input, several files and JSON records. The files live as long as the `Inputs` that wrote them.
 """
 
 import csv
@@ -10,25 +11,32 @@ from itertools import chain
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
-from chainrule.data._gather import paths_of
+from chainrule.data._gather import KINDS, gather, must_gather, paths_of
+from chainrule.data._text import STDIN
+
+if TYPE_CHECKING:
+    from chainrule._app.tasks.task import Task
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
 class Inputs:
-    """In-memory data, written to a temporary directory."""
+    """Data as plain files, written to a temporary directory where the reader of the task needs it."""
 
-    def __init__(self, task: str = "", *, rate: int | None = None):
-        self.task, self._rate = task, rate
+    def __init__(
+        self, task: str = "", *, rate: int | None = None, text_column: str | None = None, keep_paths: bool = False
+    ):
+        self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self._folder = TemporaryDirectory(prefix="chainrule-")
+        self._names: dict[str, str] = {}  # of sources, by the path of the file that they were written to
 
     def __enter__(self) -> "Inputs":
         return self
@@ -36,9 +44,11 @@ class Inputs:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         files = sorted(Path(self._folder.name).iterdir())
         self._folder.cleanup()
-        if isinstance(error, ValueError) and (named := [file for file in files if str(file) in str(error)]):
+        names = {str(file): file.stem for file in files} | self._names
+        if isinstance(error, ValueError) and (named := [name for name in names if name in str(error)]):
             # the caller knows the argument, not the file it was written to
-            raise ValueError(str(error).replace(str(named[0]), named[0].stem)) from None
+            longest = max(named, key=len)
+            raise ValueError(str(error).replace(longest, names[longest])) from None
 
     @property
     def written(self) -> bool:
@@ -47,7 +57,7 @@ class Inputs:
     def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
         """Return the path of data: as passed, or of the file that holds them."""
         if isinstance(data, str | os.PathLike):
-            return _existing(os.fspath(data))
+            return self.plain(_existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
         if frames.is_frame(data) or _is_dataset(data):
             frame = frames.as_frame(data.to_polars() if _is_dataset(data) else data)
@@ -61,6 +71,17 @@ class Inputs:
         for first in rows:
             return str(self._write_rows(first, chain((first,), rows), file, labels, rate))
         raise ValueError(f"{name}: expected at least one row, got none")
+
+    def plain(self, source: str, name: str, *, streams: bool = False) -> str:
+        """Return the path of a source as one plain file; see `chainrule.data._gather.must_gather`."""
+        kind = KINDS.get(self.task)
+        if kind is None or self._keep_paths or not must_gather(source, kind, streams=streams):
+            return source
+        folder = Path(self._folder.name) / name
+        folder.mkdir()
+        made = str(gather(source, folder, kind, self._text_column))
+        self._names[made] = "standard input" if source == STDIN else source
+        return made
 
     def text(self, text: str) -> str:
         """Write a text to a file and return its path."""
@@ -217,8 +238,14 @@ class Inputs:
         return file
 
 
+def inputs_of(run: "Task[Any]") -> Inputs:
+    """Return the `Inputs` for the verbs and methods of a run."""
+    column = getattr(run.data, "text_column", None)
+    return Inputs(run.name, rate=getattr(run, "rate", None), text_column=column)
+
+
 def _existing(path: str) -> str:
-    if path != "-" and ("\n" in path or not all(Path(each).exists() for each in paths_of(path))):
+    if path != STDIN and ("\n" in path or not all(Path(each).exists() for each in paths_of(path))):
         raise FileNotFoundError(
             f"{path[:80]!r}: no such file; texts in memory are passed as a list, or as fit(text=...)"
         )

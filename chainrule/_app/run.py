@@ -9,7 +9,7 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from chainrule._app import frames
-from chainrule._app.inputs import Inputs, texts_of
+from chainrule._app.inputs import Inputs, inputs_of, texts_of
 from chainrule._app.keywords import check_known, config_of, flags_given, train_with
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
@@ -358,7 +358,7 @@ class Run:
         return self._task
 
     def _inputs(self) -> Inputs:
-        return Inputs(self.task, rate=getattr(self._task, "rate", None))
+        return inputs_of(self._task)
 
     def _options(self, kind: type, options: Mapping[str, Any], inputs: Inputs) -> Any:
         """Build an options dataclass; in-memory data for an option that names a file are written to one."""

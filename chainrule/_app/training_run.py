@@ -12,9 +12,9 @@ from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.inputs import Inputs
 from chainrule._app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
 from chainrule._app.tasks.display import counted, flag
 from chainrule._app.tasks.run_directory import (
@@ -31,7 +31,7 @@ from chainrule._app.tasks.run_directory import (
 )
 from chainrule._app.tasks.task import Task
 from chainrule._printing import printable
-from chainrule.data._gather import Kind, gather, must_gather, paths_of
+from chainrule.data._gather import paths_of
 from chainrule.data._kinds import check_path
 
 if TYPE_CHECKING:
@@ -300,8 +300,6 @@ def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, explic
     if (name := task_of(path)) not in (None, task.name):
         raise ValueError(f"--from: {path} is a run of the task {name}, but the data are for {task.name}: add --task")
     old = task.open(path)
-    if not old.can_start_others:
-        raise ValueError(f"--from: not supported by the task {task.name}: train on all data together")
     weights = path / WEIGHTS
     if not weights.is_file():
         raise FileNotFoundError(f"--from: {weights}: no weights yet: train that run first")
@@ -349,22 +347,11 @@ def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
     load_weights(weights, network)
 
 
-_KINDS: dict[str, Kind] = {"text": "text", "table": "rows", "classify": "rows", "forecast": "rows"}
-
-
 @contextmanager
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
-    """Unpack compressed, piped or several sources to plain files during the block."""
-    kind = _KINDS.get(task.name)
-    sources = {name: path for name, path in config.sources.items() if path is not None}
-    gathered = [name for name, path in sources.items() if kind is not None and must_gather(path, kind)]
-    if not gathered or kind is None:
-        yield config
-        return
-    column = getattr(config.data, "text_column", None) or "" if kind == "text" else ""
-    with TemporaryDirectory(prefix="chainrule-") as folder:
-        paths: dict[str, str | None] = {}
-        for name in gathered:
-            (Path(folder) / name).mkdir()
-            paths[name] = str(gather(sources[name], Path(folder) / name, kind, column))
-        yield replace(config, sources=config.sources | paths)
+    """Unpack compressed, piped or several sources to plain files during the block; errors name the sources."""
+    with Inputs(task.name, text_column=getattr(config.data, "text_column", None)) as inputs:
+        plain: dict[str, str | None] = {
+            name: inputs.plain(path, name) for name, path in config.sources.items() if path is not None
+        }
+        yield replace(config, sources=config.sources | plain)

@@ -1,24 +1,22 @@
-"""Text files of lines and cells: UTF-8, compressed by gzip or not, with errors that name the line."""
+"""Text files of lines and cells: UTF-8, compressed or not, with errors that name the line."""
 
 import csv
-import gzip
 import io
 import re
 import sys
-import zlib
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
+from chainrule.data._packed import open_unpacked, plain_name
 from chainrule.data._text import LONGEST_LINE, STDIN, check_file, name_of, raw_lines, refuse_utf16
 
 DELIMITERS = ",;\t|"
 Row = tuple[int, list[str]]
 GROUPING = ". '\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between groups of three digits of such a number
 DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]+")  # 1.234,5
-_GZIP = b"\x1f\x8b"
 MOST_COLUMNS = 1 << 12
 LARGEST_CELL = 1 << 22  # characters
 MOST_EMPTY = 1 << 20  # lines in a row: a small compressed file may hold nothing else
@@ -81,7 +79,7 @@ class DelimitedFile:
             file: a stretch of the file, to be read in place of the whole.
             before: lines of the file before the stretch; of the whole, lines that are passed over.
         """
-        with self.open() if file is None else self._readable(file) as raw:
+        with self.open() if file is None else file as raw:
             lines = self._any_lines(raw, before) if file is not None else islice(self._any_lines(raw, 0), before, None)
             reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
             ended, width = before, 0
@@ -129,7 +127,7 @@ class DelimitedFile:
         beginning = b"\n".join(first_lines[before:])
         found = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
         cutting = [delimiter for delimiter, rows in found.items() if rows and len(rows[0]) > 1]
-        if "\t" in cutting and self.name.lower().endswith((".tsv", ".tsv.gz")):
+        if "\t" in cutting and plain_name(self.name).endswith(".tsv"):
             return "\t"
         if cutting:
             return max(cutting, key=lambda one: _fitness(found[one]))
@@ -145,21 +143,10 @@ class DelimitedFile:
         return found
 
     def open(self) -> AbstractContextManager[BinaryIO]:
-        """Open the file for reading bytes, uncompressed."""
+        """Open the file for reading bytes, unpacked where it is compressed."""
         if self._path is None:
             return nullcontext(sys.stdin.buffer)
-        file = self._path.open("rb")
-        compressed = self._path.suffix.lower() == ".gz" or file.peek(2).startswith(_GZIP)
-        return self._readable(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if compressed else file, file)
-
-    @contextmanager
-    def _readable(self, file: BinaryIO, inner: BinaryIO | None = None) -> Iterator[BinaryIO]:
-        """Close files at the end; report damage of the file in one line."""
-        with inner or nullcontext(), file:
-            try:
-                yield file
-            except (OSError, EOFError, zlib.error) as error:
-                raise ValueError(f"{self.name}: cannot be read ({error}): restore it from a copy") from None
+        return open_unpacked(self._path)
 
     def _checked(self, line: int, cells: list[str]) -> list[str]:
         if len(cells) > MOST_COLUMNS:

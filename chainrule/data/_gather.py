@@ -1,27 +1,32 @@
-"""Data that come from standard input, several files, compressed files or records, written to one plain file."""
+"""Data that come from standard input, several files or records, written to one plain file."""
 
 import csv
 import glob
-import gzip
 import json
 import shlex
-import zlib
+import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from chainrule.data._text import CHUNK_BYTES, STDIN, no_such_file, open_bytes, raw_lines, read_chunks
+from chainrule.data._packed import is_packed, plain_name
+from chainrule.data._text import STDIN, no_such_file, open_bytes, raw_lines, read_chunks
 
-Kind = Literal["text", "rows"]
+Kind = Literal["text", "pairs", "tags", "labelled", "rows"]
+KINDS: dict[str, Kind] = {
+    "text": "text", "translate": "pairs", "tag": "tags", "classify": "labelled", "table": "rows", "forecast": "rows",
+}  # fmt: skip
+"""What each task reads, by its name; images and sounds are read by other readers."""
 RECORDS = (".jsonl", ".ndjson", ".parquet")
-_PACKED = (".gz", ".zst")
 _MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file unpacks to so many times its size, or to so many bytes
-_WINDOW = 1 << 27  # bytes that a .zst file may refer back to, which are held in memory
 _LOOKED_AT = 1000  # records whose keys become columns
 _SLICE = 1 << 14  # rows of a Parquet file that are held in memory
 _MAGIC = "*?["
+_BREAKS = str.maketrans("\t\r\n", "   ")
+_WORDS = ("tokens", "words", "form")  # keys of records, and of the tags of the words
+_TAGS = ("tags", "ner_tags", "pos_tags", "upos", "labels")
 
 
 def paths_of(source: str) -> list[str]:
@@ -53,25 +58,34 @@ def names_files(source: str) -> bool:
     return source == STDIN or any(sign in source for sign in _MAGIC) or Path(source.partition(":")[0]).exists()
 
 
-def must_gather(source: str, kind: Kind) -> bool:
-    """Whether a source must be written to one plain file before it is read."""
+def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
+    """Whether a source must be written to one plain file before it is read.
+
+    Args:
+        source: a path, several as a shell quotes them, a pattern, or - for standard input.
+        kind: of the reader; that of tables reads Parquet itself.
+        streams: whether the source is read once, from its beginning, as compressed files and standard input can be.
+    """
     paths = paths_of(source)
-    name, plain = paths[0].lower(), _plain_name(paths[0])
-    if len(paths) > 1 or paths[0] == STDIN or name.endswith(".zst"):
+    if len(paths) > 1:
         return True
-    if kind == "rows":  # readers of rows unpack .gz themselves, and those of tables read Parquet
-        return plain.endswith((".jsonl", ".ndjson"))
-    return name.endswith(".gz") or plain.endswith(RECORDS)
+    if paths[0] == STDIN:
+        return kind == "rows" or not streams
+    name = plain_name(paths[0])
+    if name.endswith(RECORDS):
+        return kind != "rows" or not name.endswith(".parquet")
+    return kind == "text" and not streams and is_packed(paths[0])
 
 
 def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path:
-    """Write a source to one file in a folder: texts as text, rows as CSV.
+    """Write a source to one file in a folder: rows as CSV, all others as lines.
 
     Args:
         source: a path, several as a shell quotes them, a pattern such as "logs/*.gz", or - for standard input.
         folder: where to write.
-        kind: text; or rows, whose JSON Lines become CSV.
-        text_column: of texts in JSON Lines or Parquet; text by default.
+        kind: of the reader, which decides what records of JSON Lines or Parquet become: the text of each in a line; a
+            source and a target with a tab between them; a sentence with a word and its tag in each line; or CSV.
+        text_column: of texts in records; text by default.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -82,36 +96,32 @@ def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path
     for path in paths:
         if path != STDIN and not Path(path).exists():
             raise no_such_file(path)
-    first = "standard-input" if paths[0] == STDIN else _plain_name(paths[0])
+    records = [path != STDIN and plain_name(path).endswith(RECORDS) for path in paths]
+    if any(records) and not all(records):
+        raise ValueError(f"{source}: expected files of one kind, got records and others: give one kind at a time")
+    as_csv = kind in ("rows", "labelled")
+    first = "standard-input" if paths[0] == STDIN else plain_name(paths[0])
     more = f"+{len(paths) - 1}" if len(paths) > 1 else ""
-    stem, suffix = Path(first).stem, Path(first).suffix
-    if kind == "rows":
-        suffix = ".csv" if suffix in RECORDS or paths[0] == STDIN else suffix
-    else:
-        suffix = ".txt" if suffix in RECORDS else suffix
-    file = folder / f"{stem}{more}{suffix}"
-    records = any(_plain_name(path).endswith(RECORDS) for path in paths)
-    if records and kind == "rows":
+    suffix = Path(first).suffix
+    if records[0] or paths[0] == STDIN:
+        suffix = (".csv" if as_csv else ".txt" if kind == "text" else ".tsv") if records[0] or kind == "rows" else ""
+    file = folder / f"{Path(first).stem}{more}{suffix}"
+    if records[0] and as_csv:
         _write_csv(file, chain.from_iterable(map(_records, paths)), paths[0])
         return file
     with file.open("wb") as out:
-        if records:
+        if records[0]:
             for path in paths:
                 for number, record in enumerate(_records(path), 1):
-                    out.write(_text_of(record, text_column, path, number).encode("utf-8", "surrogatepass") + b"\n")
+                    lines = _LINES[kind](record, text_column, f"{path}: record {number}")
+                    out.write(lines.encode("utf-8", "surrogatepass") + b"\n")
         else:
-            _concatenate(out, paths, headers=kind == "rows")
+            _concatenate(out, paths, headers=as_csv, end=b"\n\n" if kind == "tags" else b"\n")
     return file
 
 
-def _plain_name(path: str) -> str:
-    """The lower-case name of a file without the ending of its compression."""
-    name = Path(path).name.lower()
-    return name[: -len(Path(name).suffix)] if name.endswith(".zst") else name.removesuffix(".gz")
-
-
-def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool) -> None:
-    """Files one after the other, each ended by a line feed; of tables the header once."""
+def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: bytes) -> None:
+    """Files one after the other, each ended by some line feeds; of tables the header once."""
     header = b""
     for place, path in enumerate(paths):
         with closing(_unpacked(path)) as chunks:
@@ -122,74 +132,36 @@ def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool) -> None
                 if place and line.rstrip(b"\r") != header:
                     raise ValueError(f"{path}: its first line is not that of {paths[0]}: give tables with one header")
                 header, beginning = line.rstrip(b"\r"), rest if place else beginning
-            for last in chain([beginning], chunks):
-                out.write(last)
-            if len(paths) > 1 and last and not last.endswith(b"\n"):
+            for chunk in chain([beginning], chunks):
+                out.write(chunk)
+                last = (last + chunk)[-len(end) :]
+            while len(paths) > 1 and last and not last.endswith(end):
                 out.write(b"\n")
+                last += b"\n"
 
 
 def _unpacked(path: str) -> Generator[bytes, None, None]:
-    """The bytes of a file, or standard input, in chunks; unpacked as the ending of its name says."""
-    name = path.lower()
-    if path == STDIN or not name.endswith(_PACKED):
-        with open_bytes(path) as plain:
-            yield from read_chunks(plain)
-        return
-    most, done = max(_ALWAYS, _MOST_RATIO * Path(path).stat().st_size), 0
-    try:
-        with _opened(path) as file:
-            while chunk := file.read(CHUNK_BYTES):
-                done += len(chunk)
-                if done > most:
-                    raise ValueError(
-                        f"{path}: unpacks to more than {_MOST_RATIO} times its size: unpack it yourself if it may"
-                    )
-                yield chunk
-    except (zlib.error, EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: damaged, or not compressed as its name says ({error}): get it again") from None
-
-
-def _opened(path: str) -> Any:
-    if path.lower().endswith(".gz"):
-        return gzip.open(path, "rb")
-    try:
-        import zstandard
-    except ImportError:
-        raise ImportError(
-            f"{path}: reading .zst needs zstandard, which is not installed: pip install zstandard"
-        ) from None
-    return _ZstdFile(path, zstandard)
-
-
-class _ZstdFile:
-    """A .zst file for reading, with errors that name it."""
-
-    def __init__(self, path: str, zstandard: Any):
-        self._path, self._error = path, zstandard.ZstdError
-        self._file = Path(path).open("rb")  # noqa: SIM115  closed by __exit__
-        decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
-        self._reader = decompressor.stream_reader(self._file, read_across_frames=True)
-
-    def __enter__(self) -> "_ZstdFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def read(self, size: int) -> bytes:
-        try:
-            return bytes(self._reader.read(size))
-        except self._error as error:
-            raise ValueError(f"{self._path}: damaged, or no .zst file ({error}): get it again") from None
+    """The unpacked bytes of a file, or standard input, in chunks; no more than a multiple of its size."""
+    most, done = sys.maxsize, 0
+    if path != STDIN and is_packed(path):
+        most = max(_ALWAYS, _MOST_RATIO * Path(path).stat().st_size)
+    with open_bytes(path) as file:
+        for chunk in read_chunks(file):
+            done += len(chunk)
+            if done > most:
+                raise ValueError(
+                    f"{path}: unpacks to more than {_MOST_RATIO} times its size: unpack it yourself if it may"
+                )
+            yield chunk
 
 
 def _records(path: str) -> Iterator[Mapping[str, Any]]:
     """The records of a file of JSON Lines or Parquet."""
-    if _plain_name(path).endswith(".parquet"):
+    if plain_name(path).endswith(".parquet"):
         yield from _parquet_records(path)
         return
-    with closing(_lines(path)) as lines:
-        for number, line in lines:
+    with open_bytes(path) as file:
+        for number, line in raw_lines(file, path):
             if not line.strip():
                 continue
             try:
@@ -199,24 +171,6 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
             if not isinstance(record, dict):
                 raise ValueError(f"{path} line {number}: expected a JSON object, got {line[:60]!r}: one object a line")
             yield record
-
-
-def _lines(path: str) -> Generator[tuple[int, bytes], None, None]:
-    """Numbered lines, none longer than `LONGEST_LINE`."""
-
-    class Unpacked:
-        def __init__(self) -> None:
-            self.chunks, self.rest = _unpacked(path), b""
-
-        def readline(self, limit: int) -> bytes:
-            while b"\n" not in self.rest and len(self.rest) < limit and (chunk := next(self.chunks, b"")):
-                self.rest += chunk
-            end = self.rest.find(b"\n") + 1 or len(self.rest)
-            line, self.rest = self.rest[: min(end, limit)], self.rest[min(end, limit) :]
-            return line
-
-    file: Any = Unpacked()
-    yield from raw_lines(file, path)
 
 
 def _parquet_records(path: str) -> Iterator[Mapping[str, Any]]:
@@ -233,17 +187,44 @@ def _parquet_records(path: str) -> Iterator[Mapping[str, Any]]:
         raise ValueError(f"{path}: damaged, or no Parquet file ({error!s:.120}): get it again") from None
 
 
-def _text_of(record: Mapping[str, Any], column: str, path: str, number: int) -> str:
+def _text_of(record: Mapping[str, Any], column: str, where: str) -> str:
     name = column or "text"
     text = record.get(name)
     if not isinstance(text, str):
         got = "none" if name not in record else f"{text!r:.60}"
-        columns = ", ".join(map(str, list(record)[:12]))
         raise ValueError(
-            f"{path}: record {number}: expected a text in the column {name!r}, got {got}: "
-            f"name it with --text-column (there are {columns})"
+            f"{where}: expected a text in the column {name!r}, got {got}: "
+            f"name it with --text-column (there are {_names(record)})"
         )
     return text
+
+
+def _pair_of(record: Mapping[str, Any], column: str, where: str) -> str:
+    """The texts of a record in the order of its keys: a source and a target, or a source alone."""
+    inner = record.get("translation", record)  # as the data sets of Hugging Face have it
+    texts = [text for text in inner.values() if isinstance(text, str)] if isinstance(inner, dict) else []
+    if not 1 <= len(texts) <= 2:
+        raise ValueError(f"{where}: expected two texts, a source and a target, got the keys {_names(record)}")
+    return "\t".join(text.translate(_BREAKS) for text in texts)
+
+
+def _sentence_of(record: Mapping[str, Any], column: str, where: str) -> str:
+    """A word in each line, and its tag where the record has tags."""
+    words, tags = (next((record[name] for name in names if name in record), None) for names in (_WORDS, _TAGS))
+    if not isinstance(words, list) or not (tags is None or (isinstance(tags, list) and len(tags) == len(words))):
+        raise ValueError(f"{where}: expected the lists tokens and tags, equally long, got the keys {_names(record)}")
+    columns = [list(map(str, column)) for column in (words, tags) if column is not None]
+    for cell in chain(*columns):
+        if not cell or any(sign in cell for sign in " \t\r\n"):
+            raise ValueError(f"{where}: expected words and tags without blanks, got {cell!r:.60}")
+    return "".join("\t".join(cells) + "\n" for cells in zip(*columns, strict=True))
+
+
+def _names(record: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, list(record)[:12]))
+
+
+_LINES = {"text": _text_of, "pairs": _pair_of, "tags": _sentence_of}
 
 
 def _write_csv(file: Path, records: Iterable[Mapping[str, Any]], path: str) -> None:

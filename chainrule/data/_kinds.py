@@ -1,14 +1,13 @@
 """The kind of data that a path names, by its ending or, for a folder or an archive, by the names of the files in it."""
 
-import gzip
-import zlib
 from itertools import islice
 from pathlib import Path
 
 from chainrule.data._members import ARCHIVES, TARS, file_names, is_visible
+from chainrule.data._packed import open_unpacked, plain_name
 
-TABLES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parquet")
-RECORDS = tuple(f"{name}{packed}" for name in (".jsonl", ".ndjson") for packed in ("", ".gz", ".zst"))
+TABLES = (".csv", ".tsv", ".parquet")
+RECORDS = (".jsonl", ".ndjson")
 _FIRST_RECORD = 1 << 20  # bytes
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
@@ -20,16 +19,16 @@ def is_table(path: str | Path) -> bool:
     >>> is_table("rows.csv"), is_table("rows.CSV.gz"), is_table("rows.txt")
     (True, True, False)
     """
-    name = Path(path).name.lower()
+    name = plain_name(path)
     return name.endswith(TABLES) or (name.endswith(RECORDS) and not _has_texts(Path(path)))
 
 
 def _has_texts(path: Path) -> bool:
-    """Whether the first record of a file of JSON Lines has the key "text"; of a .zst file it is not looked at."""
+    """Whether the first record of a file of JSON Lines has the key "text"."""
     try:
-        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        with open_unpacked(path) as file:
             return b'"text"' in file.readline(_FIRST_RECORD)
-    except (OSError, EOFError, zlib.error):
+    except (OSError, ValueError, ImportError):
         return False
 
 
@@ -78,4 +77,4 @@ def is_sounds(path: str | Path) -> bool:
 
 def is_tagged(path: str | Path) -> bool:
     """Whether the name of a file says that it holds words with labels."""
-    return Path(path).name.lower().removesuffix(".gz").endswith((".conllu", ".conll"))
+    return plain_name(path).endswith((".conllu", ".conll"))

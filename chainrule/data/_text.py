@@ -14,6 +14,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from chainrule.data._packed import open_unpacked
+
 STDIN = "-"  # in place of a file
 CHUNK_BYTES = 1 << 20
 _SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
@@ -112,14 +114,14 @@ def refuse_stdin(path: str | Path) -> None:
 
 
 def open_bytes(path: str | Path) -> AbstractContextManager[BinaryIO]:
-    """Open a file, or standard input for `-`, for reading bytes."""
+    """Open a file, unpacked where it is compressed, or standard input for `-`, for reading bytes."""
     if str(path) == STDIN:
         return nullcontext(sys.stdin.buffer)
     if Path(path).is_dir():
         raise ValueError(f"{path}: expected a file, got a directory")
     if not Path(path).exists():
         raise no_such_file(path)
-    return open(path, "rb")
+    return open_unpacked(path)
 
 
 def read_chunks(file: BinaryIO, length: int | None = None, size: int = CHUNK_BYTES) -> Iterator[bytes]:

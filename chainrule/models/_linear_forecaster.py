@@ -77,7 +77,7 @@ class LinearForecaster(AutoregressiveModel):
         self.register_buffer("log_scales", zeros)
         self.register_buffer("degrees", zeros + _DEGREES[-1])
 
-    def fit(self, values: Tensor, features: Tensor) -> Self:
+    def fit(self, values: Tensor, features: Tensor, spans: Sequence[tuple[int, int]] | None = None) -> Self:
         r"""This model, with coefficients of the highest likelihood, found by reweighted least squares.
 
         .. math:: w = (U^\top Q\, U + P)^{-1} U^\top Q\, z, \qquad
@@ -89,7 +89,9 @@ class LinearForecaster(AutoregressiveModel):
 
         Args:
             values: (T, S) training values.
-            features: (T, F) covariates.
+            features: (T, F) covariates, or (T, S, F) of each series.
+            spans: S pairs, the first row of each series and the one after its last; all rows if not given. A series
+                without a row that has all lags before it stays a random walk.
 
         Raises:
             ValueError: shapes are others, there is no row with all lags before it, or a number is not finite.
@@ -97,23 +99,27 @@ class LinearForecaster(AutoregressiveModel):
         Source: K. Lange, R. Little and J. Taylor, Robust statistical modeling using the t distribution, 1989.
         """
         window = self.window
-        first, rows, count = window.longest_lag, len(values), window.num_series
-        if values.shape != (rows, count) or features.shape != (rows, window.num_covariates) or rows <= first:
+        lag, rows, count = window.longest_lag, len(values), window.num_series
+        shapes = [(rows, *own, window.num_covariates) for own in ((), (count,))]
+        if values.shape != (rows, count) or features.shape not in shapes or rows <= lag:
             raise ValueError(
-                f"values, features: expected (T, {count}) and (T, {window.num_covariates}) with T > {first}, "
+                f"values, features: expected (T, {count}) and (T, {window.num_covariates}) with T > {lag}, "
                 f"got {tuple(values.shape)} and {tuple(features.shape)}"
             )
-        if not bool(values.isfinite().all() and features.isfinite().all()):
-            raise ValueError("values, features: expected finite numbers")
-        first = max(first, rows - min(MOST_ROWS, max(FEWEST_ROWS, ROWS_TOGETHER // count)))
-        values, features = values[first - window.longest_lag :].to(window.scaling), features[first:].to(window.scaling)
-        for number, every in enumerate(values.unbind(1)):
-            every = every.unsqueeze(0)
+        most = min(MOST_ROWS, max(FEWEST_ROWS, ROWS_TOGETHER // count))
+        for number, (start, stop) in enumerate(spans or [(0, rows)] * count):
+            if stop - start <= lag:
+                continue
+            first = max(start + lag, stop - most)
+            every = values[first - lag : stop, number].to(window.scaling).unsqueeze(0)
+            own = features[first:stop] if features.dim() == 2 else features[first:stop, number]
+            if not bool(every.isfinite().all() and own.isfinite().all()):
+                raise ValueError("values, features: expected finite numbers")
             which = torch.full((1,), number, device=every.device)
-            known = torch.full_like(which, window.longest_lag)
-            given = features.unsqueeze(0) if window.num_covariates else None
-            readings = window.measure(every[:, :-1], rows - first, which, given, known)
-            z = (every[0, window.longest_lag :] - readings.anchor[0]) / readings.scale[0]
+            known = torch.full_like(which, lag)
+            given = own.to(window.scaling).unsqueeze(0) if window.num_covariates else None
+            readings = window.measure(every[:, :-1], stop - first, which, given, known)
+            z = (every[0, lag:] - readings.anchor[0]) / readings.scale[0]
             coefficients, scale, degrees = _fit(self._inputs(readings)[0], z, self.head == "student")
             self.coefficients[number], self.degrees[number] = coefficients, degrees
             scale = max(scale - float(readings.finest.mean()), _LEAST_SCALE)  # which every density has besides

@@ -4,7 +4,6 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from math import isnan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +19,7 @@ _PARTICLES = 64  # of each completion where known columns come after unknown one
 _SHOWN_CATEGORIES = 1000  # of a column, in the form
 _BINS = 24
 _PAST = 4  # horizons of history in a chart
+_MOST_SERIES = 40  # that are drawn
 _LEAST_PAST = 60
 
 
@@ -224,7 +224,8 @@ def about_series(run: "Run") -> dict[str, Any]:
     """The columns that a pasted series needs, and whether the run's own rows are there."""
     task = _series(run)
     schema = task.schema
-    names = [*([] if schema.date is None else [schema.date]), *schema.targets, *schema.covariates]
+    keys = [name for name in (schema.item, schema.date) if name is not None]
+    names = [*keys, *(schema.targets if schema.item is None else [schema.value]), *schema.covariates]
     return {"horizon": task.data.horizon, "columns": names, "targets": list(schema.targets), "own": task.is_prepared()}
 
 
@@ -239,25 +240,30 @@ def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]
 
     task = _series(run)
     series, horizon = task.series(), task.data.horizon
-    origin = len(series.values) - horizon - back
-    if not back >= 0 or origin < 1:
-        raise ValueError(f"back: expected a whole number from 0 to {len(series.values) - horizon - 1}, got {back}")
+    longest = int((series.spans[:, 1] - series.spans[:, 0]).max())
+    places = [
+        (stop - horizon - back, number)
+        for number, (start, stop) in enumerate(series.spans.tolist())
+        if stop - horizon - back > start
+    ][:_MOST_SERIES]
+    if not back >= 0 or not places:
+        raise ValueError(f"back: expected a whole number from 0 to {longest - horizon - 1}, got {back}")
     drawn = draw_paths(
-        cast(Any, run.model), series.values, series.features, [origin], task.history, horizon, paths, seed
-    )[:, 0]
+        cast(Any, run.model), series.values, series.features, places, series.spans, task.history, horizon, paths, seed
+    )
     quantiles = quantiles_of_samples(drawn, [0.1, 0.5, 0.9])
-    past = max(origin - max(_PAST * horizon, _LEAST_PAST), 0)
+    past = max(_PAST * horizon, _LEAST_PAST)
     return {
         "series": [
             {
-                "name": name,
-                "past": series.values[past:origin, number].tolist(),
+                "name": task.schema.targets[number],
+                "past": series.values[max(origin - past, series.spans[number, 0]) : origin, number].tolist(),
                 "came": series.values[origin : origin + horizon, number].tolist(),
-                "quantiles": quantiles[:, number].tolist(),
-                "mean": drawn[:, number].mean(0).tolist(),
+                "quantiles": quantiles[:, place].tolist(),
+                "mean": drawn[:, place].mean(0).tolist(),
                 "times": [],
             }
-            for number, name in enumerate(task.schema.targets)
+            for place, (origin, number) in enumerate(places)
         ]
     }
 
@@ -276,15 +282,19 @@ def forecast_text(run: "Run", text: str, paths: int, seed: int) -> dict[str, Any
             result = list(run.forecast(file, paths=paths, seed=seed, quantiles="0.1,0.5,0.9"))
         except ValueError as error:
             raise ValueError(str(error).replace(str(file), "series")) from None
-    horizon, time = _series(run).data.horizon, next(iter(result[0]))
-    past = max(len(given.values) - max(_PAST * horizon, _LEAST_PAST), 0)
-    found = []
-    for number, name in enumerate(_series(run).schema.targets):
-        rows = [row for row in result if row["series"] == name]
+    schema, past = _series(run).schema, max(_PAST * _series(run).data.horizon, _LEAST_PAST)
+    item = schema.item or "series"
+    time = next(name for name in result[0] if name != item)
+    found: list[dict[str, Any]] = []
+    for number, name in enumerate(schema.targets):
+        start, stop = given.spans[number].tolist()
+        rows = [row for row in result if row[item] == name]
+        if not rows or len(found) == _MOST_SERIES:
+            continue
         found.append(
             {
                 "name": name,
-                "past": [None if isnan(value) else value for value in given.values[past:, number].tolist()],
+                "past": given.values[max(stop - past, start) : stop, number].tolist(),
                 "came": [],
                 "quantiles": [[row[f"q{level:g}"] for row in rows] for level in (0.1, 0.5, 0.9)],
                 "mean": [row["mean"] for row in rows],

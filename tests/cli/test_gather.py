@@ -83,8 +83,8 @@ def test_records_become_the_rows_of_a_table_and_labelled_texts(command, tmp_path
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt.gz", b"no gzip", "damaged, or not compressed as its name says"),
-        ("a.txt.zst", b"no zstd", "damaged, or no .zst file"),
+        ("a.txt.gz", b"no gzip", "a.txt.gz: cannot be read (Not a gzipped file"),
+        ("a.txt.zst", b"no zstd", "a.txt.zst: cannot be read (zstd"),
         ("a.jsonl", b'{"text": "a"}\n[1]\n', "line 2: expected a JSON object"),
         ("a.jsonl", b'{"text": 7}\n', "record 1: expected a text in the column 'text', got 7"),
     ],

@@ -118,7 +118,7 @@ def test_rows_of_long_cells_of_parquet_are_read_a_few_at_a_time(tmp_path, monkey
 
 def test_files_held_in_memory_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(conll_file, "_MOST_LINES", 10)
-    monkeypatch.setattr(series_file, "_MOST_CELLS", 20)
+    monkeypatch.setattr(series_file, "MOST_CELLS", 20)
     path = tmp_path / "rows.tsv"
     path.write_text("a\tX\n" * 11)
     with pytest.raises(ValueError, match="at most 10 lines"):

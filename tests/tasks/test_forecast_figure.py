@@ -22,10 +22,15 @@ def test_labels_of_the_times_do_not_touch(rows, horizon, form):
         return time.strftime(form)
 
     file = SimpleNamespace(
-        targets=("heat",), values=np.zeros((rows, 1)), dates=times[:rows] if form else [], date_text=text
+        targets=("heat",),
+        values=np.zeros((rows, 1)),
+        spans=np.array([[0, rows]]),
+        dates=times[:rows] if form else [],
+        date_text=text,
     )
     names = [text(time) if form else str(row) for row, time in enumerate(times, 1)][rows:]
-    figure = forecast_figure(Forecast(file, names, [0.5], np.zeros((1, 1, horizon)), np.ones((2, 1, horizon))))
+    paths = np.ones((2, 1, horizon))
+    figure = forecast_figure(Forecast(file, [0], [names], [0.5], np.zeros((1, 1, horizon)), paths))
     figure.canvas.draw()
     labels = figure.axes[0].get_xticklabels()
     assert labels[0].get_text().replace("\n", " ") == names[-1]

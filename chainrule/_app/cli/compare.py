@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule._app.cli.render import show
 from chainrule._app.cli.signature import joined_help
 from chainrule._app.heavy import modes, torch
+from chainrule._app.inputs import inputs_of
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.capabilities import Scores
@@ -87,11 +88,13 @@ def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) ->
 def _scored(run: Task[Any], data: Path, device: str) -> LikelihoodRecord:
     if not isinstance(run, Scores):
         raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
-    scores = run.score(str(data), run.Scoring(), device=device)
-    for _ in scores.stream():  # the likelihood needs all rows
-        pass
-    assert scores.likelihood is not None
-    return replace(scores.likelihood(), data=str(run.fingerprint(str(data))["sha256"]))
+    with inputs_of(run) as inputs:
+        path = inputs.path(data, "data")
+        scores = run.score(path, run.Scoring(), device=device)
+        for _ in scores.stream():  # the likelihood needs all rows
+            pass
+        assert scores.likelihood is not None
+        return replace(scores.likelihood(), data=str(run.fingerprint(path)["sha256"]))
 
 
 _COLUMNS = (

@@ -67,12 +67,13 @@ def import_(
         overwrite: Replace the run in --out.
         json: Print one JSON object.
     """
+    from chainrule._app.tasks.text.task import TextTask
     from chainrule.interchange import import_model
 
     run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite)
     weights = sum(weight.numel() for weight in run.model.parameters())
     name = run.config["model"]["name"]
-    size = len(run.model.bias_ho)  # type: ignore[arg-type]  # a module's attributes are tensors or modules to mypy
+    size = len(TextTask.open(out).vocabulary)
     if json:
         print(dump_json({"run": str(out), "model": name, "parameters": weights, "vocabulary_size": size}))
         return

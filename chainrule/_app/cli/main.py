@@ -6,7 +6,7 @@ Nothing heavy is imported here or at the top of a verb's file: `chainrule --help
 import os
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from contextlib import closing, redirect_stdout
+from contextlib import ExitStack, closing, redirect_stdout
 from inspect import Parameter, cleandoc, signature
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -90,9 +90,9 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
             return command(*bound.args, **bound.kwargs) or 0
         context = {"explicit_flags": frozenset(explicit_flags), "began": began}
         bound.arguments.update({name: context[name] for name in unbound if name in context})
-        with closing(SafeOutput(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)):
+        with closing(SafeOutput(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)), ExitStack() as stack:
             assert task is not None
-            open_run(task, bound.arguments)
+            open_run(task, bound.arguments, stack)
             return command(*bound.args, **bound.kwargs) or 0
     except UnknownOptionError as error:
         flag_typed = error.token.keyword or error.token.value

@@ -1,30 +1,39 @@
 """Signatures of verbs: arguments common to all tasks, flags made from dataclasses, and verbs by capability."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from functools import cache
 from inspect import cleandoc
 from pathlib import Path
+from shlex import join
 from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Group, Parameter
 
+from chainrule._app.inputs import inputs_of
 from chainrule._app.tasks import TASKS
 from chainrule._app.tasks.config import MOST_SEED, options_class
 from chainrule._app.tasks.constructor import argument_help
 from chainrule._app.tasks.display import Switch, Verb
 from chainrule._app.tasks.task import Task
+from chainrule.data._gather import paths_of
 from chainrule.data._kinds import check_path
+from chainrule.data._text import STDIN
 
 
-def _refuse_flag(_: Any, value: str | None) -> None:
-    if value is not None and value.startswith("-") and value != "-":
-        raise ValueError(f"unknown option {value}; for a file of that name write ./{value}")
+def _refuse_flag(_: Any, words: list[str] | None) -> None:
+    for word in words or ():
+        if word.startswith("-") and word != STDIN:
+            raise ValueError(f"unknown option {word}; for a file of that name write ./{word}")
 
 
-Input = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_flag)]
-"""A path, or - for standard input; any other word that begins with a hyphen is refused as an unknown flag."""
+if TYPE_CHECKING:
+    Input = str
+else:
+    Input = Annotated[list[str], Parameter(allow_leading_hyphen=True, negative=(), validator=_refuse_flag)]
+"""Paths, patterns or - for standard input; `open_run` replaces them by one path. Other leading hyphens are refused."""
 
 
 def _refuse_seed(_: Any, value: int | None) -> None:
@@ -154,20 +163,28 @@ def with_types(body: Verb, types: dict[str, Any], **defaults: Any) -> Verb:
     return function
 
 
-_INPUTS = ("data", "file", "files", "first", "last")
+_INPUTS = frozenset(("data", "file", "files", "first", "last"))
 
 
-def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
-    """Open the run named by the argument `run`, in place."""
+def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack) -> None:
+    """Open the run named by the argument `run`, and prepare its inputs, in place; `stack` removes temporary files."""
     run = arguments.get("run")
     if isinstance(run, RunFlags) or "explicit_flags" in arguments:  # of training, which may go on without its data
         return
+    inputs = None
     if isinstance(run, Path):
         arguments["run"] = task.open(run)
         _spare_sources(arguments["run"], arguments.get("out"))
-    for inputs in filter(None, map(arguments.get, _INPUTS)):
-        for path in inputs if isinstance(inputs, tuple) else [inputs]:
-            check_path(path)
+        inputs = stack.enter_context(inputs_of(arguments["run"]))
+    for name in _INPUTS & arguments.keys():
+        words = arguments[name] or ()
+        words = [words] if isinstance(words, str | Path) else words
+        for path in words:
+            for one in paths_of(str(path)):
+                check_path(one)
+        if words and isinstance(arguments[name], list):
+            source = words[0] if len(words) == 1 else join(words)
+            arguments[name] = source if inputs is None else inputs.path(source, name)
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

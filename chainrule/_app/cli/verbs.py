@@ -181,8 +181,8 @@ def reconstruct(
 @verb_for(Interpolates, "Interpolation")
 def interpolate(
     run: Interpolates,
-    first: Input,
-    last: Input,
+    first: str,
+    last: str,
     /,
     *,
     options: Any,

@@ -50,7 +50,6 @@ class Task(Recipe, ABC, Generic[M]):
     ] = {}  # training defaults by model; learning rates by optimiser
     NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages required for training
     PREPARED: ClassVar[str] = ""  # file in the run directory that marks the data as prepared
-    can_start_others: ClassVar[bool] = False  # supports chainrule train DATA --from RUN
 
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
@@ -94,17 +93,16 @@ class Task(Recipe, ABC, Generic[M]):
         return request
 
     @abstractmethod
-    def prepare(self) -> dict[str, Any]:
-        """Read the data, write what training needs into the directory, and return the `Facts` by name."""
+    def prepare(self, old: Self | None = None) -> dict[str, Any]:
+        """Read the data, write what training needs into the directory, and return the `Facts` by name.
+
+        The vocabulary or schema is that of `old`, if its weights are the initial ones.
+        """
 
     def prepare_data(self) -> dict[str, Any]:
         """Prepare the data, with the vocabulary or schema of the run that provides initial weights, if any."""
         init = self.config.init
-        return self.prepare() if init is None else self.prepare_like(type(self).open(init.run))
-
-    def prepare_like(self, old: Self) -> dict[str, Any]:
-        """Prepare the data with the vocabulary or schema of another run; required if `can_start_others`."""
-        raise NotImplementedError  # --from is refused before where `can_start_others` is False
+        return self.prepare(None if init is None else type(self).open(init.run))
 
     def options_in_weights(self) -> dict[str, Any]:
         """Return the training options that decide what the weights belong to, such as averaged counts."""
@@ -235,7 +233,7 @@ class Task(Recipe, ABC, Generic[M]):
 
     def held_out_sources(self) -> dict[str, Any]:
         """Return what decides the held-out data: equal for runs validated on the same data."""
-        named = {name: getattr(self.facts, name, None) for name in self.SOURCES}
+        named = {name: getattr(self.facts, name, None) for name in self.SOURCES if name != "vectors"}
         digests = {name: source.sha256 for name, source in named.items() if isinstance(source, Fingerprint)}
         if apart := {name: digest for name, digest in digests.items() if name.startswith("validation")}:
             return apart

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._captions.caption_file import Caption, ImageStore, read_captions
-    from chainrule.data._captions.captioned import CaptionedImages, caption_batches, caption_evaluation
+    from chainrule.data._captions.caption_file import Caption, ImageStore, captions_in, read_captions
     from chainrule.data._captions.prepare import (
+        CaptionedImages,
         PreparedCaptions,
+        caption_batches,
+        caption_evaluation,
         captions_by_image,
         open_captions,
         prepare_captions,
@@ -23,6 +25,7 @@ __all__ = [
     "caption_batches",
     "caption_evaluation",
     "captions_by_image",
+    "captions_in",
     "open_captions",
     "prepare_captions",
     "read_captions",

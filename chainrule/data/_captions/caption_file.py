@@ -1,5 +1,6 @@
 """Captions and the images that they name: a file of both, an archive or folder of images."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,8 +15,12 @@ from chainrule.data._delimited import DelimitedFile
 from chainrule.data._images.folder import Fit, Reading
 from chainrule.data._kinds import IMAGES
 from chainrule.data._members import Member, Members
+from chainrule.data._packed import plain_name
+from chainrule.data._text import check_file, open_bytes
 
 _HEADERS = ("image,caption", "image_name,caption_text")
+CAPTIONS = (".txt", ".tsv", ".csv", ".json")
+_MOST_BYTES = 1 << 28  # of JSON, which is held in memory
 _NUMBERED = re.compile(r"#\d+$")
 
 
@@ -29,10 +34,11 @@ class Caption:
 
 
 def read_captions(path: str | Path) -> Iterator[Caption]:
-    """The captions of a file, compressed by gzip or not.
+    """The captions of a file, compressed or not.
 
     A line is `name.jpg TAB caption`, the name with or without a number (`name.jpg#3`); or, under a header
-    `image,caption`, it is `name.jpg,caption`. Images may have several.
+    `image,caption`, it is `name.jpg,caption`. A .json file is an object with images and annotations, as that of COCO.
+    Images may have several captions.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -45,6 +51,9 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
     ...     [(caption.image, caption.text) for caption in read_captions(file)]
     [('a.jpg', 'a dog runs'), ('a.jpg', 'a brown dog')]
     """
+    if plain_name(path).endswith(".json"):
+        yield from _coco_captions(path)
+        return
     file = DelimitedFile(path)
     with closing(file.lines()) as lines:
         _, first = next(lines, (1, ""))
@@ -61,6 +70,53 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
         if not columns[1]:
             raise ValueError(f"{path} line {line}: expected a caption of {columns[0]!r:.80}, got none: leave it out")
         yield Caption(line, _NUMBERED.sub("", columns[0]), columns[1])
+
+
+def _coco_captions(path: str | Path) -> Iterator[Caption]:
+    """The captions of COCO's annotations; their numbers are those of the annotations, from 1."""
+    with open_bytes(check_file(path)) as file:
+        raw = file.read(_MOST_BYTES + 1)
+    if len(raw) > _MOST_BYTES:
+        raise ValueError(f"{path}: expected at most {_MOST_BYTES >> 20} MiB of JSON, got more: write lines instead")
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError):
+        content = None
+    found = content if isinstance(content, dict) else {}
+    images, annotations = found.get("images"), found.get("annotations")
+    if not isinstance(images, list) or not isinstance(annotations, list):
+        raise ValueError(f"{path}: expected JSON with the lists images and annotations, as captions of COCO")
+    names = {}
+    for number, image in enumerate(images, 1):
+        if not isinstance(image, dict) or not isinstance(image.get("file_name"), str):
+            raise ValueError(f"{path}: image {number}: expected an object with id and file_name, got {image!r:.80}")
+        names[str(image.get("id"))] = image["file_name"]
+    for number, annotation in enumerate(annotations, 1):
+        found = annotation if isinstance(annotation, dict) else {}
+        text, name = found.get("caption"), names.get(str(found.get("image_id")))
+        if not isinstance(text, str) or not text.strip() or name is None:
+            raise ValueError(
+                f"{path}: annotation {number}: expected an object with a caption and the image_id of one of the "
+                f"{len(names):,} images, got {annotation!r:.80}"
+            )
+        yield Caption(number, name, " ".join(text.split()))
+
+
+def captions_in(images: str | Path) -> Member:
+    """The file of captions in an archive or a folder of images.
+
+    Raises:
+        ValueError: there is none, or there are several.
+    """
+    try:
+        files = Members(images, CAPTIONS, "file of captions").files
+    except ValueError:
+        files = []
+    named = [file for file in files if "caption" in file.name.lower()] or files
+    if len(named) != 1:
+        found = ", ".join(file.name for file in named) or "none"
+        raise ValueError(f"{images}: expected one file of captions in it, got {found:.120}: name it with --captions")
+    return named[0]
 
 
 class ImageStore:

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from chainrule.data._delimited import DelimitedFile, Row
+from chainrule.data._packed import plain_name
 from chainrule.data._tables.first_rows import HEADER, find_layout, header_evidence
 from chainrule.data._text import STDIN
 
@@ -43,9 +44,9 @@ class Columns:
 class LabelledFile:
     r"""Texts and their labels, as often as they are asked for.
 
-    A file named .csv or .csv.gz is read with quotes and a comma, semicolon, tab or bar between cells; of any other file
-    each line is a row with tabs between cells, and a quote is a character like others, unless it encloses every cell.
-    See `DelimitedFile`, and `find_layout` for lines before the first row.
+    A .csv file, compressed or not, is read with quotes and a comma, semicolon, tab or bar between cells. Each line of
+    any other file is a row with tabs between cells, and a quote is a character like others, unless it encloses every
+    cell. See `DelimitedFile`, and `find_layout` for lines before the first row.
 
     The first row is a header where it has the columns asked for by name, or one of the usual names (text, sentence,
     review, ...; label, class, sentiment, ...); or where `header_evidence` speaks for it. Without the usual names, the
@@ -77,7 +78,7 @@ class LabelledFile:
         self._file = DelimitedFile(path)
         self._width: int | None = None
         self._delimiter, self._before = None, 0
-        if self.path.lower().endswith((".csv", ".csv.gz")):
+        if plain_name(self.path).endswith(".csv"):
             layout = find_layout(self._file)
             self._delimiter, self._before = layout.delimiter, layout.before
         elif self.path != STDIN and self._all_quoted():

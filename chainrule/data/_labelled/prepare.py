@@ -17,6 +17,7 @@ from chainrule.data._labelled.labelled_file import LabelledFile, LabelledText
 from chainrule.data._split import check_fraction, hold_out
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._text import fingerprint
+from chainrule.data._word_vectors import read_vectors
 from chainrule.layers._ngram_scores import NgramScores
 
 _MANIFEST = "labelled.json"
@@ -90,6 +91,8 @@ def prepare_labelled(
     limit: int = 1024,
     ngram_order: int = 0,
     seed: int = 0,
+    like: tuple[TextSymbols, Labels] | None = None,
+    vectors: str | Path | None = None,
 ) -> LabelledTexts:
     """Read labelled texts, hold some out, and write both parts as numbers into a directory.
 
@@ -105,6 +108,8 @@ def prepare_labelled(
         limit: elements after which a text will be cut.
         ngram_order: symbols of the longest n-grams that naive Bayes of the training part counts; 0 for none.
         seed: of the rows held out.
+        like: symbols and labels of other texts, in place of those of these; other options of symbols are passed over.
+        vectors: of words, to begin with; see `read_vectors`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -132,8 +137,11 @@ def prepare_labelled(
         train_rows = [row for row, held in zip(train_rows, held_out, strict=True) if not held]
     if len(train_rows) < _FEWEST or not valid_rows:
         raise ValueError(f"{path}: expected at least {_FEWEST} rows to train on and one to hold out: give more rows")
-    labels = Labels.fit(row.label for row in train_rows)
-    symbols = TextSymbols.fit((row.text for row in train_rows), level, lower=lower, ngrams=ngrams, min_count=min_count)
+    if like is not None:
+        symbols, labels = like
+    else:
+        labels, texts = Labels.fit(row.label for row in train_rows), (row.text for row in train_rows)
+        symbols = TextSymbols.fit(texts, level, lower=lower, ngrams=ngrams, min_count=min_count)
     parts = {
         "train": encoded_part(train_rows, symbols, labels, str(path)),
         "valid": encoded_part(valid_rows, symbols, labels, str(validation or path)),
@@ -146,7 +154,12 @@ def prepare_labelled(
         "labels": labels.counts,
         "symbols": len(symbols),
     }
+    found = None if vectors is None else read_vectors(vectors, symbols.symbols)
+    manifest["vectors"] = None if vectors is None else fingerprint(vectors)
+    manifest["words_without_vector"] = 0 if found is None else len(symbols.symbols) - len(found.rows)
     with StoreWriter(directory, _MANIFEST) as writer:
+        if found is not None:
+            found.save(writer)
         for part, encoded in parts.items():
             encoded.save(writer, part)
         writer.array(_COUNTS, label_counts(parts["train"], len(symbols), len(labels)))

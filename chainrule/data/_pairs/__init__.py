@@ -12,8 +12,16 @@ if TYPE_CHECKING:
         scheduled_sampling_rate,
         source_context,
     )
-    from chainrule.data._pairs.prepare import Pairs, encode_sentence, held_out_texts, open_pairs, prepare_pairs
-    from chainrule.data._pairs.sentences import Pair, read_pairs, read_sentences
+    from chainrule.data._pairs.prepare import (
+        Pair,
+        Pairs,
+        encode_sentence,
+        held_out_texts,
+        open_pairs,
+        prepare_pairs,
+        read_pairs,
+        read_sentences,
+    )
 
 __all__ = [
     "Pair",

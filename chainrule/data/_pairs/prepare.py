@@ -1,8 +1,8 @@
 """Prepare pairs on disk: two vocabularies from the training pairs, then all pairs as numbers, in bounded memory."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,68 @@ from chainrule._blocks import in_blocks
 from chainrule._typed_json import read_value
 from chainrule.data._characters import WordVocabulary
 from chainrule.data._corpus import load_vocabulary
+from chainrule.data._delimited import DelimitedFile
 from chainrule.data._pairs.batches import PairedSentences
-from chainrule.data._pairs.sentences import Pair, read_pairs
 from chainrule.data._ragged import Ragged
 from chainrule.data._split import OneInEvery, check_fraction
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._subwords import BPEVocabulary
 from chainrule.data._text import fingerprint
 from chainrule.data._vocabulary import Ids, Vocabulary
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence and its translation, and the number of their line, from 1."""
+
+    line: int
+    source: str
+    target: str
+
+
+def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator[Pair]:
+    """The pairs of two files, line n of the one being the translation of line n of the other, or of one of two columns.
+
+    Sentences lose the white space around them, and may be empty.
+
+    Args:
+        source: the source sentences, a line each; or, where there is no `target`, lines of source TAB target.
+        target: the target sentences, a line each.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the files have different numbers of lines, a line of two columns has more or fewer, or is no UTF-8.
+    """
+    if target is None:
+        for line, text in read_sentences(source):
+            columns = text.split("\t")
+            if len(columns) != 2:
+                raise ValueError(
+                    f"{source} line {line}: expected a source, a tab and a target, got {_columns(len(columns))}: "
+                    "two files of lines are given as --source and --target"
+                )
+            yield Pair(line, columns[0].strip(), columns[1].strip())
+        return
+    counts = [0, 0]
+    for one, other in zip_longest(read_sentences(source), read_sentences(target)):
+        counts = [count + (side is not None) for count, side in zip(counts, (one, other), strict=True)]
+        if counts[0] == counts[1]:
+            yield Pair(one[0], one[1].strip(), other[1].strip())
+    if counts[0] != counts[1]:
+        raise ValueError(
+            f"{source} has {counts[0]} lines and {target} has {counts[1]}: "
+            "expected as many, line n of the one being the translation of line n of the other"
+        )
+
+
+def read_sentences(path: str | Path) -> Generator[tuple[int, str], None, None]:
+    """The lines of a file with their numbers from 1; see `DelimitedFile`."""
+    return DelimitedFile(path).lines()
+
+
+def _columns(count: int) -> str:
+    return "one column" if count == 1 else f"{count} columns"
+
 
 _MANIFEST = "pairs.json"
 LEVELS: dict[str, type[Vocabulary]] = {"word": WordVocabulary, "bpe": BPEVocabulary}
@@ -57,6 +111,7 @@ def prepare_pairs(
     max_length: int = 256,
     validation_fraction: float = 0.1,
     seed: int = 0,
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Pairs:
     """Read pairs twice, once for their vocabularies and once for their numbers, and write both into a directory.
 
@@ -74,6 +129,8 @@ def prepare_pairs(
         max_length: most symbols of a sentence, `<eos>` not counted.
         validation_fraction: of the pairs, held out where no others are given.
         seed: of the pairs held out.
+        vocabularies: of sources and targets, in place of those of these pairs; level, min_count and vocabulary_size are
+            passed over.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -91,7 +148,7 @@ def prepare_pairs(
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
     check_fraction("validation_fraction", validation_fraction)
     every = None if validation_source is not None else round(1 / validation_fraction)
-    vocabularies = {
+    made = dict(zip(SIDES, vocabularies or (), strict=False)) or {
         side: LEVELS[level].fit(
             (
                 f"{getattr(pair, side)}\n"
@@ -113,10 +170,10 @@ def prepare_pairs(
         "validation_target": validation_target,
     }
     with StoreWriter(directory, _MANIFEST) as writer:
-        for side, vocabulary in vocabularies.items():
+        for side, vocabulary in made.items():
             vocabulary.save(writer.path(f"{side}.json"))
-        train = _Written(writer, "train", vocabularies, max_length, names)
-        valid = _Written(writer, "valid", vocabularies, max_length, names if validation_source is None else dev_names)
+        train = _Written(writer, "train", made, max_length, names)
+        valid = _Written(writer, "valid", made, max_length, names if validation_source is None else dev_names)
         for pair, held_out in _shared_out(read_pairs(source, target), every, seed):
             (valid if held_out else train).add(pair)
         for pair in () if validation_source is None else read_pairs(validation_source, validation_target):
@@ -128,7 +185,7 @@ def prepare_pairs(
             **{name: None if path is None else fingerprint(path) for name, path in files.items()},
             "train": train.counts(),
             "valid": valid.counts(),
-            "symbols": {side: len(vocabulary) for side, vocabulary in vocabularies.items()},
+            "symbols": {side: len(vocabulary) for side, vocabulary in made.items()},
         }
         writer.finish(manifest)
     return open_pairs(directory)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from chainrule.data._series.series_file import SeriesFile, read_series
     from chainrule.data._series.windows import (
         SeriesWindows,
+        by_past,
+        places_of,
         rolling_origins,
         window_batch,
         window_context,
@@ -23,8 +25,10 @@ __all__ = [
     "SeriesFile",
     "SeriesSchema",
     "SeriesWindows",
+    "by_past",
     "future_dates",
     "open_series",
+    "places_of",
     "prepare_series",
     "read_series",
     "rolling_origins",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data._series.schema import SeriesSchema
-from chainrule.data._series.series_file import read_series
+from chainrule.data._series.series_file import SeriesFile, read_series
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._text import fingerprint
 
@@ -24,7 +24,8 @@ class PreparedSeries:
     Args:
         schema: columns and units.
         values: (T, S) the targets, those held out at the end.
-        features: (T, F) covariates as the model takes them.
+        features: (T, F) covariates as the model takes them; (T, S, F) where items have their own.
+        spans: (S, 2) rows of each series: its first, and the one after its last.
         train_rows: how many of the rows are trained on.
         facts: fingerprint and counts.
     """
@@ -32,6 +33,7 @@ class PreparedSeries:
     schema: SeriesSchema
     values: Floats
     features: Floats
+    spans: npt.NDArray[np.int64]
     train_rows: int
     facts: dict[str, Any]
 
@@ -44,12 +46,18 @@ def prepare_series(
     horizon: int,
     covariates: str = "",
     date: str = "auto",
+    item: str = "auto",
+    static: str = "",
+    date_format: str = "",
     fill: bool = False,
     season: int | None = None,
     anchor: str = "last",
     validation_fraction: float = 0.1,
+    schema: SeriesSchema | None = None,
 ) -> PreparedSeries:
     """Read a file, fit the schema on all rows but the last, which are held out, and write both into a folder.
+
+    Of items that end at different dates the rows after one common date are held out.
 
     Args:
         path: of the file, see `read_series`.
@@ -57,11 +65,11 @@ def prepare_series(
         target: see `read_series`.
         horizon: rows of a forecast; at least this many rows are held out.
         covariates: see `read_series`.
-        date: see `read_series`.
-        fill: see `read_series`.
+        date, item, static, date_format, fill: see `read_series`.
         season: rows of a season; None takes the usual one for the step between dates.
         anchor: reference of the values: the "last" value, the value a "season" ago, or the "centre".
         validation_fraction: share of the rows that is held out, the last ones.
+        schema: of other rows, in place of one fitted on these; the columns, `season` and `anchor` are its own.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -69,7 +77,10 @@ def prepare_series(
     """
     if anchor not in ANCHORS:
         raise ValueError(f"anchor: expected one of {', '.join(ANCHORS)}, got {anchor!r}")
-    file = read_series(path, target, covariates, date, fill=fill)
+    if schema is None:
+        file = read_series(path, target, covariates, date, item=item, static=static, date_format=date_format, fill=fill)
+    else:
+        file = schema.open(path)
     rows = len(file.values)
     held_out = max(round(validation_fraction * rows), horizon)
     if rows - held_out < 2 * horizon:
@@ -77,24 +88,29 @@ def prepare_series(
             f"{path}: expected at least {2 * horizon + held_out} rows for a horizon of {horizon}, got {rows}: "
             "choose a smaller --horizon"
         )
-    length = season or (1 if file.frequency is None else file.frequency.season)
-    if anchor == "season" and length == 1:
-        raise ValueError("--anchor season: expected series with a season: say its length with --season")
-    lag = {"last": 1, "season": length, "centre": 0}[anchor]
-    schema = SeriesSchema.fit(file, rows - held_out, length, lag, fill)
+    if schema is None:
+        length = season or (1 if file.frequency is None else file.frequency.season)
+        if anchor == "season" and length == 1:
+            raise ValueError("--anchor season: expected series with a season: say its length with --season")
+        lag = {"last": 1, "season": length, "centre": 0}[anchor]
+        schema = SeriesSchema.fit(file, rows - held_out, length, lag, fill, static)
+    else:
+        schema = schema.trained_on(file, rows - held_out)
     features = schema.features(file)[:rows]
     facts = {
         "source": fingerprint(path),
         "rows": {"train": rows - held_out, "valid": held_out},
         "future": file.future,
         "step": None if file.frequency is None else str(file.frequency),
-        "season": length,
-        "filled": {"train": int((~file.observed[:-held_out]).sum()), "valid": int((~file.observed[-held_out:]).sum())},
+        "season": schema.season,
+        "items": None if file.item is None else len(file.targets),
+        "filled": {part: int(count) for part, count in zip(("train", "valid"), _filled(file, held_out), strict=True)},
     }
     with StoreWriter(folder, _MANIFEST) as writer:
         schema.save(writer.path("schema.json"))
         writer.array("values", file.values)
         writer.array("features", features)
+        writer.array("spans", file.spans)
         writer.finish(facts)
     return open_series(folder)
 
@@ -106,5 +122,16 @@ def open_series(folder: str | Path) -> PreparedSeries:
     with store.checked():
         rows, train_rows = facts["rows"]["train"] + facts["rows"]["valid"], facts["rows"]["train"]
         values = store.array("values", "f8", (rows, len(schema.targets)))
-        features = store.array("features", "f8", (rows, schema.num_covariates))
-    return PreparedSeries(schema, values, features, train_rows, facts)
+        own = schema.item is not None and bool(schema.covariates or schema.statics)
+        shape = (rows, len(schema.targets), schema.num_covariates) if own else (rows, schema.num_covariates)
+        features = store.array("features", "f8", shape)
+        spans = store.array("spans", "i8", (len(schema.targets), 2))
+        if not ((spans >= 0).all() and (spans[:, 0] <= spans[:, 1]).all() and (spans <= rows).all()):
+            raise ValueError(f"expected spans of at most {rows} rows")
+    return PreparedSeries(schema, values, features, np.array(spans), train_rows, facts)
+
+
+def _filled(file: SeriesFile, held_out: int) -> tuple[int, int]:
+    """Values that were filled in, of the rows to train on and of those held out."""
+    filled = ~(file.observed | np.isnan(file.values))
+    return filled[:-held_out].sum(), filled[-held_out:].sum()

@@ -1,6 +1,7 @@
 """The schema of series: it turns a file into numbers for a model, and is fitted on training rows alone."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
@@ -12,10 +13,12 @@ import torch
 from chainrule.data._atomic import Record
 from chainrule.data._series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
 from chainrule.data._series.series_file import SeriesFile, read_series
+from chainrule.data._tables.cell_column import as_number
 from chainrule.data._tables.dates import as_date
 from chainrule.models._series_scaling import SeriesScaling
 
 Floats = npt.NDArray[np.float64]
+_MOST_CATEGORIES = 64  # of a column that never changes
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,19 @@ class SeriesSchema(Record):
         anchor: the lag that values are measured from; 0 for the centre.
         scalings: (S,) of the targets.
         fill: whether what a file leaves out is filled in.
+        item: the name of the column of items; None where each series has a column.
+        value: the name of the column of their values.
+        statics: names of what never changes, a number each.
+        static_values: (S, statics) of each series.
+        date_format: see `SeriesFile`.
+        fitted_rows: the number of training rows that it was fitted on.
         trained_until: the date of the last training row, by ISO 8601; None where rows are counted.
 
     Raises:
         ValueError: numbers of columns, names of cycles, the offset or the last date do not fit.
     """
 
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     targets: tuple[str, ...]
     covariates: tuple[str, ...]
@@ -55,6 +64,12 @@ class SeriesSchema(Record):
     anchor: int
     scalings: tuple[SeriesScaling, ...]
     fill: bool
+    item: str | None
+    value: str
+    statics: tuple[str, ...]
+    static_values: tuple[tuple[float, ...], ...]
+    date_format: str
+    fitted_rows: int
     trained_until: str | None
 
     def __post_init__(self) -> None:
@@ -62,6 +77,8 @@ class SeriesSchema(Record):
             raise ValueError(f"scalings: expected {len(self.targets)}, one for each series, got {len(self.scalings)}")
         if not len(self.covariates) == len(self.centres) == len(self.spreads):
             raise ValueError(f"centres, spreads: expected {len(self.covariates)}, one for each covariate")
+        if len(self.static_values) != len(self.targets) or {*map(len, self.static_values)} != {len(self.statics)}:
+            raise ValueError(f"static_values: expected {len(self.statics)} of each of {len(self.targets)} series")
         if self.season < 1 or not CYCLES.keys() >= set(self.calendar):
             raise ValueError(f"season, calendar: expected rows and known cycles, got {self.season}, {self.calendar}")
         if self.utc_offset is not None and abs(self.utc_offset) >= DAY:
@@ -71,7 +88,9 @@ class SeriesSchema(Record):
             raise ValueError(f"trained_until: expected a date where rows have dates, got {self.trained_until!r:.80}")
 
     @classmethod
-    def fit(cls, file: SeriesFile, rows: int, season: int, anchor: int, fill: bool = False) -> "SeriesSchema":
+    def fit(
+        cls, file: SeriesFile, rows: int, season: int, anchor: int, fill: bool = False, static: str = ""
+    ) -> "SeriesSchema":
         """From the first rows of a file.
 
         Args:
@@ -80,19 +99,24 @@ class SeriesSchema(Record):
             season: rows of a season.
             anchor: see the class.
             fill: see the class.
+            static: names of the columns whose cells are `file.statics`, separated by commas.
 
         Raises:
             ValueError: a series never changes, or there are too few rows.
         """
         scalings = []
-        columns = torch.from_numpy(file.values[:rows]).unbind(1), torch.from_numpy(file.observed[:rows]).unbind(1)
-        for name, values, observed in zip(file.targets, *columns, strict=True):
+        for number, (name, (start, stop)) in enumerate(zip(file.targets, file.spans.tolist(), strict=True)):
+            own = slice(start, min(stop, rows))
+            values, observed = (torch.from_numpy(part[own, number]) for part in (file.values, file.observed))
             try:
                 scalings.append(SeriesScaling.fit(values, anchor, observed))
             except ValueError as error:
-                raise ValueError(f"{file.where}, column {name!r}: {error}") from None
-        known = file.known[:rows]
+                what = "column" if file.item is None else f"{file.item}"
+                raise ValueError(f"{file.where}, {what} {name!r}: {error}") from None
+        known = np.concatenate([*file.known[:rows]]) if file.known.ndim == 3 else file.known[:rows]
+        known = known[~np.isnan(known).any(1)]
         spreads = known.std(0) if len(known) else np.ones(known.shape[1])
+        statics, static_values = _encoded([name.strip() for name in static.split(",") if name.strip()], file)
         return cls(
             targets=file.targets,
             covariates=file.covariates,
@@ -106,8 +130,18 @@ class SeriesSchema(Record):
             anchor=anchor,
             scalings=tuple(scalings),
             fill=fill,
-            trained_until=file.dates[rows - 1].isoformat() if file.dates else None,
+            item=file.item,
+            value=file.value,
+            statics=statics,
+            static_values=static_values,
+            date_format=file.date_format,
+            fitted_rows=rows,
+            trained_until=_last_date(file, rows),
         )
+
+    def trained_on(self, file: SeriesFile, rows: int) -> "SeriesSchema":
+        """The same for training on the first rows of another file."""
+        return replace(self, trained_until=_last_date(file, rows))
 
     @property
     def last_trained(self) -> datetime | None:
@@ -116,8 +150,8 @@ class SeriesSchema(Record):
 
     @property
     def num_covariates(self) -> int:
-        """F of the model: the columns, and two numbers for each cycle of the calendar."""
-        return len(self.covariates) + 2 * len(self.calendar)
+        """F of the model: the columns, what never changes, and two numbers for each cycle of the calendar."""
+        return len(self.covariates) + len(self.statics) + 2 * len(self.calendar)
 
     @property
     def lags(self) -> list[int]:
@@ -131,13 +165,16 @@ class SeriesSchema(Record):
         """Read another file as this one was read.
 
         Raises:
-            ValueError: a column is missing, rows are another step apart, or one of both files has no zones.
+            ValueError: a column is missing, an item is new, rows are another step apart, or one of both files has no
+                zones.
         """
         file = read_series(
             path,
-            ",".join(self.targets),
+            ",".join(self.targets) if self.item is None else self.value,
             ",".join(self.covariates),
             self.date or "none",
+            item=self.item or "none",
+            date_format=self.date_format,
             fill=self.fill,
             frequency=self.frequency,
             utc_offset=self.utc_offset,
@@ -147,27 +184,83 @@ class SeriesSchema(Record):
         if (file.utc_offset is None) != (self.utc_offset is None):
             wanted = "without a zone" if self.utc_offset is None else "with a zone, as +02:00 or Z,"
             raise ValueError(f"{path}: expected dates {wanted} as in training: rewrite them")
-        return file
+        return file if self.item is None else self._in_order(file)
+
+    def _in_order(self, file: SeriesFile) -> SeriesFile:
+        """The items of a file in the order of training; one that is missing has an empty span."""
+        number_of = {name: number for number, name in enumerate(self.targets)}
+        if unknown := [name for name in file.targets if name not in number_of]:
+            raise ValueError(
+                f"{file.where}, {self.item}: {unknown[0]!r:.60} was not among the {len(self.targets):,} items of "
+                "training: leave its rows out, or train on them too"
+            )
+        columns = np.array([number_of[name] for name in file.targets])
+        count = len(self.targets)
+        values, observed = np.full((len(file.values), count), np.nan), np.zeros((len(file.values), count), dtype=bool)
+        known, spans = np.full((len(file.known), count, file.known.shape[-1]), np.nan), np.zeros((count, 2), np.int64)
+        values[:, columns], observed[:, columns] = file.values, file.observed
+        known[:, columns], spans[columns] = file.known, file.spans
+        return replace(file, targets=self.targets, values=values, observed=observed, known=known, spans=spans)
 
     def features(self, file: SeriesFile, horizon: int = 0) -> Floats:
-        """(N, F) covariates of all rows of a file, and of `horizon` rows after its last value.
+        """(N, F) covariates of all rows of a file, and of `horizon` rows after its last value; (N, S, F) where items
+        have their own.
 
         Raises:
             ValueError: there are columns of covariates, but not for that many rows to come.
         """
         missing = len(file.values) + horizon - len(file.known)
-        if missing > 0 and self.covariates:
-            raise ValueError(
-                f"{file.where}: expected {horizon} rows after the last value with {', '.join(self.covariates)} filled "
-                f"in and the target empty, got {file.future}: covariates must be known for the whole horizon"
-            )
+        if horizon and self.covariates:
+            self._check_future(file, horizon)
         known = (file.known - np.array(self.centres)) / np.array(self.spreads)
         if missing > 0:
-            known = np.concatenate([known, np.zeros((missing, 0))])
-        if self.frequency is None:
-            return known
-        dates = future_dates(file.dates, self.frequency, max(missing, 0))
-        return np.concatenate([known, calendar_features(dates, self.calendar)], 1)
+            known = np.concatenate([known, np.full((missing, *known.shape[1:]), np.nan)])
+        dates = [] if self.frequency is None else future_dates(file.dates, self.frequency, max(missing, 0))
+        calendar = calendar_features(dates, self.calendar) if dates else np.zeros((len(known), 0))
+        if self.item is None or not (self.covariates or self.statics):
+            return np.concatenate([known if known.ndim == 2 else known[:, 0], calendar], 1)
+        count = len(self.targets)
+        statics = np.broadcast_to(np.array(self.static_values), (len(known), count, len(self.statics)))
+        calendar = np.broadcast_to(calendar[:, None], (len(known), count, calendar.shape[1]))
+        return np.concatenate([known, statics, calendar], 2)
+
+    def _check_future(self, file: SeriesFile, horizon: int) -> None:
+        for number, (start, stop) in enumerate(file.spans.tolist()):
+            own = file.known[stop : stop + horizon]
+            own = own if self.item is None else own[:, number]
+            given = int((~np.isnan(own).any(1)).sum())
+            if stop > start and given < horizon:
+                what = "" if self.item is None else f" of {self.targets[number]!r:.60}"
+                raise ValueError(
+                    f"{file.where}: expected {horizon} rows after the last value{what} with "
+                    f"{', '.join(self.covariates)} filled in and the target empty, got {given}: covariates must be "
+                    "known for the whole horizon"
+                )
+
+
+def _encoded(names: list[str], file: SeriesFile) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
+    """Names of numbers that never change, and these of each item: scaled numbers, or ones and zeros for categories."""
+    features: dict[str, list[float]] = {}
+    for place, name in enumerate(names):
+        cells = [own[place] for own in file.statics]
+        numbers = np.array([math.nan if (number := as_number(cell)) is None else number for cell in cells])
+        if np.isfinite(numbers).all():
+            features[name] = ((numbers - numbers.mean()) / (numbers.std() or 1.0)).tolist()
+            continue
+        categories = sorted(set(cells))
+        if len(categories) > _MOST_CATEGORIES:
+            raise ValueError(
+                f"--static: {name!r} has {len(categories):,} different cells: expected at most {_MOST_CATEGORIES}, or "
+                "numbers"
+            )
+        for category in categories:
+            features[f"{name}={category}"] = [float(cell == category) for cell in cells]
+    rows = list(zip(*features.values(), strict=True)) or [()] * len(file.targets)
+    return tuple(features), tuple(rows)
+
+
+def _last_date(file: SeriesFile, rows: int) -> str | None:
+    return file.dates[rows - 1].isoformat() if file.dates else None
 
 
 def future_dates(dates: list[datetime], frequency: Frequency, count: int) -> list[datetime]:

@@ -1,6 +1,5 @@
 """A file of series: a row for each moment, a column for each series."""
 
-import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,14 +12,14 @@ import numpy.typing as npt
 from chainrule.data._delimited import Row
 from chainrule.data._series.clock import clock, on_one_clock
 from chainrule.data._series.frequency import Frequency
-from chainrule.data._series.gaps import complete_dates, fill_in, spread_out
-from chainrule.data._tables.cell_column import MISSING, as_number, is_odd_number
+from chainrule.data._series.layout import MOST_CELLS, Reader, lay_out, static_cells
+from chainrule.data._tables.cell_column import MISSING, as_number
 from chainrule.data._tables.dates import as_date, is_date_like, writes_months
 from chainrule.data._tables.table_file import TableFile
 
 DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
+ITEM_NAMES = frozenset(("item_id", "unique_id", "series_id", "item"))
 ALL = "all"
-_MOST_CELLS = 1 << 24
 Floats = npt.NDArray[np.float64]
 
 
@@ -28,9 +27,12 @@ Floats = npt.NDArray[np.float64]
 class SeriesFile:
     """The series of a file, checked: numbers everywhere, dates at regular steps.
 
+    A file in long form has an item in each row, whose series may begin and end anywhere. Where they have dates they
+    are laid out by these, else each begins in the first row; outside its span a series is NaN.
+
     Args:
         where: the name of the file, for errors.
-        targets: names of the series that are forecast.
+        targets: names of the series that are forecast; of a file in long form its items.
         covariates: names of the columns that are known in advance.
         date: the name of the column of dates; None for a file without dates.
         frequency: the step between dates; None without any.
@@ -38,8 +40,13 @@ class SeriesFile:
         utc_offset: of their clock, in seconds; None where dates have no zone, or tell days; see `on_one_clock`.
         monthly: whether dates are written as months, 2024-01.
         values: (T, S) the targets, T <= N: rows after them, with empty targets, are the future.
-        known: (N, F) the covariates.
+        known: (N, F) the covariates; of a file in long form (N, S, F).
         observed: (T, S) which of the values are in the file; others are filled in.
+        spans: (S, 2) the first row of each series, and the one after its last.
+        item: the name of the column of items; None for a file with a column for each series.
+        value: the name of the column of their values.
+        statics: of each item, the cells of the columns that tell what never changes.
+        date_format: how dates are written, see `datetime.strptime`; empty for ISO 8601.
     """
 
     where: str
@@ -53,6 +60,11 @@ class SeriesFile:
     values: Floats
     known: Floats
     observed: npt.NDArray[np.bool_]
+    spans: npt.NDArray[np.int64]
+    item: str | None = None
+    value: str = ""
+    statics: tuple[tuple[str, ...], ...] = ()
+    date_format: str = ""
 
     @property
     def future(self) -> int:
@@ -62,6 +74,8 @@ class SeriesFile:
     def date_text(self, date: datetime) -> str:
         """A date as this file writes it: a month; the day alone where steps are days or more; else the moment
         with its offset from UTC, where there is one."""
+        if self.date_format:
+            return date.strftime(self.date_format)
         if self.monthly:
             return date.strftime("%Y-%m")
         daily = self.frequency is not None and self.frequency.daily
@@ -77,6 +91,9 @@ def read_series(
     covariates: str = "",
     date: str = "auto",
     *,
+    item: str = "auto",
+    static: str = "",
+    date_format: str = "",
     fill: bool = False,
     frequency: Frequency | None = None,
     utc_offset: int | None = None,
@@ -87,10 +104,14 @@ def read_series(
         path: CSV, with a header or without, compressed by gzip or not. See `TableFile` for when
             the first row is a header.
         target: names of the series to forecast, separated by commas; "all" for all columns that are neither dates
-            nor covariates; None where there is one only.
+            nor covariates; None where there is one only. Of a file in long form, the one column of values.
         covariates: names of the columns that are known in advance, separated by commas.
         date: the name of the column of dates; "auto" finds it, also where its notation cannot be read, which is an
             error then; "none" has no such column.
+        item: the column that names the series of each row, of a file in long form; "auto" takes one of a usual name,
+            such as item_id; "none" has no such column.
+        static: names of columns that are the same in all rows of an item, separated by commas.
+        date_format: how dates are written, such as "%d/%m/%Y"; ISO 8601 and day.month.year if empty.
         fill: fill in missing rows and empty cells by straight lines between their neighbours.
         frequency: the step between dates where it is known: taken where the dates keep it, and with `fill` always;
             else the most common one.
@@ -117,48 +138,65 @@ def read_series(
         raise ValueError(f"{path}: expected rows under the header, got none")
     where = str(path)
     known_names = _columns(file, covariates, "--covariates")
+    static_names = _columns(file, static, "--static")
     named = [] if target in (None, ALL) else _columns(file, target or "", "--target")
     cells = {name: _first_cell(rows, place) for place, name in enumerate(file.names)}
-    open_cells = {name: cell for name, cell in cells.items() if name not in known_names and name not in named}
-    date_name = _date_column(file, cells, open_cells, date)
+    item_name = _item_column(file, [*named, *known_names], item)
+    if static_names and item_name is None:
+        raise ValueError("--static: expected a file in long form, with a column of items: name it with --item")
+    taken = {*known_names, *named, *static_names, item_name}
+    open_cells = {name: cell for name, cell in cells.items() if name not in taken}
+    date_name = _date_column(file, cells, open_cells, date, date_format)
     rest = [name for name, cell in open_cells.items() if name != date_name and not is_date_like(cell)]
     if target is None and len(rest) > 1:
-        raise ValueError(f"--target: {where} has several columns: name one of {', '.join(rest):.200}, or say all")
+        hint = "" if item_name is not None else ", or say all"
+        raise ValueError(f"--target: {where} has several columns: name one of {', '.join(rest):.200}{hint}")
     targets = rest if target in (None, ALL) else named
     if not targets:
         raise ValueError(f"--target: expected the name of a column of {where}, got none")
     for name in targets:
         if name == date_name or name in known_names:
             raise ValueError(f"--target: {name!r} is the column of dates or a covariate: leave one of them out")
-    lines = [line for line, _ in rows]
+    if item_name is not None and len(targets) > 1:
+        raise ValueError(f"--target: expected one column of values for the items, got {', '.join(targets):.200}")
     dates: list[datetime] = []
-    step, monthly = None, False
+    monthly = False
     if date_name is not None:
         place = file.names.index(date_name)
-        dates, utc_offset = on_one_clock(_dates(rows, place, date_name, where), utc_offset)
+        dates, utc_offset = on_one_clock(_dates(rows, place, date_name, where, date_format), utc_offset)
         monthly = writes_months(cells[place] for _, cells in rows)
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
-        found = Frequency.find(dates, lines, where, gaps=fill, known=frequency)
-        step = frequency if fill and frequency is not None else found
-    places = [file.names.index(name) for name in targets]
-    last = len(rows)
-    while last and all(rows[last - 1][1][place] in MISSING for place in places):
-        last -= 1
-    if not last:
-        raise ValueError(f"{where}: expected values in {', '.join(targets):.200}, got empty cells only")
-    values = _numbers(rows[:last], places, targets, where, fill)
-    known = _numbers(rows, [file.names.index(name) for name in known_names], known_names, where, fill)
-    observed = np.ones(values.shape, dtype=bool)
-    if fill:
-        if step is not None:
-            dates, row_places = complete_dates(dates, lines, step, where)
-            values, known = spread_out(values, row_places[:last]), spread_out(known, row_places)
-        observed = ~np.isnan(values)
-        values, known = fill_in(values, targets, where), fill_in(known, known_names, where)
+    reader = Reader(file, where, targets, known_names, fill)
+    if item_name is None:
+        part = reader.read(rows, dates, frequency)
+        spans = np.tile(np.array([[0, len(part.values)]]), (len(targets), 1))
+        return SeriesFile(
+            where, tuple(targets), tuple(known_names), date_name, part.step, part.dates, utc_offset, monthly,
+            part.values, part.known, part.observed, spans, date_format=date_format,
+        )  # fmt: skip
+    groups: dict[str, list[int]] = {}
+    for number, (line, row) in enumerate(rows):
+        name = row[file.names.index(item_name)]
+        if not name:
+            raise ValueError(f"{where} line {line}, column {item_name!r}: expected the name of an item, got nothing")
+        groups.setdefault(name, []).append(number)
+    places = [file.names.index(name) for name in static_names]
+    statics = tuple(static_cells(rows, numbers, places, file, where) for numbers in groups.values())
+    laid = lay_out(reader, rows, dates, groups, frequency)
     return SeriesFile(
-        where, tuple(targets), tuple(known_names), date_name, step, dates, utc_offset, monthly, values, known, observed
-    )
+        where, tuple(groups), tuple(known_names), date_name, laid.step, laid.dates, utc_offset, monthly,
+        laid.values, laid.known, laid.observed, laid.spans, item_name, targets[0], statics, date_format,
+    )  # fmt: skip
+
+
+def _item_column(file: TableFile, taken: list[str], asked: str) -> str | None:
+    """The column of items: the one asked for, or one of a usual name."""
+    if asked == "none":
+        return None
+    if asked != "auto":
+        return _columns(file, asked, "--item")[0]
+    return next((name for name in file.names if name.lower() in ITEM_NAMES and name not in taken), None)
 
 
 def _first_cell(rows: list[tuple[int, list[str]]], place: int) -> str:
@@ -166,7 +204,9 @@ def _first_cell(rows: list[tuple[int, list[str]]], place: int) -> str:
     return next((cells[place] for _, cells in rows if cells[place] not in MISSING), "")
 
 
-def _date_column(file: TableFile, cells: dict[str, str], open_cells: dict[str, str], asked: str) -> str | None:
+def _date_column(
+    file: TableFile, cells: dict[str, str], open_cells: dict[str, str], asked: str, date_format: str
+) -> str | None:
     """The column of dates.
 
     Args:
@@ -174,11 +214,14 @@ def _date_column(file: TableFile, cells: dict[str, str], open_cells: dict[str, s
         cells: the first cell of each column.
         open_cells: those of columns that are named neither as targets nor as covariates.
         asked: the name, "auto" or "none".
+        date_format: how dates are written; empty for the usual ways.
     """
     if asked == "none":
         return None
     if asked != "auto":
         return _columns(file, asked, "--date")[0]
+    if date_format:
+        return next((name for name, cell in cells.items() if _date(cell, date_format) is not None), None)
     for name, cell in cells.items():
         if as_date(cell) is not None or (name.lower() in DATE_NAMES and as_number(cell) is None):
             return name
@@ -190,11 +233,11 @@ def _date_column(file: TableFile, cells: dict[str, str], open_cells: dict[str, s
 
 def _rows(file: TableFile) -> Iterator[Row]:
     """The rows, all of which are held in memory."""
-    most = _MOST_CELLS // len(file.names)
+    most = MOST_CELLS // len(file.names)
     with closing(file.rows()) as rows:
         for number, row in enumerate(rows):
             if number == most:
-                raise ValueError(f"{file.path}: expected at most {_MOST_CELLS:,} cells, got more: keep the last rows")
+                raise ValueError(f"{file.path}: expected at most {MOST_CELLS:,} cells, got more: keep the last rows")
             yield row
 
 
@@ -208,14 +251,25 @@ def _columns(file: TableFile, names: str, option: str) -> list[str]:
     return found
 
 
-def _dates(rows: list[tuple[int, list[str]]], place: int, name: str, where: str) -> list[datetime]:
+def _date(cell: str, date_format: str) -> datetime | None:
+    """The date that a cell writes in a format, or in one of the usual ways where it is empty; None for no date."""
+    if not date_format:
+        return as_date(cell)
+    try:
+        return datetime.strptime(cell, date_format)
+    except ValueError:
+        return None
+
+
+def _dates(rows: list[Row], place: int, name: str, where: str, date_format: str) -> list[datetime]:
     dates: list[datetime] = []
     for line, cells in rows:
-        moment = as_date(cells[place])
+        moment = _date(cells[place], date_format)
         if moment is None:
+            expected = f"as {date_format} writes it" if date_format else "as 2024-01-31 or 2024-01-31 13:00"
             raise ValueError(
-                f"{where} line {line}, column {name!r}: expected a date as 2024-01-31 or 2024-01-31 13:00, "
-                f"got {cells[place]!r:.80}: rewrite it, or say --date none to count rows only"
+                f"{where} line {line}, column {name!r}: expected a date {expected}, got {cells[place]!r:.80}: rewrite "
+                "it, or say --date none to count rows only, or --date-format with another notation, such as %d/%m/%Y"
             )
         if dates and (moment.tzinfo is None) != (dates[0].tzinfo is None):
             raise ValueError(
@@ -224,25 +278,3 @@ def _dates(rows: list[tuple[int, list[str]]], place: int, name: str, where: str)
             )
         dates.append(moment)
     return dates
-
-
-def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str, fill: bool) -> Floats:
-    """The numbers of some columns; NaN for an empty cell where those will be filled in."""
-    numbers = np.full((len(rows), len(places)), np.nan)
-    for row, (line, cells) in enumerate(rows):
-        for column, place in enumerate(places):
-            cell = cells[place]
-            empty = cell in MISSING
-            if empty and fill:
-                continue
-            number = None if empty else as_number(cell)
-            if number is None or not math.isfinite(number):
-                expected = "a value, got an empty cell" if empty else f"a finite number, got {cell!r:.80}"
-                plain = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
-                remedy = "train with --fill to have it filled in" if empty else plain
-                raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
-            numbers[row, column] = number
-    for name, found in zip(names, numbers.T, strict=True):
-        if np.isnan(found).all():
-            raise ValueError(f"{where}, column {name!r}: expected values, got empty cells only")
-    return numbers

@@ -10,6 +10,7 @@ from chainrule._ranges import check_batch_size, check_seed
 from chainrule.data._batches import Batch
 
 Floats = npt.NDArray[np.float64]
+Spans = npt.NDArray[np.int64]
 
 
 def window_context(
@@ -22,8 +23,10 @@ def window_context(
     origins, series = np.array(places, dtype=np.int64).reshape(-1, 2).T
     before = origins[:, None] + np.arange(-past, 0)
     context = {"past": torch.from_numpy(values[before, series[:, None]])}
-    if features.shape[1]:
-        context["covariates"] = torch.from_numpy(features[origins[:, None] + np.arange(-past, length)]).float()
+    if features.shape[-1]:
+        rows = origins[:, None] + np.arange(-past, length)
+        own = features[rows] if features.ndim == 2 else features[rows, series[:, None]]
+        context["covariates"] = torch.from_numpy(own).float()
     if values.shape[1] > 1:
         context["series"] = torch.from_numpy(series.copy())
     return context
@@ -34,7 +37,7 @@ def window_batch(values: Floats, features: Floats, places: Sequence[tuple[int, i
 
     Args:
         values: (T, S).
-        features: (N, F) covariates, N >= T.
+        features: (N, F) covariates, N >= T; or (N, S, F), of each series.
         places: origin and series of each row of the batch, past <= origin <= T - length.
         past: P rows before the origin.
         length: rows that are forecast.
@@ -51,17 +54,18 @@ def window_batch(values: Floats, features: Floats, places: Sequence[tuple[int, i
 class SeriesWindows:
     """Windows of all series at places drawn for each step, as a pure function of (seed, step).
 
-    An epoch is as many windows as there are different ones. There is no state to save: to resume is to ask for the next
-    step.
+    An epoch is as many windows as there are different ones, all of which lie inside the spans of their series. There is
+    no state to save: to resume is to ask for the next step.
 
     Args:
         values: (T, S) training values.
-        features: (T, F) covariates.
+        features: (T, F) covariates, or (T, S, F).
         past: rows before each window that are known and not scored.
         length: rows of each window that are.
         batch_size: windows of a batch, over all processes.
         seed: at least 0.
         shard: (rank, number of processes): this one gets the windows rank, rank + processes, ... of a batch.
+        spans: (S, 2) rows of each series, its first and the one after its last; all rows if not given.
 
     Raises:
         ValueError: there are too few rows for a single window, or an argument is out of range.
@@ -80,27 +84,44 @@ class SeriesWindows:
         batch_size: int,
         seed: int = 0,
         shard: tuple[int, int] = (0, 1),
+        spans: Spans | None = None,
     ):
         check_batch_size(batch_size, shard)
         check_seed(seed)
         self.values, self.features, self.past, self.length, self.seed = values, features, past, length, seed
-        self._origins = len(values) - past - length + 1
-        if self._origins < 1:
+        if spans is None:
+            spans = whole_spans(values)
+        self._starts = spans[:, 0]
+        lengths = np.minimum(spans[:, 1], len(values)) - self._starts
+        counts = np.maximum(lengths - past - length + 1, 0)
+        self._ends = counts.cumsum()  # of the windows of each series, numbered series by series
+        if not self._ends[-1]:
             raise ValueError(
                 f"values: expected at least {past + length} rows to train on, {past} known and {length} to forecast, "
-                f"got {len(values)}: choose a smaller horizon, history or season"
+                f"got {lengths.max()}: choose a smaller horizon, history or season"
             )
+        self._alike = bool((spans == spans[0]).all())
         self.batch_size, self._shard = batch_size, shard
-        self.steps_per_epoch = max(self._origins * values.shape[1] // batch_size, 1)
+        self.steps_per_epoch = max(int(self._ends[-1]) // batch_size, 1)
 
     def at(self, step: int) -> Batch:
         """The batch of a step, counted from 0 over all epochs."""
         rank, world = self._shard
-        random = np.random.default_rng([self.seed, step])
-        origins = self.past + random.integers(self._origins, size=self.batch_size)
-        series = random.integers(self.values.shape[1], size=self.batch_size)
+        random, size = np.random.default_rng([self.seed, step]), self.batch_size
+        if self._alike:
+            origins = self.past + self._starts[0] + random.integers(self._ends[0], size=size)
+            series = random.integers(len(self._ends), size=size)
+        else:
+            windows = random.integers(self._ends[-1], size=size)
+            series = np.searchsorted(self._ends, windows, side="right")
+            origins = self._starts[series] + self.past + windows - np.append(0, self._ends)[series]
         places = list(zip(origins.tolist(), series.tolist(), strict=True))[rank::world]
         return window_batch(self.values, self.features, places, self.past, self.length)
+
+
+def whole_spans(values: Floats) -> Spans:
+    """(S, 2) the spans of series (T, S) that all have all rows."""
+    return np.tile(np.array([[0, len(values)]]), (values.shape[1], 1))
 
 
 def rolling_origins(first: int, rows: int, horizon: int, stride: int | None = None) -> list[int]:
@@ -112,20 +133,64 @@ def rolling_origins(first: int, rows: int, horizon: int, stride: int | None = No
     return list(range(first, rows - horizon + 1, stride or horizon))
 
 
+def places_of(spans: Spans, origins: Sequence[int], horizon: int, *, reach: int = 1) -> list[tuple[int, int]]:
+    """Origin and series of all forecasts that are known: in order of the origins.
+
+    Args:
+        spans: (S, 2) rows of each series, its first and the one after its last.
+        origins: rows at which forecasts begin.
+        horizon: rows that are forecast.
+        reach: rows that a series has before an origin, at least.
+
+    >>> places_of(np.array([[0, 20], [9, 16]]), [10, 14], horizon=4)
+    [(10, 0), (10, 1), (14, 0)]
+    """
+    return [
+        (origin, series)
+        for origin in origins
+        for series, (start, stop) in enumerate(spans.tolist())
+        if start + reach <= origin <= stop - horizon
+    ]
+
+
+def by_past(places: Sequence[tuple[int, int]], spans: Spans, past: int) -> list[tuple[int, list[int]]]:
+    """Rows of the past that are known, `past` at most, and the numbers of the places that have as many.
+
+    All places of a series have as many as its first.
+
+    >>> by_past([(10, 0), (10, 1), (14, 0)], np.array([[0, 20], [9, 16]]), past=5)
+    [(5, [0, 2]), (1, [1])]
+    """
+    known: dict[int, int] = {}
+    for origin, series in places:
+        known[series] = min(known.get(series, past), origin - int(spans[series, 0]))
+    groups: dict[int, list[int]] = {}
+    for number, (_, series) in enumerate(places):
+        groups.setdefault(known[series], []).append(number)
+    return list(groups.items())
+
+
 def window_evaluation(
-    values: Floats, features: Floats, origins: Sequence[int], past: int, horizon: int, batch_size: int
+    values: Floats,
+    features: Floats,
+    places: Sequence[tuple[int, int]],
+    past: int,
+    horizon: int,
+    batch_size: int,
+    spans: Spans | None = None,
 ) -> Iterator[Batch]:
-    """The rows after each origin, series by series, in order; `past` is cut where the first has fewer rows before it.
+    """The rows from each place on, in order; series that have fewer rows before them come after the others.
 
     Args:
         values: (T, S).
-        features: (N, F).
-        origins: rows at which forecasts begin, each at least 1.
+        features: (N, F), or (N, S, F).
+        places: origin and series of each forecast, see `places_of`.
         past: rows before each origin that are known.
         horizon: rows that are forecast.
         batch_size: windows of a batch.
+        spans: (S, 2) rows of each series; all rows if not given.
     """
-    past = min(past, min(origins, default=past))
-    places = [(origin, series) for origin in origins for series in range(values.shape[1])]
-    for start in range(0, len(places), batch_size):
-        yield window_batch(values, features, places[start : start + batch_size], past, horizon)
+    for known, numbers in by_past(places, whole_spans(values) if spans is None else spans, past):
+        for start in range(0, len(numbers), batch_size):
+            chosen = [places[number] for number in numbers[start : start + batch_size]]
+            yield window_batch(values, features, chosen, known, horizon)

@@ -1,8 +1,8 @@
 """Prepare sounds on disk: one rate, one channel, one integer a sample, in bounded memory."""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,102 @@ import numpy as np
 from chainrule._typed_json import read_value
 from chainrule.data._members import Members
 from chainrule.data._sounds.batches import Labels
-from chainrule.data._sounds.clip_writer import ClipWriter, Writing
 from chainrule.data._sounds.labels import Labelling, ordered
 from chainrule.data._sounds.levels import SoundLevels, make_levels
-from chainrule.data._sounds.sound_file import Collection, SoundFacts, SoundFile, sound_facts
+from chainrule.data._sounds.sound_file import Collection, SoundFacts, SoundFile, read_sound, sound_facts
 from chainrule.data._split import OneInEvery, check_fraction
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._vocabulary import FileTokens
+from chainrule.data._vocabulary import FileTokens, token_dtype
+
+
+class ClipWriter:
+    """The arrays of one part while they are written: samples, where clips begin, and labels.
+
+    Attributes:
+        codes: all samples, those of the present clip last.
+    """
+
+    def __init__(self, writer: StoreWriter, part: str, levels: int):
+        self.codes = writer.growing(f"{part}.tokens", token_dtype(levels))
+        self._clips, self._labels = (writer.growing(f"{part}.{name}", "i8") for name in ("clips", "labels"))
+        self._clips.append([0])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Whole clips and samples written so far."""
+        return {"clips": self._clips.rows - 1, "samples": self.codes.rows}
+
+    def end(self, label: int | None) -> None:
+        """End the present clip."""
+        self._clips.append([self.codes.rows])
+        if label is not None:
+            self._labels.append([label])
+
+
+@dataclass
+class Writing:
+    """Settings of writing samples, and counts of the samples written.
+
+    Attributes:
+        levels, rate: of the samples written.
+        labelling, labels: of each clip; `None` and none where there are no labels.
+        skipped: files that could not be read, with the reason; filled where `skip_bad`.
+        silent: clips of one amplitude.
+        clipped: samples beyond [−1, 1].
+    """
+
+    levels: SoundLevels
+    rate: int
+    labelling: Labelling | None
+    labels: list[str]
+    skipped: list[dict[str, str]]
+    silent: int = 0
+    clipped: int = 0
+    skip_bad: bool = field(default=False, kw_only=True)
+
+    def whole(self, files: Iterable[SoundFile], part: ClipWriter) -> None:
+        """Write files into one part, each a clip."""
+        for file in files:
+            self.cut(file, None, part, part)
+
+    def cut(self, file: SoundFile, samples: int | None, first: ClipWriter, rest: ClipWriter) -> None:
+        """Write the first `samples` samples into one part and the rest into another; all into the first for None."""
+        label, before, clips = self._label(file), first.codes.rows, 0
+        read, low, high, clipped = 0, np.inf, -np.inf, 0
+        try:
+            for block in read_sound(file, self.rate):
+                low, high = min(low, block.min()), max(high, block.max())
+                clipped += int((np.abs(block) > 1).sum())
+                codes = self.levels.encode(block)
+                left = len(codes) if samples is None else max(samples - read, 0)
+                first.codes.append(codes[:left])
+                if left < len(codes):
+                    if not clips:
+                        first.end(label)
+                        clips = 1
+                    rest.codes.append(codes[left:])
+                read += len(codes)
+        except ValueError as error:
+            if not self.skip_bad or clips:
+                raise
+            first.codes.truncate(before)
+            self.skipped.append({"file": file.name, "reason": str(error)})
+            return
+        if read:
+            (rest if clips else first).end(label)
+            self.silent += int(low == high) * (1 + clips)
+            self.clipped += clipped
+
+    def _label(self, file: SoundFile) -> int | None:
+        if self.labelling is None:
+            return None
+        label = self.labelling(file.name)
+        if label not in self.labels:
+            raise ValueError(
+                f"{file.label}: the label {label!r} is not among those to train on: {', '.join(self.labels)}"
+            )
+        return self.labels.index(label)
+
 
 _MANIFEST = "sounds.json"
 SEQUENCES = ("clips", "stream")
@@ -66,6 +155,7 @@ def prepare_sounds(
     validation_fraction: float = 0.1,
     skip_bad: bool = False,
     seed: int = 0,
+    like: list[str] | None = None,
 ) -> Sounds:
     """Read the headers of all sounds, then their samples, and write those as integers into a directory.
 
@@ -87,6 +177,7 @@ def prepare_sounds(
         validation_fraction: of the files, or of each file.
         skip_bad: leave out files that cannot be read, and list them, in place of an error.
         seed: of the files held out.
+        like: labels of other sounds, in place of those of these; none for sounds without labels.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -105,7 +196,9 @@ def prepare_sounds(
     if rate < LOWEST_RATE:
         raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: say --rate")
     labelling = _labelling(labels, label_pattern, [file.name for file, _ in sounds])
-    names = [] if labelling is None else ordered(labelling(file.name) for file, _ in sounds)
+    if like is not None and bool(like) != (labelling is not None):
+        raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as the run before")
+    names = like or ([] if labelling is None else ordered(labelling(file.name) for file, _ in sounds))
     lengths = [facts.frames * rate / facts.rate for _, facts in sounds]
     if sequences == "auto":
         short = sum(length <= longest_clip for length in lengths) >= 0.9 * len(lengths)

@@ -12,6 +12,7 @@ from chainrule.data._tagged.conll_file import ConllFile, Sentence, read_conll
 from chainrule.data._tagged.tag_scheme import Spelling, find_spelling, impossible, repaired
 from chainrule.data._tagged.vocabulary import TaggedVocabulary
 from chainrule.data._text import fingerprint
+from chainrule.data._word_vectors import read_vectors
 
 _MANIFEST = "corpus.json"
 _ARRAYS = ("words", "forms", "tags", "starts", "spellings")
@@ -48,6 +49,8 @@ def prepare_tagged(
     max_length: int = 512,
     repair: bool = False,
     seed: int = 0,
+    vocabulary: TaggedVocabulary | None = None,
+    vectors: str | Path | None = None,
 ) -> TaggedCorpus:
     """Read tagged sentences and write their numbers into a directory.
 
@@ -63,11 +66,13 @@ def prepare_tagged(
         max_length: words of a sentence.
         repair: read impossible sequences of BIO or BIOES tags as the nearest possible ones.
         seed: of the sentences held out.
+        vocabulary: of other sentences, in place of one made of these.
+        vectors: of words, to begin with; see `read_vectors`.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: names the file and the line of what cannot be read; too few sentences; a tag of the held-out
-            sentences that those to train on do not have.
+        ValueError: names the file and the line of what cannot be read; too few sentences; a tag that the vocabulary
+            does not have, or the sentences to train on.
     """
     check_fraction("validation_fraction", validation_fraction)
     if max_length < 1:
@@ -79,7 +84,7 @@ def prepare_tagged(
     tags = {tag for sentence in train for tag in sentence.tags}
     _refuse_numbers(train, file)
     try:
-        spelling = find_spelling(tags)
+        spelling = find_spelling(tags) if vocabulary is None else vocabulary.spelling
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from None
     train, mended = possible(train, spelling, file.name, repair=repair)
@@ -91,7 +96,10 @@ def prepare_tagged(
         mended += mended_too
     if not train or not valid:
         raise ValueError(f"{(held_file if train else file).name}: expected sentences with words, got none")
-    vocabulary = TaggedVocabulary.fit(train)
+    if vocabulary is None:
+        vocabulary = TaggedVocabulary.fit(train)
+    else:
+        check_tags_known(train, vocabulary, file.name)
     check_tags_known(valid, vocabulary, held_file.name)
     if len(vocabulary.tags) == 1:
         raise ValueError(
@@ -111,7 +119,12 @@ def prepare_tagged(
         "different_words": len(vocabulary.words),
         "tags": len(vocabulary.tags),
     }
+    found = None if vectors is None else read_vectors(vectors, vocabulary.words)
+    manifest["vectors"] = None if vectors is None else fingerprint(vectors)
+    manifest["words_without_vector"] = 0 if found is None else len(vocabulary.words) - len(found.rows)
     with StoreWriter(directory, _MANIFEST) as writer:
+        if found is not None:
+            found.save(writer)
         vocabulary.save(writer.path("vocabulary.json"))
         for part, sentences in zip(_PARTS, (train, valid), strict=True):
             numbers = number_sentences(sentences, vocabulary)

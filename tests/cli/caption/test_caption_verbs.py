@@ -13,6 +13,7 @@ from chainrule.data._captions import ImageStore, captions_by_image
 pytest.importorskip("sacrebleu")
 from PIL import Image
 from safetensors.torch import save_file
+from small_data import WRITERS
 
 from chainrule._app.cli.main import main
 from chainrule._app.tasks.caption.task import CaptionTask
@@ -183,7 +184,7 @@ def test_bad_data_is_refused_in_one_line(refused, data, tmp_path):
         archive.writestr("1.png", image("red", 1))
         archive.writestr("2.png", image("red", 1)[:99])
     assert "bad.zip, 2.png: cannot be read" in train("1.png\ta\n2.png\tb\n", tmp_path / "bad.zip")
-    assert "give both" in refused("train", data / "images.zip", "--task", "caption")
+    assert "expected one file of captions in it, got none" in refused("train", data / "images.zip", "--task", "caption")
 
 
 def test_what_cannot_be_captioned_is_refused(refused, run, data, tmp_path):
@@ -277,3 +278,15 @@ def test_the_nats_of_a_caption_are_those_of_its_image_alone(command, run, data):
         return [json.loads(line)["nats"] for line in out.splitlines()]
 
     assert nats(data / "one.png", data / "one.png", data / "one.png")[:2] == nats(data / "one.png")
+
+
+def test_an_archive_of_images_may_hold_their_captions(command, tmp_path):
+    source, *flags = WRITERS["caption"](tmp_path)
+    captions = flags[flags.index("--captions") + 1]
+    with zipfile.ZipFile(source, "a") as archive:
+        archive.write(captions, "captions.txt")
+    captions.unlink()
+    options = ("--task", "caption", "--image-size", 8, "--batch-size", 4, "--steps", 1)
+    outcome = command("train", source, *options, "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err
+    assert command("train", "--resume", "--out", tmp_path / "run", "--steps", 2).status == 0

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -60,9 +61,7 @@ def test_coefficients_are_those_of_the_training_rows(command, months, tmp_path):
     assert command("train", months, *ASKED, *SAME, "--out", tmp_path / "run").status == 0
     run = open_run(tmp_path / "run")
     series, schema = run.series(), run.schema
-    expected = LinearForecaster(
-        schema.scalings, lags=lags_of(schema, series.train_rows), num_covariates=schema.num_covariates
-    )
+    expected = LinearForecaster(schema.scalings, lags=lags_of(schema), num_covariates=schema.num_covariates)
     rows = slice(0, series.train_rows)
     expected.fit(torch.tensor(series.values[rows]), torch.tensor(series.features[rows]))
     found = run.model().companion
@@ -86,9 +85,10 @@ def test_lags_are_as_many_as_rows_tell(months, command, tmp_path):
     assert command("train", months, *ASKED, *SAME, "--out", tmp_path / "run").status == 0
     schema = open_run(tmp_path / "run").schema
     assert (schema.season, schema.lags) == (12, [1, 2, 3, 12, 13])
-    assert lags_of(schema, 65) == lags_of(schema, 10**6) == list(range(1, 14))  # the network reads no farther back
-    hours = SimpleNamespace(season=24, lags=[1, 2, 3, 24, 25, 168])
-    assert lags_of(hours, 2399) == [*range(1, 26), 168]
-    assert lags_of(hours, 2400) == [*range(1, 50), 168]
-    minutes = SimpleNamespace(season=1440, lags=[1, 2, 3, 1440, 1441])
-    assert lags_of(minutes, 10**6) == [*range(1, 101), 1440, 1441]
+    lags = [lags_of(replace(schema, fitted_rows=rows)) for rows in (65, 10**6)]
+    assert lags == [list(range(1, 14))] * 2  # the network reads no farther back
+    few, many = (SimpleNamespace(season=24, lags=[1, 2, 3, 24, 25, 168], fitted_rows=rows) for rows in (2399, 2400))
+    assert lags_of(few) == [*range(1, 26), 168]
+    assert lags_of(many) == [*range(1, 50), 168]
+    minutes = SimpleNamespace(season=1440, lags=[1, 2, 3, 1440, 1441], fitted_rows=10**6)
+    assert lags_of(minutes) == [*range(1, 101), 1440, 1441]

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from chainrule.data import SeriesWindows
-from chainrule.data._series import rolling_origins, window_evaluation
+from chainrule.data._series import places_of, rolling_origins, window_evaluation
+from chainrule.data._series.windows import whole_spans
 
 VALUES = np.stack([np.arange(60.0), 100 + np.arange(60.0)], 1)
 FEATURES = np.stack([np.arange(60.0), -np.arange(60.0)], 1)
@@ -42,15 +43,19 @@ def test_processes_share_a_batch():
     assert torch.equal(torch.stack(parts, 1).flatten(0, 1), windows().at(4).x)
 
 
+def all_places(origins):
+    return places_of(whole_spans(VALUES), origins, horizon=8)
+
+
 def test_held_out_rows_are_each_forecast_once_from_what_stands_before():
     origins = rolling_origins(40, 60, 8)
-    batches = list(window_evaluation(VALUES, FEATURES[:, :0], origins, past=12, horizon=8, batch_size=3))
+    batches = list(window_evaluation(VALUES, FEATURES[:, :0], all_places(origins), past=12, horizon=8, batch_size=3))
     x = torch.cat([batch.x for batch in batches])
     assert origins == [40, 48]
     assert x[::2].flatten().tolist() == list(np.arange(40.0, 56.0))
     assert "covariates" not in batches[0].context
     assert all(batch.context["past"].shape[1] == 12 and batch.whole for batch in batches)
-    (short,) = window_evaluation(VALUES, FEATURES, [3, 40], past=12, horizon=8, batch_size=9)
+    (short,) = window_evaluation(VALUES, FEATURES, all_places([3, 40]), past=12, horizon=8, batch_size=9)
     assert short.context["past"].shape == (4, 3)
 
 

@@ -4,7 +4,8 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import np
@@ -94,9 +95,9 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source("The images: an archive (zip, tar) or a folder.", needed="images"),
         "captions": Source(
-            "Captions, one per line: NAME, a tab, and the caption; NAME#0, NAME#1 for several captions.",
+            "Captions: NAME, a tab and the caption per line, or JSON as that of COCO; by default the file of captions "
+            "among the images.",
             "--captions",
-            needed="captions",
         ),
         "validation": Source("Images to hold out, if they are not in DATA.", "--validation"),
         "validation_captions": Source(
@@ -144,8 +145,8 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         from chainrule.data._text import check_file
 
         sources = request.sources
-        if sources["source"] is None or sources["captions"] is None:
-            raise ValueError("DATA and --captions: expected images and their captions: give both")
+        if sources["source"] is None:
+            raise ValueError("DATA: expected images and their captions, got none")
         if sources["validation"] is not None and sources["validation_captions"] is None:
             raise ValueError("--validation: expected --validation-captions too: give both")
         weights = sources["backbone_weights"]
@@ -161,20 +162,27 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         assert path is not None
         return _captions.store_fingerprint(path)
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, old: "CaptionTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
-        assert sources["captions"] is not None
-        manifest = _captions.prepare_captions(
-            self.path / DATA,
-            sources["source"],
-            sources["captions"],
-            dev_images=sources["validation"],
-            validation_captions=sources["validation_captions"],
-            size=options.pop("image_size"),
-            seed=self.training.seed,
-            **options,
-        ).manifest
+        with TemporaryDirectory(prefix="chainrule-") as folder:
+            captions = sources["captions"]
+            if captions is None:
+                file = _captions.captions_in(sources["source"])
+                captions = str(Path(folder) / PurePosixPath(file.name).name)
+                with file.open() as content:
+                    Path(captions).write_bytes(content.read())
+            manifest = _captions.prepare_captions(
+                self.path / DATA,
+                sources["source"],
+                captions,
+                dev_images=sources["validation"],
+                validation_captions=sources["validation_captions"],
+                size=options.pop("image_size"),
+                seed=self.training.seed,
+                vocabulary=None if old is None else old.prepared.vocabulary,
+                **options,
+            ).manifest
         weights = sources["backbone_weights"]
         if weights is not None:  # kept in the run, so that nothing else is needed to go on with it
             shutil.copyfile(weights, self.path / BACKBONE)

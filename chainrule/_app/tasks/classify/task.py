@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import np, torch
+from chainrule._app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.classify.labelling import (
     ClassifierInspection,
@@ -111,6 +112,8 @@ class LabelledFacts(Facts):
     valid: LabelledCounts
     labels: dict[str, int]  # number of texts per label
     symbols: int
+    vectors: Fingerprint | None
+    words_without_vector: int
 
 
 class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
@@ -121,6 +124,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             "Texts and labels: one pair per line, separated by a tab, or .csv.", needed="a file of texts and labels"
         ),
         "validation": Source("Texts to hold out; a random part of DATA by default.", "--validation"),
+        "vectors": VECTORS,
     }
     Data = LabelledData
     Facts = LabelledFacts
@@ -148,7 +152,10 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
     @classmethod
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
-        """Choose the default n-gram order by level."""
+        """Choose the default n-gram order by level, and the embedding size by the vectors."""
+        if request.sources.get("vectors") is not None and request.data.level != "word":
+            raise ValueError("--vectors requires --level word")
+        request = resolve_size(request)
         if request.options.ngram_order is not None:
             return request
         return replace(request, options=replace(request.options, ngram_order=_NGRAM_ORDER[request.data.level]))
@@ -180,7 +187,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     def texts(self) -> "LabelledTexts":
         return _labelled.open_labelled(self.path / DATA)
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, old: "ClassifyTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         return _labelled.prepare_labelled(
@@ -190,6 +197,8 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             validation=sources["validation"],
             ngram_order=self.config.options.ngram_order if self.training.naive_bayes else 0,
             seed=self.training.seed,
+            like=None if old is None else (old.symbols, old.labels),
+            vectors=sources.get("vectors"),
             **options,
         ).manifest
 
@@ -224,6 +233,8 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             if model.ngrams is not None:
                 table = model.ngrams.table.weight.data
                 table.copy_(torch.from_numpy(_labelled.load_ngrams(self.path / DATA, (len(table), labels))))
+        if model.embedding is not None:
+            fill_embedding(self, model.embedding)
         return model
 
     def _network(self) -> "SequenceClassifier":
@@ -255,6 +266,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             f"{valid.rows:,} {held_out}"
         )
         yield f"{counted(len(self.labels), 'label')}: {labels_with_shares(facts.labels)}"
+        yield from describe_vectors(self, len(self.symbols.symbols))
         yield from self._unnamed_header()
         for part, what in ((train, "to train on"), (valid, "held out")):
             if part.empty:

@@ -182,8 +182,8 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     def choice(self) -> str:
         return f"{super().choice()}, mixup {self.config.options.mixup:g}"
 
-    def prepare(self) -> dict[str, Any]:
-        images = self.prepared(labelled=True)
+    def prepare(self, old: "ClassifyImagesTask | None" = None) -> dict[str, Any]:
+        images = self.prepared(old, labelled=True)
         _check_labels(images)
         return images.manifest
 

@@ -63,7 +63,8 @@ class TrainedRows:
             return cls(bisect_right(file.dates, last, hi=len(file.values)), file.date_text(last))
         series = run.series()
         count = min(series.train_rows, len(file.values))
-        return cls(count if np.array_equal(series.values[:count], file.values[:count]) else 0, None)
+        same = np.array_equal(series.values[:count], file.values[:count], equal_nan=True)
+        return cls(count if same else 0, None)
 
     def __str__(self) -> str:
         what = "them" if self.until is None else f"dates up to {self.until}"
@@ -77,13 +78,14 @@ def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEval
     trained = TrainedRows.find(run, file)
     first = _first_origin(run, file, data, options.start, trained)
     origins = _series.rolling_origins(first, len(file.values), horizon)
-    if not origins:
+    places = _series.places_of(file.spans, origins, horizon, reach=max(run.schema.season, 1))
+    if not places:
         remedy = "choose an earlier --start" if first > trained.count else f"give it more rows; {trained}"
         raise ValueError(
             f"{data}: expected {horizon} rows, the horizon, from row {first + 1} on, got {len(file.values) - first}: "
             f"{remedy}"
         )
-    figures = _scores(run, file, origins, options, device) | {"trained_rows": trained.count}
+    figures = _scores(run, file, places, options, device) | {"trained_rows": trained.count}
     notes = [str(trained)] if trained.count else []
     return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: notes)
 
@@ -116,7 +118,7 @@ def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str
 
 
 def _scores(
-    run: "ForecastTask", file: "SeriesFile", origins: list[int], options: ForecastEvaluation, device: str
+    run: "ForecastTask", file: "SeriesFile", places: list[tuple[int, int]], options: ForecastEvaluation, device: str
 ) -> dict[str, Any]:
 
     from chainrule.metrics import seasonal_naive
@@ -127,31 +129,27 @@ def _scores(
     paths, seed = options.paths, options.seed
     features = run.schema.features(file)
     model = run.model(device)
-    nats = likelihood(model, _series.window_evaluation(values, features, origins, run.history, horizon, 256))
-    drawn = draw_paths(model, values, features, origins, run.history, horizon, paths, seed)
-    came = np.stack([values[origin : origin + horizon].T for origin in origins])  # (O, S, H)
-    random = np.random.default_rng(seed)
+    nats = likelihood(model, _series.window_evaluation(values, features, places, run.history, horizon, 256, file.spans))
+    drawn = draw_paths(model, values, features, places, file.spans, run.history, horizon, paths, seed)
     naive = {"persistence": 1} | ({"seasonal-naive": run.schema.season} if run.schema.season > 1 else {})
-    repeated = {
-        name: np.stack([seasonal_naive(values[:origin].T, horizon, season) for origin in origins])
-        for name, season in naive.items()
-    }
-    reach = {name: season * ((horizon - 1) // season + 1) for name, season in naive.items()}
-    spread = {
-        name: naive_paths(values, origins[0], origins, horizon, season, paths, random)
-        for name, season in naive.items()
-        if origins[0] > reach[name] + horizon
-    }
     rows = []
-    for number, series in enumerate(file.targets):
-        part = slice(number, number + 1)
-        observed = came[:, part]
-        scores = {"model": ForecastScores.of_paths(drawn[:, :, part], observed, unit)}
-        for name, again in repeated.items():
-            scores[name] = ForecastScores.of_values(again[:, part], observed, unit)
-            if name in spread:
-                scores[f"{name} with its errors"] = ForecastScores.of_paths(spread[name][:, :, part], observed, unit)
-        rows += [{"series": series, "forecast": name, **vars(score)} for name, score in scores.items()]
+    for number, name in enumerate(file.targets):
+        of_series = [place for place, (_, series) in enumerate(places) if series == number]
+        if not of_series:
+            continue
+        start, stop = file.spans[number].tolist()
+        own, origins = values[start:stop, number : number + 1], [places[place][0] - start for place in of_series]
+        observed = np.stack([own[origin : origin + horizon].T for origin in origins])  # (O, 1, H)
+        scores = {"model": ForecastScores.of_paths(drawn[:, of_series, None], observed, unit)}
+        random = np.random.default_rng(seed)
+        for baseline, season in naive.items():
+            again = np.stack([seasonal_naive(own[:origin].T, horizon, season) for origin in origins])
+            scores[baseline] = ForecastScores.of_values(again, observed, unit)
+            if origins[0] > season * ((horizon - 1) // season + 1) + horizon:
+                spread = naive_paths(own, origins[0], origins, horizon, season, paths, random)
+                scores[f"{baseline} with its errors"] = ForecastScores.of_paths(spread, observed, unit)
+        rows += [{"series": name, "forecast": forecast, **vars(score)} for forecast, score in scores.items()]
+    origins = sorted({origin for origin, _ in places})
     return {
         "origins": len(origins),
         "first_row": origins[0] + 1,
@@ -183,16 +181,17 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
 
     from chainrule.training import evaluate
 
-    values, features, first = _rows_of(run, data)
+    values, features, spans, first = _rows_of(run, data)
     horizon, history, schema, model = run.data.horizon, run.history, run.schema, run.model()
     origins = _series.rolling_origins(first, len(values), horizon)[-options.origins :]
-    if not origins:
+    where = _series.places_of(spans, origins, horizon)
+    if not where:
         raise ValueError(f"{data}: expected at least {first + horizon} rows, got {len(values)}: give it more")
-    history = min(history, origins[0])
+    history = min(history, *(origin - int(spans[series, 0]) for origin, series in where))
 
     def nats(features: "Floats", past: int) -> float:
         return evaluate(
-            model, _series.window_evaluation(values, features, origins, past, horizon, 256)
+            model, _series.window_evaluation(values, features, where, past, horizon, 256, spans)
         ).nats_per_element
 
     lag = min(run.longest_lag, history)
@@ -201,11 +200,16 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
     baseline, random, columns = past_nats[-1]["nats_per_value"], np.random.default_rng(seed), len(schema.covariates)
     # Two features for each cycle of the calendar, its sine and cosine.
     places = [[index] for index in range(columns)]
+    columns += len(schema.statics)
     places += [[columns + 2 * cycle, columns + 2 * cycle + 1] for cycle in range(len(schema.calendar))]
     gains = {}
     for name, index in zip([*schema.covariates, *schema.calendar], places, strict=True):
         shuffled = features.copy()
-        shuffled[:, index] = features[random.permutation(len(features))][:, index]
+        if features.ndim == 2:
+            shuffled[:, index] = features[random.permutation(len(features))][:, index]
+        for series, (start, stop) in enumerate(spans.tolist() if features.ndim == 3 else ()):
+            rows = random.permutation(stop - start)
+            shuffled[start:stop, series, index] = features[start:stop, series, index][rows]
         gains[name] = nats(shuffled, history) - baseline
     figures = {
         "run": str(run.path),
@@ -217,13 +221,13 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
     return Report(figures, tuple(_inspection_lines(run, figures)))
 
 
-def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, int]":
-    """Return values, features, and the first row to forecast."""
+def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, npt.NDArray[np.int64], int]":
+    """Return values, features, spans, and the first row to forecast."""
     if data is None:
         series = run.series()
-        return series.values, series.features, series.train_rows
+        return series.values, series.features, series.spans, series.train_rows
     file = run.schema.open(data)
-    return file.values, run.schema.features(file), run.longest_lag
+    return file.values, run.schema.features(file), file.spans, run.longest_lag
 
 
 def _near(run: "ForecastTask") -> str:
@@ -232,7 +236,7 @@ def _near(run: "ForecastTask") -> str:
         return ""
     from chainrule._app.tasks.forecast.prediction import lags_of
 
-    lags = lags_of(run.schema, run.facts.rows.train)
+    lags = lags_of(run.schema)
     near = sum(lag == index for index, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap
     return f"; the linear autoregression also the last {near}"
 

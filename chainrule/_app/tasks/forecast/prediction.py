@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 PLOTS = (".png", ".svg", ".pdf")
 _TOGETHER = 1 << 14  # paths drawn side by side
 _PATHS = 20  # drawn as lines
+_MOST_AXES = 40  # of a figure
 _DIGITS, _MOST_DIGITS = 6, 15  # of a number in CSV; the most that every float64 keeps
 _ACROSS = 120  # characters of a label that fit side by side below a figure
 _CALIBRATED_ON = 1 << 16  # values
@@ -62,40 +64,47 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
     prediction = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
 
     def notes() -> Iterator[str]:
-        if len(prediction.file.values) < run.longest_lag:
-            rows = counted(len(prediction.file.values), "row")
+        shortest = min(stop - start for start, stop in prediction.file.spans[prediction.series].tolist())
+        if shortest < run.longest_lag:
+            rows = counted(shortest, "row")
             yield f"{data[0]}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
 
+    item = prediction.file.item or "series"
     others = [
-        Column("series"),
         Column("mean"),
         *(Column(f"q{level:g}") for level in levels),
         Column("paths", shown=False),
     ]
-    time = "time" if prediction.place in [column.name for column in others] else prediction.place
+    time = "time" if prediction.place in [item, *(column.name for column in others)] else prediction.place
+    parse = partial(_as_time, date_format=prediction.file.date_format)
+    keys = [Column(time, heading=prediction.place, parse=parse), Column(item)]
+    keys = keys if prediction.file.item is None else keys[::-1]
+    hints = {"index": time} if prediction.file.item is None else {}
     return Result(
-        [Column(time, heading=prediction.place, parse=_as_time), *others],
+        [*keys, *others],
         prediction.rows(),
         about={"seed": seed, "paths": options.paths},
         notes=notes,
         main="mean",
         form="csv",
-        hints={"index": time},
+        hints=hints,
         plots=dict.fromkeys(PLOTS, lambda: forecast_figure(prediction)),
         views={
             "path": lambda: Result(
-                [Column(time, parse=_as_time), Column("series"), Column("path"), Column("value")],
+                [*keys, Column("path"), Column("value")],
                 prediction.path_rows(),
                 main="value",
-                hints={"index": time},
+                hints=hints,
             )
         },
     )
 
 
-def _as_time(text: str) -> datetime | int | str:
+def _as_time(text: str, date_format: str) -> datetime | int | str:
     """Parse the time of a row: a date, or a row number."""
     with suppress(ValueError):
+        if date_format:
+            return datetime.strptime(text, date_format)
         return int(text) if text.isdecimal() else datetime.fromisoformat(text)
     return text
 
@@ -105,7 +114,8 @@ class Forecast:
     """Forecast of all series of a file."""
 
     file: "SeriesFile"  # source data
-    times: list[str]  # date or row number of each step
+    series: list[int]  # (S,) numbers of the series in the file
+    times: list[list[str]]  # (S, H) date or row number of each step
     levels: list[float]
     quantiles: "Floats"  # (Q, S, H)
     paths: "Floats"  # (n, S, H)
@@ -116,19 +126,24 @@ class Forecast:
         return self.file.date or "row"
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        """Yield one row per series and step: time, series, mean, quantiles and all paths."""
-        for number, name in enumerate(self.file.targets):
-            paths = self.paths[:, number]
+        """Yield one row per series and step: time and series, mean, quantiles and all paths."""
+        for place in range(len(self.series)):
+            paths = self.paths[:, place]
             digits = significant_digits(paths)
-            steps = zip(self.times, paths.mean(0), self.quantiles[:, number].T, paths.T, strict=True)
-            for time, mean, levels, values in steps:
-                yield time, name, *(float(f"{value:.{digits}g}") for value in (mean, *levels)), values.tolist()
+            steps = zip(self.keys(place), paths.mean(0), self.quantiles[:, place].T, paths.T, strict=True)
+            for keys, mean, levels, values in steps:
+                yield *keys, *(float(f"{value:.{digits}g}") for value in (mean, *levels)), values.tolist()
 
     def path_rows(self) -> Iterator[Sequence[Any]]:
-        """Yield one row per series, path and step: time, series, path number and value."""
-        for number, name in enumerate(self.file.targets):
-            for path, values in enumerate(self.paths[:, number].tolist()):
-                yield from ((time, name, path, value) for time, value in zip(self.times, values, strict=True))
+        """Yield one row per series, path and step: time and series, path number and value."""
+        for place in range(len(self.series)):
+            for path, values in enumerate(self.paths[:, place].tolist()):
+                yield from ((*keys, path, value) for keys, value in zip(self.keys(place), values, strict=True))
+
+    def keys(self, place: int) -> list[tuple[str, str]]:
+        """Return time and series of each step; item and time if the file is in long form."""
+        name = self.file.targets[self.series[place]]
+        return [(time, name) if self.file.item is None else (name, time) for time in self.times[place]]
 
 
 def significant_digits(paths: "Floats") -> int:
@@ -168,40 +183,45 @@ def _forecast(
 
     schema = run.schema
     file = schema.open(data)
-    origin = len(file.values)
     features = schema.features(file, horizon)
     model = run.model(device)
-    drawn = draw_paths(model, file.values, features, [origin], run.history, horizon, paths, seed)[:, 0]
-    if schema.frequency is None:
-        times = [str(origin + step) for step in range(1, horizon + 1)]
-    else:
-        dates = _series.future_dates(file.dates[:origin], schema.frequency, horizon)[origin:]
-        times = list(map(file.date_text, dates))
-    return Forecast(file, times, list(levels), quantiles_of_samples(drawn, levels), drawn)
+    places = [(stop, number) for number, (start, stop) in enumerate(file.spans.tolist()) if stop > start]
+    drawn = draw_paths(model, file.values, features, places, file.spans, run.history, horizon, paths, seed)
+    times = []
+    for origin, number in places:
+        if schema.frequency is None:
+            first = origin - int(file.spans[number, 0])
+            times.append([str(first + step) for step in range(1, horizon + 1)])
+        else:
+            dates = _series.future_dates(file.dates[origin - 1 : origin], schema.frequency, horizon)[1:]
+            times.append(list(map(file.date_text, dates)))
+    quantiles = quantiles_of_samples(drawn, levels)
+    return Forecast(file, [number for _, number in places], times, list(levels), quantiles, drawn)
 
 
 def draw_paths(
     model: "AutoregressiveModel",
     values: "Floats",
     features: "Floats",
-    origins: Sequence[int],
+    places: Sequence[tuple[int, int]],
+    spans: "npt.NDArray[np.int64]",
     past: int,
     horizon: int,
     paths: int,
     seed: int,
 ) -> "Floats":
-    """Draw n paths of all S series from each of O origins, (n, O, S, H), from `past` rows before each."""
+    """Draw n paths of P forecasts, (n, P, H), from `past` rows before each place: a row and the number of a series."""
     from chainrule.decoding import sample_paths
 
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
-    past, series = min(past, min(origins)), values.shape[1]
-    places = [(origin, number) for origin in origins for number in range(series)]
     block = max(_TOGETHER // paths, 1)
-    drawn = []
-    for start in range(0, len(places), block):
-        context = _series.window_context(values, features, places[start : start + block], past, horizon)
-        drawn.append(sample_paths(model, context, paths=paths, length=horizon, generator=generator).cpu())
-    result: Floats = torch.cat(drawn).view(len(origins), series, paths, horizon).movedim(2, 0).double().numpy()
+    result: Floats = np.empty((paths, len(places), horizon))
+    for known, numbers in _series.by_past(places, spans, past):
+        for start in range(0, len(numbers), block):
+            chosen = numbers[start : start + block]
+            context = _series.window_context(values, features, [places[number] for number in chosen], known, horizon)
+            drawn = sample_paths(model, context, paths=paths, length=horizon, generator=generator)
+            result[:, chosen] = drawn.cpu().view(len(chosen), paths, horizon).movedim(1, 0).double().numpy()
     return result
 
 
@@ -211,7 +231,9 @@ def forecast_figure(forecast: Forecast) -> Any:
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError("--plot requires matplotlib: pip install matplotlib") from None
-    names = forecast.file.targets
+    names = [forecast.file.targets[number] for number in forecast.series]
+    if len(names) > _MOST_AXES:
+        raise ValueError(f"--plot: expected at most {_MOST_AXES} series, got {len(names):,}: forecast fewer items")
     figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
     axes = figure.subplots(len(names), squeeze=False)[:, 0]
     for number, name in enumerate(names):
@@ -220,7 +242,8 @@ def forecast_figure(forecast: Forecast) -> Any:
 
 
 def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
-    values, horizon = forecast.file.values[:, number], len(forecast.times)
+    start, stop = forecast.file.spans[forecast.series[number]]
+    values, horizon = forecast.file.values[start:stop, forecast.series[number]], len(forecast.times[number])
     past = min(max(4 * horizon, 50), len(values))
     before, after = range(-past, 0), range(horizon)
     axis.plot(before, values[len(values) - past :], color="black", linewidth=1)
@@ -235,7 +258,7 @@ def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
     axis.axvline(-0.5, color=_GREY, linewidth=0.8)
     axis.set_title(name, loc="left", fontsize=10)
     axis.legend(loc="upper left", fontsize=8, frameon=False)
-    labels = {tick: _time(forecast, tick).replace(" ", "\n") for tick in (horizon - 1, -past, -1, -past // 2)}
+    labels = {tick: _time(forecast, number, tick).replace(" ", "\n") for tick in (horizon - 1, -past, -1, -past // 2)}
     width = max(len(line) for label in labels.values() for line in label.splitlines())
     apart = (width + 2) / _ACROSS * (past + horizon)
     ticks: list[int] = []
@@ -245,13 +268,13 @@ def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
     axis.set_xticks(ticks, [labels[tick] for tick in ticks], fontsize=8)
 
 
-def _time(forecast: Forecast, step: int) -> str:
+def _time(forecast: Forecast, number: int, step: int) -> str:
     """Name a step, counted from the first forecast one."""
     if step >= 0:
-        return forecast.times[step]
-    row = len(forecast.file.values) + step
+        return forecast.times[number][step]
     file = forecast.file
-    return file.date_text(file.dates[row]) if file.dates else str(row + 1)
+    start, stop = file.spans[forecast.series[number]].tolist()
+    return file.date_text(file.dates[stop + step]) if file.dates else str(stop - start + step + 1)
 
 
 def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
@@ -262,18 +285,19 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
     linear = LinearForecaster(
         schema.scalings,
         head=options.head,
-        lags=lags_of(schema, rows),
+        lags=lags_of(schema),
         anchor=schema.anchor,
         num_covariates=schema.num_covariates,
     )
-    if not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
+    if run.config.init is None and not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
         series = run.series()
-        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]))
+        spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
+        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
     return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
 
 
-def lags_of(schema: "SeriesSchema", rows: int) -> list[int]:
+def lags_of(schema: "SeriesSchema") -> list[int]:
     """Choose the lags of the linear model: the network's, and each of the last season, or two for many rows."""
-    enough = rows >= _ROWS_A_LAG * 2 * schema.season
+    enough = schema.fitted_rows >= _ROWS_A_LAG * 2 * schema.season
     near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
     return sorted({*schema.lags, *range(1, near + 1)})

@@ -61,6 +61,12 @@ class ForecastData(SplitOptions):
     """Columns known in advance, separated by commas."""
     date: str = "auto"
     """Column of dates: its name, auto to detect it, none to count rows."""
+    item: str = "auto"
+    """Column that names the series of each row, in a file in long form: its name, auto for item_id, or none."""
+    static: str = ""
+    """Columns with one value for each item, separated by commas."""
+    date_format: str = ""
+    """Notation of the dates, such as %d/%m/%Y; by default ISO 8601 or day.month.year."""
     fill: bool = False
     """Interpolate missing rows and empty cells linearly."""
     season: int | None = within(None, 1, 1 << 20)
@@ -88,12 +94,13 @@ class SeriesFacts(Facts):
     future: int  # number of later rows with known covariates
     step: str | None  # step between dated rows
     season: int
+    items: int | None  # number of items in long form
     filled: Parts  # number of interpolated values
 
 
 class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, Checks):
     name = "forecast"
-    help = "Train a forecaster on the series of a file: one row per time, one column per series."
+    help = "Train a forecaster on series: one row per time and one column per series, or one row per time and item."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source("A CSV file, with or without a header; may be gzip-compressed.", needed="a file of series")
     }
@@ -145,13 +152,17 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         default = self.longest_lag + min(warm_up, self.facts.rows.train // 3)
         return int(default) if self.data.history is None else max(self.data.history, self.longest_lag)
 
-    def prepare(self) -> dict[str, Any]:
+    def options_in_weights(self) -> dict[str, Any]:
+        return {"linear": self.training.linear}
+
+    def prepare(self, old: "ForecastTask | None" = None) -> dict[str, Any]:
         from chainrule.data import prepare_series
 
         source, options = self.config.sources["source"], asdict(self.data)
         assert source is not None
         del options["history"]  # of the forecasts
-        facts = prepare_series(source, self.path / DATA, **options).facts
+        schema = None if old is None else old.schema
+        facts = prepare_series(source, self.path / DATA, schema=schema, **options).facts
         if notice := _tables.TableFile(source).left_out():
             print(notice, file=sys.stderr)
         return facts
@@ -206,10 +217,15 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             training.batch_size,
             training.seed,
             shard,
+            series.spans,
         )
-        origins = _series.rolling_origins(rows, len(series.values), horizon)
+        places = _series.places_of(series.spans, _series.rolling_origins(rows, len(series.values), horizon), horizon)
+        if not places:
+            raise ValueError(
+                f"DATA: expected an item with {horizon} rows after row {rows:,}: choose a smaller --horizon"
+            )
         return batches, lambda: _series.window_evaluation(
-            series.values, series.features, origins, self.history, horizon, _ROWS
+            series.values, series.features, places, self.history, horizon, _ROWS, series.spans
         )
 
     def introduce(self) -> Iterable[str]:
@@ -225,6 +241,12 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
                 f"  interpolated {filled.train:,} missing training values and {filled.valid:,} held-out ones, which "
                 "count like observed values"
             )
+        if facts.items is not None:
+            spans = self.series().spans
+            rows = (spans[:, 1] - spans[:, 0]).tolist()
+            short = sum(min(stop, facts.rows.train) - start < self.history + self.data.horizon for start, stop in spans)
+            told = f", of which {short:,} are too short for a window to train on" if short else ""
+            yield f"  {counted(facts.items, 'item')} of {min(rows):,} to {counted(max(rows), 'row')}{told}"
         ahead = counted(self.data.horizon, "row")
         yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
@@ -233,15 +255,20 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         from chainrule._app.tasks.forecast.prediction import draw_paths
 
         series, horizon = self.series(), self.data.horizon
-        origin = len(series.values) - horizon
+        places = [
+            (stop - horizon, number) for number, (start, stop) in enumerate(series.spans) if stop - start > horizon
+        ]
 
         def preview(trained: Any, step: int, seconds: float) -> str:
-            paths = draw_paths(trained, series.values, series.features, [origin], self.history, horizon, _PATHS, step)
+            paths = draw_paths(
+                trained, series.values, series.features, places, series.spans, self.history, horizon, _PATHS, step
+            )
             lines = []
-            for number, name in enumerate(self.schema.targets[:_SHOWN]):
-                before = series.values[max(origin - _PAST, 0) : origin, number]
-                came = series.values[origin:, number]
-                drawn = paths[:, 0, number]
+            for place, (origin, number) in enumerate(places[:_SHOWN]):
+                name, first = self.schema.targets[number], series.spans[number, 0]
+                before = series.values[max(origin - _PAST, first) : origin, number]
+                came = series.values[origin : origin + horizon, number]
+                drawn = paths[:, place]
                 low = min(before.min(), came.min(), *drawn.mean(0))
                 high = max(before.max(), came.max(), *drawn.mean(0))
                 bars = [sparkline(part.tolist(), low, high) for part in (before, drawn.mean(0), came)]
@@ -295,9 +322,13 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def checked_rows(self) -> CheckedRows:
         series, steps = self.series(), min(_CHECKED_STEPS, self.data.horizon)
-        origins = [len(series.values) - steps - number for number in range(_CHECKED_ROWS)]
-        places = [(origin, number % series.values.shape[1]) for number, origin in enumerate(origins)]
-        past = min(self.longest_lag, min(origins))
+        longest = (series.spans[:, 1] - series.spans[:, 0]).argsort(kind="stable")[::-1]
+        whole = [int(number) for number in longest[: max(1, len(longest) // 2)]]
+        if self.facts.items is None:
+            whole = list(range(series.values.shape[1]))
+        numbers = [whole[number % len(whole)] for number in range(_CHECKED_ROWS)]
+        places = [(int(series.spans[own, 1]) - steps - number, own) for number, own in enumerate(numbers)]
+        past = min(self.longest_lag, *(origin - int(series.spans[own, 0]) for origin, own in places))
         batch = _series.window_batch(series.values, series.features, places, past, steps)
         return CheckedRows(self.model(), batch.x, batch.context)
 

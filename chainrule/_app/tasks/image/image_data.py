@@ -111,10 +111,11 @@ class ImageDataTask(Task[M]):
         super().check_asked(request, explicit_flags)
         _ = request.data.reading  # an invalid size is rejected before anything is read
 
-    def prepared(self, **options: Any) -> "PreparedImages":
+    def prepared(self, old: "ImageDataTask[Any] | None", **options: Any) -> "PreparedImages":
+        """Read and write the images, which must fit those of an old run."""
         data, sources = self.data, self.config.sources
         assert sources["source"] is not None
-        return _images.prepare_images(
+        images = _images.prepare_images(
             sources["source"],
             self.path / DATA,
             reading=data.reading,
@@ -124,6 +125,12 @@ class ImageDataTask(Task[M]):
             seed=self.training.seed,
             **options,
         )
+        if old is not None:
+            was = {"shape": list(old.shape), "found_levels": old.facts.found_levels, "classes": old.facts.classes}
+            for name, value in was.items():
+                if (now := images.manifest[name]) != value:
+                    raise ValueError(f"--from: {old.path} was trained on images with {name} {value}, these have {now}")
+        return images
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -122,7 +122,6 @@ class ImageTask(
     }
     CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
     BUDGET = "10m"
-    can_start_others = True
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
         "gated-pixelcnn": SizeSchedule(
             "pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000
@@ -179,18 +178,10 @@ class ImageTask(
         classes = None if self.conditions is None else len(self.conditions)
         return self.built(image_shape=shape, levels=self.reduction.levels, num_classes=classes)
 
-    def prepare_like(self, old: "ImageTask") -> dict[str, Any]:
-        manifest = self.prepare()
-        facts = {"shape": list(old.shape), "found_levels": old.facts.found_levels, "classes": old.facts.classes}
-        for name, was in facts.items():
-            if (now := manifest[name]) != was:
-                raise ValueError(f"--from: {old.path} was trained on images with {name} {was}, these have {now}")
-        return manifest
-
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, old: "ImageTask | None" = None) -> dict[str, Any]:
         data = self.data
         binarise = None if data.binarise == "no" else data.binarise
-        return self.prepared(bits=data.bits, binarise=binarise, labelled=data.labels).manifest
+        return self.prepared(old, bits=data.bits, binarise=binarise, labelled=data.labels).manifest
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         images, training = self.images(), self.training

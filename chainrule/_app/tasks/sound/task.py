@@ -190,7 +190,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         options = replace(request.options, components=components)
         return replace(request, data=replace(request.data, levels=levels), options=options)
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, old: "SoundTask | None" = None) -> dict[str, Any]:
         from chainrule.data import prepare_sounds
 
         source = self.config.sources["source"]
@@ -198,7 +198,8 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return prepare_sounds(
             source,
             self.path / DATA,
-            **asdict(self.data),
+            **asdict(self.data) | ({} if old is None else {"rate": old.rate, "sequences": old.facts.sequences}),
+            like=None if old is None else old.labels,
             longest_clip=self.training.chunk_length,
             validation=self.config.sources["validation"],
             seed=self.training.seed,

@@ -124,7 +124,6 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     CODED = ("vae",)
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
-    can_start_others = True
     Scoring, score = TableScoring, score_table
     Sampling, sample = TableSampling, sample_rows
     Inspection, inspect = TableInspection, inspect_table
@@ -142,13 +141,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     def table(self) -> "Table":
         return _tables.open_table(self.path / DATA)
 
-    def prepare_like(self, old: "TableTask") -> dict[str, Any]:
-        return self._prepare(old.table())
-
-    def prepare(self) -> dict[str, Any]:
-        return self._prepare(None)
-
-    def _prepare(self, like: "Table | None") -> dict[str, Any]:
+    def prepare(self, old: "TableTask | None" = None) -> dict[str, Any]:
         from chainrule.data import prepare_table
 
         data, source = self.data, self.config.sources["source"]
@@ -178,7 +171,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
                 min_count=data.min_count,
                 seed=self.training.seed,
                 check=fits,
-                like=like,
+                like=None if old is None else old.table(),
             )
         except ValueError:
             if data.types or not (other_command := suggestion(source)):

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import np
+from chainrule._app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, Parts, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
@@ -80,6 +81,8 @@ class TagFacts(Facts):
     sentences: Parts
     words: Parts
     different_words: int
+    vectors: Fingerprint | None
+    words_without_vector: int
 
 
 class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Embeds):
@@ -93,6 +96,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         "validation": Source(
             "Sentences to hold out, which select the weights; a random part of DATA by default.", "--validation"
         ),
+        "vectors": VECTORS,
     }
     Data = TagData
     Facts = TagFacts
@@ -128,7 +132,10 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     def corpus(self) -> "TaggedCorpus":
         return _tagged.open_tagged(self.path / DATA)
 
-    def prepare(self) -> dict[str, Any]:
+    def options_in_weights(self) -> dict[str, Any]:
+        return {"template_passes": self.training.template_passes}
+
+    def prepare(self, old: "TagTask | None" = None) -> dict[str, Any]:
         sources = self.config.sources
         assert sources["source"] is not None
         manifest = _tagged.prepare_tagged(
@@ -137,8 +144,10 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             **asdict(self.data),
             validation=sources["validation"],
             seed=self.training.seed,
+            vocabulary=None if old is None else old.vocabulary,
+            vectors=sources.get("vectors"),
         ).manifest
-        if self.training.template_passes:  # settled: by one process, before the others read them
+        if self.training.template_passes and old is None:  # settled: by one process, before the others read them
             from chainrule._app.tasks.tag.training import fitted_templates
 
             fitted_templates(self, self.training.template_passes)
@@ -182,9 +191,12 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     def build(self) -> "SequenceTagger":
         from chainrule._app.tasks.tag.training import fitted_templates
 
-        if not self.training.template_passes or (self.path / WEIGHTS).is_file():
-            return self._network()
-        return self._tagger(fitted_templates(self, self.training.template_passes))
+        if not self.training.template_passes or self.config.init is not None or (self.path / WEIGHTS).is_file():
+            tagger = self._network()
+        else:
+            tagger = self._tagger(fitted_templates(self, self.training.template_passes))
+        fill_embedding(self, tagger.embedding)
+        return tagger
 
     def _network(self) -> "SequenceTagger":
         from chainrule._app.tasks.tag.training import new_templates
@@ -209,6 +221,10 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         )
         return tagger
 
+    @classmethod
+    def resolve_reading(cls, request: RunConfig) -> RunConfig:
+        return resolve_size(request)
+
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         corpus, training = self.corpus(), self.training
         batches = _tagged.tagged_batches(
@@ -227,6 +243,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         )
         first = " ".join(tags[:20]) + (" ..." if len(tags) > 20 else "")
         yield f"{counted(len(tags), 'tag')}: {first}"
+        yield from describe_vectors(self, len(self.vocabulary.words))
         if facts.scheme is not None:
             mended = f"; impossible tags repaired in {facts.repaired:,}" if facts.repaired else ""
             yield f"the tags mark spans in {facts.scheme.upper()}: entity F1 selects the weights{mended}"

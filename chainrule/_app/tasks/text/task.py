@@ -92,7 +92,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "ngram_order": 1, "kneser_ney_order": 0}
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
-    can_start_others = True
     Scoring, score = TextScoring, score_text
     Sampling, sample, pieces = TextSampling, sample_text, text_pieces
     Inspection, inspect = TextInspection, inspect_text
@@ -173,15 +172,10 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         fraction = default_fraction(request.sources["source"])
         return replace(request, data=replace(request.data, validation_fraction=fraction))
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, old: "TextTask | None" = None) -> dict[str, Any]:
         from chainrule._app.tasks.text.preparing import prepared
 
-        return prepared(self).manifest
-
-    def prepare_like(self, old: "TextTask") -> dict[str, Any]:
-        from chainrule._app.tasks.text.preparing import prepared
-
-        return prepared(self, old.vocabulary).manifest
+        return prepared(self, None if old is None else old.vocabulary).manifest
 
     def options_in_weights(self) -> dict[str, Any]:
         return {"kneser_ney_order": self.training.kneser_ney_order}

@@ -235,7 +235,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         if request.sources["source"] is None:
             raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, old: "TranslateTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         del options["tokenize"]  # of the metric
@@ -246,6 +246,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             validation_source=sources["validation"],
             validation_target=sources["validation_target"],
             seed=self.training.seed,
+            vocabularies=None if old is None else (old.pairs.source_vocabulary, old.pairs.target_vocabulary),
             **options,
         ).manifest
         return manifest | {"validation": manifest["validation_source"]}

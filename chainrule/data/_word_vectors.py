@@ -1,0 +1,118 @@
+"""Pretrained vectors of words, in the text format of GloVe and word2vec."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data._store import Store, StoreWriter
+from chainrule.data._text import open_bytes, raw_lines
+
+_MOST_SIZE = 1 << 12  # numbers of a vector
+_VECTORS, _ROWS = "vectors", "vectors.rows"
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Vectors of some words of a vocabulary.
+
+    Args:
+        rows: (N,) numbers of the words, ascending.
+        vectors: (N, D) float32.
+    """
+
+    rows: npt.NDArray[np.int64]
+    vectors: npt.NDArray[np.float32]
+
+    def save(self, writer: StoreWriter) -> None:
+        """Write both arrays into a prepared folder."""
+        writer.array(_VECTORS, self.vectors)
+        writer.array(_ROWS, self.rows)
+
+    @classmethod
+    def load(cls, store: Store, below: int, size: int) -> "WordVectors":
+        """Open what `save` wrote; raises ValueError if it is damaged, or made for other words or sizes."""
+        rows = store.array(_ROWS, "i8", below=below)
+        return cls(np.array(rows), np.array(store.array(_VECTORS, "f4", (len(rows), size))))
+
+
+def vector_size(path: str | Path) -> int:
+    """Return D, the numbers in each vector of a file."""
+    for _, _, numbers in _entries(path):
+        return len(numbers)
+    raise ValueError(f"{path}: expected words and their vectors, got an empty file")
+
+
+def read_vectors(path: str | Path, words: Sequence[str], first: int = 1) -> WordVectors:
+    """Read the vectors of some words; a file of any length is read in bounded memory.
+
+    Args:
+        path: a word and its numbers in each line, with blanks between them; a first line of two counts is passed over.
+        words: each once, in the order of their numbers. A word that the file lacks takes the vector of the same word in
+            another case.
+        first: the number of the first word.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it has other lines, or none of the words.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "vectors.txt"
+    ...     _ = file.write_text("3 2\\nthe 0.5 1\\nDog 1 2\\ncat 3 4\\n")
+    ...     found = read_vectors(file, ["dog", "bird", "the"])
+    >>> found.rows.tolist(), found.vectors.tolist()
+    ([1, 3], [[1.0, 2.0], [0.5, 1.0]])
+    """
+    number_of = {word: number for number, word in enumerate(words)}
+    exact: dict[int, bool] = {}
+    vectors: dict[int, npt.NDArray[np.float32]] = {}
+    for line, word, numbers in _entries(path):
+        for spelling in dict.fromkeys((word, word.lower())):
+            number = number_of.get(spelling)
+            if number is None or (number in vectors and (exact[number] or spelling != word)):
+                continue
+            vectors[number], exact[number] = _parsed(numbers, f"{path} line {line}"), spelling == word
+    if not vectors:
+        raise ValueError(f"{path}: expected vectors of words to train on, got none of these: is it another language?")
+    rows = sorted(vectors)
+    return WordVectors(np.array(rows, np.int64) + first, np.stack([vectors[row] for row in rows]))
+
+
+def _entries(path: str | Path) -> Iterator[tuple[int, str, list[bytes]]]:
+    """Each line's number, word and numbers, these not yet parsed but for the first."""
+    size = 0
+    with open_bytes(path) as file:
+        for line, raw in raw_lines(file, str(path)):
+            cells = raw.rstrip(b" \r\n\t").split(b"\t" if raw.count(b"\t") > 1 else b" ")
+            if not size:
+                if len(cells) == 2 and all(cell.isdigit() for cell in cells) and line == 1:
+                    continue
+                size = len(cells) - 1
+                if not 1 < size <= _MOST_SIZE:
+                    raise ValueError(
+                        f"{path} line {line}: expected a word and from 2 to {_MOST_SIZE:,} numbers, got {size:,}: give "
+                        "vectors as text, not in the binary format of word2vec"
+                    )
+                _parsed(cells[1:], f"{path} line {line}")
+            if len(cells) <= size:
+                raise ValueError(f"{path} line {line}: expected a word and {size} numbers, got {len(cells) - 1}")
+            try:  # a word may hold blanks
+                yield line, b" ".join(cells[:-size]).decode(), cells[-size:]
+            except UnicodeDecodeError:
+                continue  # a word in another encoding, as some published files have
+
+
+def _parsed(numbers: list[bytes], where: str) -> npt.NDArray[np.float32]:
+    try:
+        vector = np.array([float(number) for number in numbers], np.float32)
+    except ValueError:
+        vector = np.full(1, np.nan, np.float32)
+    if not np.isfinite(vector).all():
+        raise ValueError(
+            f"{where}: expected a word and finite numbers, got {b' '.join(numbers)[:60]!r}: give vectors as text, not "
+            "in the binary format of word2vec"
+        )
+    return vector
