@@ -11,7 +11,7 @@ from torch.nn.functional import embedding
 
 from chainrule._modes import values_are_known
 from chainrule._ranges import check_sizes
-from chainrule.heads._adaptive_categorical import AdaptiveCategorical
+from chainrule.heads._computed_categorical import AdaptiveCategorical
 
 
 @final

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
-from chainrule.heads._logistic_bins import bin_centres
+from chainrule.heads._discretized_logistic_mixture import bin_centres
 from chainrule.layers._gated_pyramid import GatedPyramid
 from chainrule.layers._masked_conv2d import MaskedConv2d
 from chainrule.layers._raster_convolutions import RasterConvolutions

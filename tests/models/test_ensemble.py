@@ -7,7 +7,7 @@ from noted import Noted
 from chainrule.data import Batch
 from chainrule.decoding import beam_search
 from chainrule.heads import Bernoulli, Categorical
-from chainrule.heads._categorical_mean import mean_of
+from chainrule.heads._computed_categorical import mean_of
 from chainrule.models import Ensemble, Forecaster, PixelCNN, RecurrentLM, TransformerLM
 from chainrule.models._model_mean import first_part
 from chainrule.models._series_scaling import SeriesScaling

@@ -16,7 +16,7 @@ CONTEXT = {"inputs": INPUTS, "lengths": LENGTHS}
 LABELS = torch.tensor([0, 2, 1, 2])
 TAGS = torch.randint(3, (4, 5), generator=RANDOM)
 NAMES = [
-    "log_prob_is_that_of_forward",
+    "log_prob_equals_forward",
     "total_probability",
     "batch_independence",
     "padding_invariance",
@@ -246,7 +246,7 @@ class Noisy(Labels):
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
-        (OtherLogProb, "log_prob_is_that_of_forward"),
+        (OtherLogProb, "log_prob_equals_forward"),
         (Unnormalised, "total_probability"),
         (MeanOverPadding, "padding_invariance"),
         (PoisonedGradient, "padding_invariance"),

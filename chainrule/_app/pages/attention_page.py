@@ -10,7 +10,7 @@ from torch import Tensor
 from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Shade, Table
 from chainrule._app.pages.render import marked
 from chainrule.data._images.source import Pixels
-from chainrule.diagnostics._image_attention import brightened
+from chainrule.diagnostics._attention_maps import brightened
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table
 from chainrule._app.pages.render import marked
 from chainrule.data._images.source import Pixels
-from chainrule.diagnostics._image_attention import stretched
+from chainrule.diagnostics._attention_maps import stretched
 
 HEAT = np.array([240.0, 96.0, 0.0])  # orange over grey
 OPACITY = 0.75  # where the map is greatest

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.bundle import Bundle
     from chainrule._app.tasks.ledger import Basis
     from chainrule._base import Context, TrainableModel
-    from chainrule.coding._batches import Laid
+    from chainrule.coding._batches import RowLayout
     from chainrule.testing import Report as Contract
 
 
@@ -129,7 +129,7 @@ class Expressed:
 
     layout: dict[str, Any]
     side: bytes
-    laid: "Laid"
+    laid: "RowLayout"
     elements: int
     unit: str
     instead: bytes | None = None
@@ -148,7 +148,7 @@ class FileCodec(ABC):
         return model
 
     @abstractmethod
-    def lay_out(self, layout: dict[str, Any], elements: Any = None) -> "Laid":
+    def lay_out(self, layout: dict[str, Any], elements: Any = None) -> "RowLayout":
         """The rows that `express` laid out; without their elements where none are given."""
 
     @abstractmethod

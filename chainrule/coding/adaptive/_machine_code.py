@@ -1,8 +1,8 @@
-"""Machine code kept between runs of the program, so that the loops are compiled once and not at every start.
+"""Cache of machine code between runs of the program.
 
-numba's own cache looks at the file of a function, not at the files of the functions that it calls, and would use old
-code after a change of those. Here the folder bears a digest of all files of the package. Where it cannot be written,
-nothing is kept.
+numba's own cache checks only the file of a function, not the files of the functions that it calls, and so could use
+outdated code. Here the name of the folder contains a digest of all files of the package. If the folder is not writable,
+nothing is cached.
 """
 
 import hashlib
@@ -11,14 +11,13 @@ from typing import Any
 
 from numba import config, njit
 
-# Arrays belong to whoever calls from Python, for as long as the call lasts: counting references to them in between
-# took three quarters of the time.
+# Python owns all arrays during a call. Without reference counting the loops take a quarter of the time.
 compiled = njit(_nrt=False)
 _HOME = Path(__file__).parent
 
 
 def folder() -> Path:
-    """Where the code of these very files is kept: NUMBA_CACHE_DIR if it is set, else next to Python's own."""
+    """Return the folder for the code of these files, in NUMBA_CACHE_DIR if set, else in `__pycache__`."""
     digest = hashlib.sha256()
     for path in sorted(_HOME.glob("*.py")):
         digest.update(path.read_bytes())
@@ -26,7 +25,7 @@ def folder() -> Path:
 
 
 def kept(function: Any) -> Any:
-    """A compiled function that looks for its machine code in the folder before it compiles."""
+    """Enable the cache for a compiled function."""
     before = config.CACHE_DIR
     chosen = folder()
     try:
@@ -41,5 +40,5 @@ def kept(function: Any) -> Any:
 
 
 def is_kept() -> bool:
-    """Whether the folder holds machine code."""
+    """Return true if the folder holds machine code."""
     return any(folder().rglob("*.nbc"))
