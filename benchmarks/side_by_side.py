@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from chainrule.training._computation import instruction_set
 
@@ -34,6 +36,29 @@ def interleaved(ways: dict[str, Callable[[], object]], rounds: int, warmup: int 
 def median_ratio(numerator: list[float], denominator: list[float]) -> float:
     """The median of the ratios round by round."""
     return statistics.median(n / d for n, d in zip(numerator, denominator, strict=True))
+
+
+def operations(work: Callable[[], object]) -> int:
+    """Multiplications and additions of the products and convolutions that a piece of work makes on tensors."""
+    with _Counter() as counter:
+        work()
+    return counter.operations
+
+
+class _Counter(TorchDispatchMode):
+    """Unlike FlopCounterMode it hooks no module: a hook would keep models from their prepared weights."""
+
+    operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation of torch, and count what it computes."""
+        result = func(*args, **(kwargs or {}))
+        operation = func.overloadpacket
+        if operation in (torch.ops.aten.mv, torch.ops.aten.addmv):  # which torch has no formula for
+            self.operations += 2 * args[0 if operation is torch.ops.aten.mv else 1].numel()
+        elif operation in flop_registry:
+            self.operations += flop_registry[operation](*args, **(kwargs or {}), out_val=result)
+        return result
 
 
 def machine() -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import count, islice
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
@@ -13,11 +15,29 @@ from chainrule._lengths import check_lengths
 from chainrule._modes import device_of, drawn_in_evaluation
 from chainrule._prefix import check_prefix, prefix_rows
 from chainrule.heads._adapter import head_of
-from chainrule.heads._categorical import check_filters
+from chainrule.heads._categorical import Categorical, check_filters
+from chainrule.kernels._compiled import LONG
 from chainrule.state import State, expand, leaves, map_state
+
+if TYPE_CHECKING:
+    from chainrule.kernels._compiled_loops import Scores
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
 Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draws an element from its conditional; see `AutoregressiveModel.sample`."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    generator: torch.Generator | None
+
+    def __call__(self, conditional: Distribution) -> Tensor:
+        filtered = head_of(conditional).filtered(self.temperature, self.top_k, self.top_p)
+        return filtered.sample(generator=self.generator)
 
 
 class TrainableModel(nn.Module, ABC):
@@ -181,6 +201,13 @@ class AutoregressiveModel(LikelihoodModel):
         """
         return self.step
 
+    def compiled_scores(self, state: State) -> "Scores | None":
+        """The scores of one endless sequence of symbols from a state on, by compiled loops; None without any.
+
+        `stream` goes on with them after many elements. They are those of `step` while the weights stay as they are.
+        """
+        return None
+
     def shared(self, state: State) -> State:
         """The same state, with large parts that the forks of a row share stored once (`chainrule.state.share`).
 
@@ -296,14 +323,9 @@ class AutoregressiveModel(LikelihoodModel):
         if prefix is not None:
             prefix = prefix_rows(prefix, n).to(device)
 
-        def pick(conditional: Distribution) -> Tensor:
-            return head_of(conditional).filtered(temperature, top_k, top_p).sample(generator=generator)
+        return drawn_in_evaluation(self, self._draws(n, context, prefix, Draw(temperature, top_k, top_p, generator)))
 
-        return drawn_in_evaluation(self, self._draws(n, context, prefix, pick))
-
-    def _draws(
-        self, n: int, context: Context, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
-    ) -> Iterator[Tensor]:
+    def _draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
         """The stream; a model that can do better than step by step has its own. `prefix` is (n, P, ...) or `None`."""
         step, x_prev, known = self.stepper(), None, 0
         with torch.no_grad():
@@ -313,11 +335,35 @@ class AutoregressiveModel(LikelihoodModel):
                 conditionals, state = self.unroll(prefix, state)
                 check_prefix(conditionals, prefix)
                 x_prev = prefix[:, -1]
-        for _ in count() if self.sequence_length is None else range(self.sequence_length - known):
+        for drawn in count() if self.sequence_length is None else range(self.sequence_length - known):
+            if drawn == LONG and n == 1 and x_prev is not None:
+                with torch.no_grad():
+                    scores = self.compiled_scores(state)
+                if scores is not None:
+                    yield from _compiled_draws(scores, int(x_prev), pick)
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
                 conditional, state = step(x_prev, state)
                 x_prev = pick(conditional)
             yield x_prev
+
+
+def _compiled_draws(scores: "Scores", symbol: int, pick: Draw) -> Iterator[Tensor]:
+    """The rest of a stream of one sequence after a symbol, without end; the noise is that of `Categorical`."""
+    from chainrule.kernels._compiled_loops import draw
+
+    noise: Tensor | None = None
+    while True:
+        row = scores(symbol)
+        symbol = -1
+        if pick.top_k is None and pick.top_p is None:
+            if noise is None:
+                noise = torch.from_numpy(np.empty_like(row))
+                numbers, least = noise.numpy(), torch.finfo(noise.dtype).tiny
+            noise.exponential_(generator=pick.generator).clamp_min_(least).log_()
+            symbol = draw(row, numbers, pick.temperature)
+        if symbol < 0:
+            symbol = int(pick(Categorical(torch.from_numpy(row))))
+        yield torch.tensor([symbol])
 
 
 def refuse_context(context: Context) -> None:

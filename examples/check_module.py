@@ -1,4 +1,4 @@
-"""Test a language model of your own: here a small GPT, written without this library.
+"""Test your own language model: here a small GPT, written without this library.
 
 python examples/check_module.py
 """

@@ -1,4 +1,4 @@
-"""A PixelCNN of an array of images draws new ones: python examples/fit_images.py"""
+"""Train a PixelCNN on an array of images and draw new ones: python examples/fit_images.py"""
 
 from sklearn.datasets import load_digits
 

@@ -1,4 +1,4 @@
-"""A forecast of a series, indexed by time: python examples/fit_series.py"""
+"""Forecast a pandas series: python examples/fit_series.py"""
 
 import pandas
 

@@ -1,4 +1,4 @@
-"""A table from a frame becomes a model that draws rows like it, as a frame: python examples/fit_table.py"""
+"""Train on a frame and draw new rows as a frame: python examples/fit_table.py"""
 
 from sklearn.datasets import load_wine
 

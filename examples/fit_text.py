@@ -1,4 +1,4 @@
-"""A text from a string becomes a model that writes: python examples/fit_text.py"""
+"""Train on a string and write new text: python examples/fit_text.py"""
 
 from pydoc_data.topics import topics
 

@@ -1,4 +1,4 @@
-"""The library in a dozen lines: a text becomes a model that scores and writes.
+"""Train a text model with the library alone, score and sample, in a dozen lines.
 
 python examples/library.py [SECONDS]
 """

@@ -1,4 +1,4 @@
-"""Train RNN-MADE on tunes with chords, made here, and let it compose: a MIDI file and an image of it.
+"""Train RNN-MADE on synthetic tunes with chords and let it compose: a MIDI file and its piano roll.
 
 python examples/melody.py [FOLDER] [STEPS]
 """
@@ -20,7 +20,7 @@ FRAMES = 8  # of a bar: eighth notes
 
 
 def tune(random: np.random.Generator, bars: int = 8) -> np.ndarray:
-    """(T, 36) of 0 and 1: a triad held for each bar, and above it a melody that walks the scale and meets the chord."""
+    """Make a tune, (T, 36) of 0 and 1: a triad for each bar, and a melody that walks the scale and meets the chord."""
     roll = np.zeros((bars * FRAMES, KEYS), np.float32)
     key = int(random.integers(12)) % 5
     chords = PROGRESSIONS[random.integers(len(PROGRESSIONS))]
@@ -43,7 +43,7 @@ def note(key: int, degree: int) -> int:
 
 
 def train(steps: int) -> RNNMADE:
-    """An RNN-MADE that has seen a thousand tunes; prints its nats a frame on tunes that it has not."""
+    """Train an RNN-MADE on a thousand tunes and print its nats a frame on held-out tunes."""
     random = np.random.default_rng(0)
     tunes = torch.from_numpy(np.stack([tune(random) for _ in range(1100)]))
     seen, held_out = tunes[:1000], tunes[1000:]

@@ -1,4 +1,4 @@
-"""Sounds become a model that hears what is odd, and makes new ones: plucked strings of two pitches, as wav files.
+"""Train on plucked strings of two pitches, find the odd recording, and draw new sounds as wav files.
 
 python examples/sound.py [SECONDS]
 """
@@ -19,7 +19,7 @@ random = np.random.default_rng(0)
 
 
 def plucked(hertz: float, samples: int = 800) -> np.ndarray:
-    """A string, plucked (Karplus and Strong 1983): noise that goes round, smoothed at each turn."""
+    """Synthesise a plucked string (Karplus and Strong 1983): noise in a loop, smoothed at each turn."""
     turn = round(RATE / hertz)
     string = list(random.uniform(-0.9, 0.9, turn))
     while len(string) < samples:

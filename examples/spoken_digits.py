@@ -1,11 +1,11 @@
-"""Spoken digits, from waveforms to labels: log-mel frames, a GRU that reads both ways, attention over time.
+"""Label spoken digits from waveforms: log-mel frames, a bidirectional GRU, attention over time.
 
-    python examples/spoken_digits.py              the tones of a telephone's keys, made here: half a minute
-    python examples/spoken_digits.py TRAIN TEST   recordings, as those of the Free Spoken Digit Dataset: folders or
+    python examples/spoken_digits.py              synthetic telephone tones: half a minute
+    python examples/spoken_digits.py TRAIN TEST   recordings like those of the Free Spoken Digit Dataset: folders or
                                                   .tar.gz of DIGIT_SPEAKER_INDEX.wav
 
-The repetitions with the lowest indices, a tenth of them, decide which weights are kept; the test recordings are scored
-once, at the end.
+The tenth of the repetitions with the lowest indices is the validation set; the test recordings are scored once, at the
+end.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def read(path: Path) -> list[Recording]:
 
 
 def keys(count: int, seed: int) -> list[Recording]:
-    """Keys of a telephone, each two tones at once, as long and as loud as it comes, under noise."""
+    """Synthesise telephone keys: two tones each, of random length and loudness, in noise."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for number in range(count):
@@ -147,7 +147,7 @@ class Training:
 
 
 def altered(samples: Tensor, most: float, generator: torch.Generator) -> Tensor:
-    """A recording as it might have been, up to a share `most` faster or slower."""
+    """Change the speed of a recording by a share of up to `most`."""
     speed, louder, later, noisy = torch.rand(4, generator=generator).tolist()
     size = int(len(samples) * (1 + most * (2 * speed - 1)))
     samples = torch.nn.functional.interpolate(samples.view(1, 1, -1), size=size, mode="linear")[0, 0]
@@ -173,7 +173,7 @@ def batches(recordings: list[Recording], frames: Frames) -> Iterator[Batch]:
 def fit(
     learnt: list[Recording], valid: list[Recording], steps: int, seed: int, speed: float = 0.15
 ) -> tuple[SequenceClassifier, Frames]:
-    """A trained model, with the weights that did best on the recordings held out."""
+    """Train a model and keep the weights that did best on the validation set."""
     torch.manual_seed(seed)
     frames = Frames(learnt)
     sizes = {"hidden_size": 64, "num_layers": 2, "dropout": 0.3}

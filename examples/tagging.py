@@ -1,10 +1,10 @@
-"""Genes in DNA-like sequences, made here: each base is labelled as the beginning or inside of a gene, or as neither.
+"""Find genes in synthetic DNA: label each base as the beginning or inside of a gene, or as neither.
 
 python examples/tagging.py [STEPS]
 
-A gene is a start codon, some codons of its own taste, and a stop codon; what lies between genes has start codons too,
-by chance, so that a base can be told only from what stands on both sides of it. A bidirectional LSTM reads the bases,
-and a conditional random field chooses all labels of a sequence together.
+A gene is a start codon, some codons, and a stop codon. Start codons also occur by chance between genes, so that the
+label of a base depends on both sides of it. A bidirectional LSTM reads the bases, and a conditional random field
+chooses all labels of a sequence together.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""Numbers in words, from German to English: a translator whose attention has to turn round what German turns round.
+"""Translate numbers in words from German to English; the attention has to reverse what German reverses.
 
 python examples/translation.py FOLDER [STEPS]
 
-German says "vier und zwanzig", four and twenty, where English says "twenty four". Pairs of numbers from 1 to 999,999
-are made and written as FOLDER/pairs.tsv; a translator is trained on them; numbers it has never seen are translated, and
-FOLDER/attention.png shows which word came from where.
+German says "vier und zwanzig" (four and twenty) for "twenty four". The script writes pairs of numbers from 1 to 999,999
+into FOLDER/pairs.tsv, trains a translator on them, translates held-out numbers, and draws the attention of the first
+one as FOLDER/attention.png.
 """
 
 import sys

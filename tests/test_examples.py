@@ -38,7 +38,7 @@ def test_the_notebook_shows_frames_pages_and_pictures(tmp_path):
         cell for cell in notebook.cells if cell["cell_type"] == "code"
     )
     assert "<Run table: made, held out" in shown(run)
-    assert "the same again" in "".join(output.get("text", "") for output in run["outputs"])  # told while it trains
+    assert "reproduce with" in "".join(output.get("text", "") for output in run["outputs"])  # told while it trains
     assert "<table" in shown(drawn, "text/html")
     assert "smokes" in shown(drawn, "text/html")
     assert shown(scores, "text/html").count("<tr>") == 4

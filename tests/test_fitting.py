@@ -160,7 +160,7 @@ def test_resume_refuses_data_and_changed_options(tmp_path):
     run = chainrule.fit(LINES, steps=1, **SMALL)
     with pytest.raises(ValueError, match="validation: unknown option"):
         run.resume(steps=2, validation=LINES)
-    with pytest.raises(ValueError, match="was begun with other options"):
+    with pytest.raises(ValueError, match="was started with other options"):
         run.resume(steps=2, hidden_size=16)
 
 

@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app import frames
-from chainrule._app.folders import TemporaryFolder, refuse_existing
 from chainrule._app.inputs import Inputs
 from chainrule._app.keywords import config_of, flags_given, train_with
 from chainrule._app.module_run import ModuleRun, training_length
 from chainrule._app.run import Run
 from chainrule._app.tasks import open_run, recognise, task_class
-from chainrule._app.tasks._initial import started_from
-from chainrule._app.tasks.run_directory import FRAME, task_of
+from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, refuse_existing, task_of
+from chainrule._app.training_run import started_from
 from chainrule.data._kinds import is_images
 
 if TYPE_CHECKING:
@@ -46,20 +45,20 @@ def fit(
             pairs; a NumPy array or tensor of images, table rows or a series; a frame or series of pandas, polars or
             Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of your own, an
             `AutoregressiveModel`, which is trained on `rows`.
-        rows: of `fit(module, rows)`: a tensor or array (N, ...); options are those of `ModuleRun`.
-        text: a text to learn from, in place of `data`.
+        rows: of `fit(module, rows)`: a tensor or array (N, ...); `ModuleRun` lists the options.
+        text: a text to learn from, instead of `data`.
         task: text, table, image, sound, tag, classify, classify-images, translate, caption or forecast; recognised from
             the data by default.
         model: the architecture; the task's first by default.
         out: the run directory; a temporary one by default, which `Run.save` moves.
-        budget: wall-clock time to train for, such as "90s" or "3m", or seconds; the default depends on the task.
-        steps: weight updates to train for, in place of a budget.
-        epochs: passes over the data to train for, in place of a budget.
+        budget: wall-clock training time, such as "90s" or "3m", or seconds; the default depends on the task.
+        steps: number of weight updates; replaces the budget.
+        epochs: number of passes over the data; replaces the budget.
         plain: whether to train exactly the architecture that `model` names: one network, without the counts, averaged
             models and other parts that the default recipe of the task adds.
         overwrite: whether to replace a run in `out`.
         callbacks: objects that receive the figures while the run lasts, see `chainrule.training.Callback`.
-        init: a run, or the path of one, whose weights to start from: the same model, vocabulary or schema, on new data.
+        init: a run, or its path, that provides the initial weights: the same model, vocabulary or schema, on new data.
         **options: any option of `chainrule train DATA --help`, with underscores: `hidden_size=256`, `level="word"`,
             `target="load"`, `validation=frame`. Besides these `labels` of images in an array, and the `rate` of sounds.
 
@@ -98,21 +97,23 @@ def fit(
         inputs.task = chosen.name
         sources: dict[str, str | None] = dict.fromkeys(chosen.SOURCES)
         for name in chosen.SOURCES:
-            given = options.pop(name, None) if name != "source" or source is None else source
-            if given is not None:
-                sources[name] = inputs.path(given, name)
+            value = options.pop(name, None) if name != "source" or source is None else source
+            if value is not None:
+                sources[name] = inputs.path(value, name)
         options = inputs.options | options
         before = None if init is None else init.path if isinstance(init, Run) else Path(init)
         if before is not None and model is None:
             model = str(chosen.open(before).config.model)
-        asked = config_of(chosen, sources, model, options, budget=budget, steps=steps, epochs=epochs)
+        request = config_of(chosen, sources, model, options, budget=budget, steps=steps, epochs=epochs)
         given_flags = flags_given(options, budget=budget, steps=steps, epochs=epochs, model=model)
         given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
         if before is not None:
-            asked = started_from(chosen, asked, before, given_flags)
+            request = started_from(chosen, request, before, given_flags)
         folder = TemporaryFolder() if out is None else None
-        place = folder.path if folder is not None else Path(str(out))
-        trained = train_with(chosen, asked, place, given_flags, plain=plain, overwrite=overwrite, callbacks=callbacks)
+        target = folder.path if folder is not None else Path(str(out))
+        trained = train_with(
+            chosen, request, target, given_flags, plain=plain, overwrite=overwrite, callbacks=callbacks
+        )
         run = Run(trained, folder)
         if inputs.description is not None:
             frames.save_description(inputs.description, run.path / FRAME)

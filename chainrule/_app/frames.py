@@ -19,7 +19,7 @@ _TRUE = "True"
 
 
 def is_frame(data: Any) -> bool:
-    """Whether data are a frame or a series of a library that narwhals knows.
+    """Tell if data are a frame or series of a library that narwhals supports.
 
     >>> is_frame([1, 2]), is_frame("rows.csv")
     (False, False)
@@ -30,12 +30,12 @@ def is_frame(data: Any) -> bool:
         import narwhals as nw
     except ImportError:
         raise ValueError("frames are read with narwhals, which is not installed: pip install narwhals") from None
-    found = nw.from_native(data, allow_series=True, pass_through=True)
-    return isinstance(found, nw.DataFrame | nw.LazyFrame | nw.Series)
+    native = nw.from_native(data, allow_series=True, pass_through=True)
+    return isinstance(native, nw.DataFrame | nw.LazyFrame | nw.Series)
 
 
 def as_frame(data: Any) -> Any:
-    """A narwhals DataFrame of a frame or series; an index of dates or with a name becomes the first column."""
+    """Convert a frame or series to a narwhals DataFrame; a date or named index becomes the first column."""
     import narwhals as nw
 
     if type(data).__module__.partition(".")[0] == "pandas":
@@ -51,11 +51,6 @@ def as_frame(data: Any) -> Any:
 
 
 def write_csv(frame: Any, path: Path) -> None:
-    """Write a narwhals DataFrame as CSV with a header; missing values become empty cells.
-
-    Raises:
-        ValueError: two columns have the same name, or a column holds lists, structs or other objects.
-    """
     columns = [_cells(frame[name].to_list(), name) for name in frame.columns]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -78,15 +73,15 @@ def _is_missing(value: Any) -> bool:
 
 
 def describe(frame: Any) -> dict[str, Any]:
-    """The library of a narwhals DataFrame, and the dtype of each column, as JSON."""
-    found: dict[str, Any] = {
+    """Describe the library of a narwhals DataFrame and its dtypes, as JSON."""
+    description: dict[str, Any] = {
         "library": frame.implementation.value,
         "columns": {name: _dtype(frame[name]) for name in frame.columns},
     }
-    if found["library"] == "pyarrow":  # kinds of strings, digits of decimals: narwhals does not tell them apart
+    if description["library"] == "pyarrow":  # kinds of strings, digits of decimals: narwhals does not tell them apart
         schema = frame.to_native().schema.remove_metadata()
-        found["schema"] = b64encode(schema.serialize().to_pybytes()).decode("ascii")
-    return found
+        description["schema"] = b64encode(schema.serialize().to_pybytes()).decode("ascii")
+    return description
 
 
 _OBJECTS = {Decimal: "Decimal", date: "Date", time: "Time", bool: "Boolean", int: "Int64", float: "Float64"}
@@ -94,27 +89,30 @@ _OBJECTS = {Decimal: "Decimal", date: "Date", time: "Time", bool: "Boolean", int
 
 def _dtype(series: Any) -> dict[str, Any]:
     kind = series.dtype
-    found: dict[str, Any] = {"kind": type(kind).__name__ if not isinstance(kind, type) else kind.__name__}
-    if found["kind"] == "Object":  # of pandas, which has no dtype of its own for decimals and dates
+    description: dict[str, Any] = {"kind": type(kind).__name__ if not isinstance(kind, type) else kind.__name__}
+    if description["kind"] == "Object":  # pandas has no dtype for decimals and dates
         kinds = {type(value) for value in series.to_list() if not _is_missing(value)}
-        found["kind"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
+        description["kind"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
     for name in ("time_unit", "time_zone"):
         if getattr(kind, name, None) is not None:
-            found[name] = str(getattr(kind, name))
-    if found["kind"] == "Enum":
-        found["categories"] = list(kind.categories)
+            description[name] = str(getattr(kind, name))
+    if description["kind"] == "Enum":
+        description["categories"] = list(kind.categories)
     if series.implementation.value == "pandas":
-        found["pandas"] = str(series.to_native().dtype)
-        if found["pandas"] == "category":
+        description["pandas"] = str(series.to_native().dtype)
+        if description["pandas"] == "category":
             categories = series.to_native().cat
             kinds = {type(name) for name in categories.categories.tolist()}
-            found["of"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
-            found |= {"categories": [str(name) for name in categories.categories], "ordered": bool(categories.ordered)}
-    return found
+            description["of"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
+            description |= {
+                "categories": [str(name) for name in categories.categories],
+                "ordered": bool(categories.ordered),
+            }
+    return description
 
 
 def text_columns(description: Mapping[str, Any], frame: Any) -> list[str]:
-    """The columns of texts and categories that spell numbers: read from a file they would be numbers."""
+    """List the text and category columns whose values look like numbers."""
     kinds = {name: dtype["kind"] for name, dtype in description["columns"].items()}
     texts = [name for name, kind in kinds.items() if kind in ("String", "Enum", "Categorical")]
     return [name for name in texts if all(map(_spells_number, frame[name].drop_nulls().unique().to_list()))]
@@ -128,15 +126,7 @@ def _spells_number(text: Any) -> bool:
 
 
 def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str | None]]) -> Any:
-    """A native frame of the described library: cells of text become values of the dtypes described.
-
-    Args:
-        description: see `describe`.
-        columns: the cells of each column; None or an empty text is a missing value.
-
-    Raises:
-        ImportError: the library is not installed.
-    """
+    """Restore a native frame of the described library and dtypes from text cells."""
     if description["library"] == "numpy":
         import numpy as np
 
@@ -183,8 +173,10 @@ def _arrow_table(schema: str, values: Mapping[str, list[Any]]) -> Any:
     import pyarrow
 
     fields = pyarrow.ipc.read_schema(pyarrow.py_buffer(b64decode(schema)))
-    kept = [fields.field(name) for name in values]
-    return pyarrow.table([pyarrow.array(values[field.name], field.type) for field in kept], schema=pyarrow.schema(kept))
+    arrow_fields = [fields.field(name) for name in values]
+    return pyarrow.table(
+        [pyarrow.array(values[field.name], field.type) for field in arrow_fields], schema=pyarrow.schema(arrow_fields)
+    )
 
 
 def _whole(cell: str) -> int:
@@ -197,8 +189,8 @@ def _pandas_series(values: list[Any], dtype: Mapping[str, Any]) -> Any:
     native = dtype.get("pandas", "object")
     if native == "category":
         of = {"kind": dtype.get("of", "String")}
-        kept, values = _parsed(dtype["categories"], of), _parsed(values, of)
-        typed = kept if all(value is None or value in kept for value in values) else None
+        categories, values = _parsed(dtype["categories"], of), _parsed(values, of)
+        typed = categories if all(value is None or value in categories for value in values) else None
         return pandas.Series(pandas.Categorical(values, categories=typed, ordered=dtype.get("ordered", False)))
     if None in values and native.startswith(("int", "uint")):
         native = native.replace("uint", "UInt").replace("int", "Int")  # the integers of pandas that may be missing
@@ -223,19 +215,18 @@ def _narwhals_dtype(dtype: Mapping[str, Any]) -> Any:
 
 
 def save_description(description: Mapping[str, Any], path: Path) -> None:
-    """Write a description as JSON, all or nothing."""
     from chainrule.data._atomic import write_json
 
     write_json(path, dict(description))
 
 
 def load_description(path: Path) -> dict[str, Any] | None:
-    """Read a description; None where there is none that can be read."""
+    """Read a description; None if it is missing or invalid."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        description = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    columns = found.get("columns") if isinstance(found, dict) else None
+    columns = description.get("columns") if isinstance(description, dict) else None
     if not isinstance(columns, dict) or not all(isinstance(kind, dict) and "kind" in kind for kind in columns.values()):
         return None
-    return found if found.get("library") in ("pandas", "polars", "pyarrow", "numpy") else None
+    return description if description.get("library") in ("pandas", "polars", "pyarrow", "numpy") else None

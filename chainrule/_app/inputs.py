@@ -14,6 +14,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from chainrule._app import frames
+from chainrule._app.heavy import np
 from chainrule.data._gather import paths_of
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
@@ -21,17 +22,7 @@ _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
 class Inputs:
-    """Writes in-memory data into a temporary directory.
-
-    Args:
-        task: the name of the task that will read the files; recognised from the first data if empty.
-        rate: samples a second of sounds that come without one.
-
-    Attributes:
-        task: that name.
-        description: of the first frame or array, see `chainrule._app.frames.describe`; None for other data.
-        options: options of the task that follow from the data.
-    """
+    """In-memory data, written to a temporary directory."""
 
     def __init__(self, task: str = "", *, rate: int | None = None):
         self.task, self._rate = task, rate
@@ -51,22 +42,10 @@ class Inputs:
 
     @property
     def written(self) -> bool:
-        """Whether any data came from memory."""
         return any(Path(self._folder.name).iterdir())
 
     def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
-        """The path of data: as given, or of the file that they are written to.
-
-        Args:
-            data: a path; a frame or series; an array or tensor; strings, pairs or sentences of (word, tag) pairs.
-            name: of the argument; errors and the file are called after it.
-            labels: of images, one each.
-            rate: samples a second of sounds.
-
-        Raises:
-            FileNotFoundError: there is no file of that path.
-            ValueError: the task cannot read such data.
-        """
+        """Return the path of data: as passed, or of the file that holds them."""
         if isinstance(data, str | os.PathLike):
             return _existing(os.fspath(data))
         file = Path(self._folder.name) / name
@@ -84,12 +63,12 @@ class Inputs:
         raise ValueError(f"{name}: expected at least one row, got none")
 
     def text(self, text: str) -> str:
-        """The path of a file that holds one text."""
+        """Write a text to a file and return its path."""
         self.task = self.task or "text"
         return str(_write_text(Path(self._folder.name) / "text.txt", [text]))
 
     def file(self, data: Any, name: str) -> str:
-        """The path of a file with one image (H, W) or (H, W, 3) or one sound; of other data, that of `path`."""
+        """Return the path of one image (H, W) or (H, W, 3) or one sound."""
         if isinstance(data, str | os.PathLike) or self.task not in ("image", "classify-images", "caption", "sound"):
             return self.path(data, name)
         if self.task == "sound":
@@ -99,7 +78,7 @@ class Inputs:
         return str(file)
 
     def paths(self, data: Any) -> list[str]:
-        """The files that a prediction reads: one, or of images to caption one for each."""
+        """List the files of a prediction: one per image for captions, else one."""
         if self.task != "caption" or isinstance(data, str | os.PathLike):
             return [self.path(data)]
         return [self.file(image, f"image{number}") for number, image in enumerate(data)]
@@ -124,8 +103,6 @@ class Inputs:
         return file
 
     def _write_array(self, array: Any, file: Path, labels: Any, rate: int | None) -> Path:
-        import numpy as np
-
         if array.dtype.kind not in "uifb" or array.ndim == 0:
             raise ValueError(f"{file.name}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
         if not self.task:
@@ -218,8 +195,6 @@ class Inputs:
         return _write_csv(file.with_suffix(".csv"), list(first), cells())
 
     def _write_arrays(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
-        import numpy as np
-
         if first.ndim == 1 and self.task in ("", "sound"):
             self.task = "sound"
             return self._write_sounds(map(_array, rows), file, rate)
@@ -229,7 +204,6 @@ class Inputs:
         return self._write_array(np.stack(arrays), file, labels, rate)
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
-        import numpy as np
 
         from chainrule.data import write_wav
 
@@ -252,11 +226,7 @@ def _existing(path: str) -> str:
 
 
 def texts_of(data: Any) -> list[str]:
-    """Strings in memory as a list.
-
-    Raises:
-        ValueError: the data are none.
-    """
+    """Check that in-memory data are strings, and list them."""
     if not isinstance(data, Iterable) or hasattr(data, "columns"):
         remedy = ": pass one of its columns" if hasattr(data, "columns") else ""
         raise ValueError(f"data: expected a path or strings, got {type(data).__name__}{remedy}")
@@ -268,14 +238,12 @@ def texts_of(data: Any) -> list[str]:
 
 
 def _is_dataset(data: Any) -> bool:
-    """Whether data are a Dataset of Hugging Face."""
+    """Tell if data are a Hugging Face Dataset."""
     return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
 
 
 def _array(data: Any) -> Any:
-    """A NumPy array of an array or tensor; of half precision as 32 bits."""
-    import numpy as np
-
+    """Convert an array or tensor to NumPy; half precision becomes 32 bits."""
     if hasattr(data, "detach"):
         data = data.detach().cpu()
         data = data.float() if data.dtype.is_floating_point and data.dtype.itemsize < 4 else data
@@ -290,7 +258,7 @@ def _words(number: int, words: Sequence[str]) -> str:
 
 
 def _all(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
-    """The rows, each checked to be of one kind."""
+    """Check that every row is of one kind."""
     for number, row in enumerate(rows, 1):
         if not isinstance(row, kind) or (kind is Sequence and isinstance(row, str)):
             raise ValueError(f"{name}: row {number}: expected rows of one kind, got {row!r:.80}")

@@ -1,4 +1,4 @@
-"""Options as keyword arguments of Python, in place of the flags of the command line, and training with them."""
+"""Options as Python keyword arguments, like the flags of the command line, and training with them."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -25,11 +25,7 @@ def config_of(
     steps: int | None,
     epochs: float | None,
 ) -> RunConfig:
-    """The config that keyword arguments describe; each goes to the dataclass that has a field of its name.
-
-    Raises:
-        ValueError: an option or the model is unknown, or a value is out of range.
-    """
+    """Build the config that keyword arguments describe; each goes to the dataclass that has the field."""
     name = next(iter(task.MODELS)) if model is None else model
     if name not in task.MODELS:
         raise ValueError(f"model: expected one of {', '.join(task.MODELS)}, got {name!r}")
@@ -44,19 +40,13 @@ def config_of(
 
 
 def flags_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:
-    """The flags that arguments stand for; of the others, those that are not None."""
+    """Return the flags that keyword arguments stand for; `others` count if they are not None."""
     return frozenset(map(flag, [*options, *(name for name, value in others.items() if value is not None)]))
 
 
-def check_known(options: Iterable[str], known: Iterable[str], others: Iterable[str] = ()) -> None:
-    """Raise ValueError for the first option that is not known, with the nearest one that is.
-
-    Args:
-        options: that the caller wrote.
-        known: those that there are.
-        others: arguments of the function beside them, which the caller may have meant.
-    """
-    names = sorted(set(known))
+def check_known(options: Iterable[str], choices: Iterable[str], others: Iterable[str] = ()) -> None:
+    """Raise ValueError for the first unknown option, suggesting the nearest known one."""
+    names = sorted(set(choices))
     for option in options:
         if option not in names:
             near = get_close_matches(option, [*names, *others], 1)
@@ -65,18 +55,14 @@ def check_known(options: Iterable[str], known: Iterable[str], others: Iterable[s
 
 
 def train_with(
-    task: "type[Task[Any]]",
-    asked: RunConfig,
-    out: Path,
-    given: frozenset[str],
-    **settings: Any,
+    task: "type[Task[Any]]", request: RunConfig, out: Path, explicit_flags: frozenset[str], **settings: Any
 ) -> "Task[Any]":
-    """A run, trained by `train_run` with its arguments; one that is interrupted is saved and returned as it is."""
+    """Train a run with `train_run`; an interrupted run is saved and returned."""
     from chainrule._app.training_run import train_run
     from chainrule.training import Interrupted
 
     try:
-        train_run(task, asked, out, given, **settings)
+        train_run(task, request, out, explicit_flags, **settings)
     except Interrupted as stop:
         print(f"Interrupted: step {stop.step} is saved; run.resume() continues.", file=sys.stderr)
     return task.open(out)

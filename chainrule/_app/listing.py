@@ -79,11 +79,10 @@ def _row(path: Path) -> tuple[Any, ...]:
 
 
 def _best(run: "Task[Any]") -> tuple[float | None, str | None]:
-    """The figure of the best validation, and its unit."""
     if run.metric_name:
         records = run.metrics("validation")
-        found = [record[run.metric_name] for record in records if record.get("best") and run.metric_name in record]
-        return (found[-1], run.metric_name) if found else (None, None)
+        values = [record[run.metric_name] for record in records if record.get("best") and run.metric_name in record]
+        return (values[-1], run.metric_name) if values else (None, None)
     entry = run.held_out()
     return (None, None) if entry is None else (entry.nats / entry.elements, entry.basis.per)  # imports no torch
 
@@ -113,7 +112,7 @@ def _state(run: "Task[Any]") -> str:
 
 
 def _order(row: Sequence[Any]) -> tuple[Any, ...]:
-    """By task and data, the better figure first; broken runs last."""
+    """Sort by task and data, the better figure first; broken runs last."""
     path, task, _, data, _, _, best, unit, _ = row
     rank = math.inf if best is None else best if unit.startswith(("nats", "error")) else -best
     return (task is None, task or "", data or "", unit or "", rank, path)

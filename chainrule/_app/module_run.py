@@ -6,10 +6,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from chainrule._app.folders import TemporaryFolder, copy_run
+from chainrule._app.heavy import torch
 from chainrule._app.keywords import check_known
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.display import parse_duration
+from chainrule._app.tasks.run_directory import TemporaryFolder, copy_run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,12 +45,11 @@ class ModuleRun:
         validation_fraction: float = 0.1,
         **options: Any,
     ):
-        import torch
 
         from chainrule.training import TrainingOptions
 
-        known = [item.name for item in fields(TrainingOptions)]
-        check_known(options, known, ["context", "lengths", "validation_fraction"])
+        names = [item.name for item in fields(TrainingOptions)]
+        check_known(options, names, ["context", "lengths", "validation_fraction"])
         if len(x) < 2:
             raise ValueError(f"rows: expected at least two, one of them to hold out, got {len(x)}")
         self.model = module
@@ -94,8 +94,6 @@ class ModuleRun:
 
     def sample(self, n: int = 1, *, seed: int | None = None, **options: Any) -> Any:
         """Draw n rows with the arguments of the model's own `sample`, as an array."""
-        import torch
-
         weight = next(self.model.parameters(), torch.empty(0))
         generator = torch.Generator(weight.device)
         generator.seed() if seed is None else generator.manual_seed(seed)
@@ -104,8 +102,6 @@ class ModuleRun:
 
     def score(self, x: Any, context: Any = None, lengths: Any = None) -> Result:
         """Score rows: the exact nats of each."""
-        import torch
-
         from chainrule.training import bits
 
         rows = _tensors(x, context, lengths)
@@ -119,9 +115,9 @@ class ModuleRun:
                 nats += (-self.model.log_prob(**chosen)).double().tolist()
         columns = [Column("row"), Column("nats", 3), Column("elements"), Column("bits_per_element", 4)]
         measured = zip(range(len(nats)), nats, sizes, strict=True)
-        found = [(row, value, count, bits(value) / count) for row, value, count in measured]
+        scores = [(row, value, count, bits(value) / count) for row, value, count in measured]
         total = {"rows": len(nats), "nats": sum(nats), "bits_per_element": bits(sum(nats)) / max(sum(sizes), 1)}
-        return Result(columns, found, summary=lambda: total, rank="bits_per_element")
+        return Result(columns, scores, summary=lambda: total, rank="bits_per_element")
 
     def save(self, path: str | Path) -> None:
         """Move the run directory if it is temporary, else copy it; model.safetensors there holds the weights.
@@ -149,7 +145,6 @@ class ModuleRun:
         return (self._batch(rows) for rows in self._held_out.split(_TOGETHER))
 
     def _batch(self, rows: "Tensor | Any") -> Any:
-        import torch
 
         from chainrule.data import Batch
 
@@ -161,18 +156,15 @@ class ModuleRun:
 
 
 def _tensors(x: Any, context: Any, lengths: Any) -> dict[str, Any]:
-    import torch
-
     rows = {"x": x, "context": context, "lengths": lengths}
     return {name: None if value is None else torch.as_tensor(value) for name, value in rows.items()}
 
 
 def training_length(budget: str | float | None) -> dict[str, float]:
-    """The training option of a budget; none where there is no budget."""
     return {} if budget is None else {"budget": parse_duration(str(budget))}
 
 
 def history_of(records: Sequence[Mapping[str, Any]]) -> Result:
-    """Records of metrics as rows, a column for every name in them."""
+    """Turn metrics records into rows, one column per name."""
     names = list(dict.fromkeys(name for record in records for name in record))
     return Result([Column(name) for name in names], ([record.get(name) for name in names] for record in records))

@@ -15,10 +15,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from chainrule._app.heavy import np
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
-    from chainrule._app.tasks.ledger import LedgerEntry
+    from chainrule._app.tasks.likelihood_record import LikelihoodRecord
 
 _SHOWN_ROWS = 20  # of a result in a notebook or an interactive session
 _SHOWN_WIDTH = 60  # characters of a cell there, and of one that others are aligned with
@@ -44,7 +45,6 @@ class Column:
     parse: Callable[[str], Any] | None = None
 
     def value(self, cell: Any) -> Any:
-        """The value of a cell."""
         return cell if self.parse is None or cell is None else self.parse(cell)
 
 
@@ -65,7 +65,7 @@ class Result:
         form: the form in which people want the rows: an aligned table, a table where rows are sorted and otherwise the
             figures of `per("file")` alone, CSV with or without (cells) a header, the main column a line each, whole
             texts with a heading above each of several, or files of images or sounds.
-        framed: whether the rows are data like those of the fit, which come back as the same kind of frame.
+        framed: whether the rows are data like the fitted ones, returned as the same kind of frame.
         hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
             the column that is the index of a pandas frame.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
@@ -93,7 +93,7 @@ class Result:
         form: Form = "table",
         framed: bool = False,
         hints: Mapping[str, Any] | None = None,
-        likelihood: "Callable[[], LedgerEntry] | None" = None,
+        likelihood: "Callable[[], LikelihoodRecord] | None" = None,
         plots: Mapping[str, Callable[[], Any]] | None = None,
         views: "Mapping[str, Callable[[], Result]] | None" = None,
     ):
@@ -107,33 +107,32 @@ class Result:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
         return [column.name for column in self.columns]
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Figures of all rows together."""
+        """Return figures of all rows together."""
         self._read_all()
         return dict(self._summary()) if self._summary is not None else {}
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        """The rows one after the other; each is kept, so that a later call gives it again."""
-        place = 0
-        while place < len(self._kept) or self._read(1):
-            yield self._kept[place]
-            place += 1
+        """Yield the rows; each is kept for later calls."""
+        index = 0
+        while index < len(self._kept) or self._read(1):
+            yield self._kept[index]
+            index += 1
 
     def stream(self) -> Iterator[Sequence[Any]]:
-        """The rows as they are computed, none of them kept: for results larger than memory, once."""
+        """Yield the rows as they are computed without keeping them: for results larger than memory, once."""
         yield from self._kept
         yield from self._source
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The rows as mappings from the names of the columns."""
+        """Yield the rows as mappings from column names to values."""
         return map(self.record, self.rows())
 
     def record(self, row: Sequence[Any]) -> dict[str, Any]:
-        """A row as a mapping from the names of the columns to values."""
+        """Map column names to the values of a row."""
         return {column.name: column.value(cell) for column, cell in zip(self.columns, row, strict=True)}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -144,35 +143,35 @@ class Result:
         return len(self._kept)
 
     def __getitem__(self, key: int | str) -> Any:
-        """The row at a place as a mapping, or the values of a column by its name."""
+        """Return the row at an index as a mapping, or the values of a named column."""
         self._read_all()
         if isinstance(key, str):
             if key not in self.names:
                 raise KeyError(f"no column {key!r}: expected one of {', '.join(self.names)}")
-            place = self.names.index(key)
-            return [self.columns[place].value(row[place]) for row in self._kept]
+            index = self.names.index(key)
+            return [self.columns[index].value(row[index]) for row in self._kept]
         return self.record(self._kept[key])
 
     @property
     def values(self) -> list[Any]:
-        """The values of the main column."""
-        found: list[Any] = self[self.main]
-        return found
+        """Return the values of the main column."""
+        values: list[Any] = self[self.main]
+        return values
 
     def top(self, n: int | None = None) -> "Result":
-        """The rows with the greatest rank first, all or the first n of them.
+        """Return the rows with the greatest rank first, all or the first n.
 
         Raises:
             ValueError: the rows have no rank.
         """
         if not self.rank:
             raise ValueError(f"these rows have no rank; their columns are {', '.join(self.names)}")
-        place, rows = self.names.index(self.rank), list(self.rows())
-        rows.sort(key=lambda row: -inf if row[place] is None else row[place], reverse=True)
+        index, rows = self.names.index(self.rank), list(self.rows())
+        rows.sort(key=lambda row: -inf if row[index] is None else row[index], reverse=True)
         return self.with_rows(rows[:n])
 
     def per(self, part: str) -> "Result":
-        """The same data with a row for each of other parts: each line or element of a text, or none but the summary.
+        """Return the same data with other rows: one for each line or element of a text, or the summary alone.
 
         Raises:
             ValueError: the data have no such parts.
@@ -184,26 +183,26 @@ class Result:
         return self.views[part]()
 
     def with_rows(self, rows: Iterable[Sequence[Any]]) -> "Result":
-        """Other rows with the same columns and facts."""
+        """Return other rows with the same columns and facts."""
         other = copy(self)
         other._source, other._kept, other._summary = iter(rows), [], lambda: self.summary
         return other
 
     def replaced(self, name: str, other: str, values: Sequence[Any]) -> "Result":
-        """The same rows with another column in place of one."""
-        place = self.names.index(name)
-        rows = ([*row[:place], value, *row[place + 1 :]] for row, value in zip(self.rows(), values, strict=True))
+        """Return the same rows with one column replaced."""
+        index = self.names.index(name)
+        rows = ([*row[:index], value, *row[index + 1 :]] for row, value in zip(self.rows(), values, strict=True))
         changed = self.with_rows(rows)
-        changed.columns = (*self.columns[:place], Column(other), *self.columns[place + 1 :])
+        changed.columns = (*self.columns[:index], Column(other), *self.columns[index + 1 :])
         return changed
 
     def cells(self) -> dict[str, list[Any]]:
-        """The cells of each column, as they are written to a file."""
+        """Return the cells of each column, as they are written to a file."""
         rows = list(self.rows())
-        return {name: [row[place] for row in rows] for place, name in enumerate(self.names)}
+        return {name: [row[index] for row in rows] for index, name in enumerate(self.names)}
 
     def plot(self, suffix: str = "") -> Any:
-        """A picture of the rows: a matplotlib figure, or a page of HTML.
+        """Plot the rows: a matplotlib figure, or a page of HTML.
 
         Args:
             suffix: the ending of the name of a file that it is for, such as ".png"; the first kind by default.
@@ -222,17 +221,15 @@ class Result:
         return picture
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """The values of each column."""
+        """Return the values of each column."""
         return {name: self[name] for name in self.names}
 
     def to_numpy(self, column: str = "") -> Any:
-        """The values of one column, the main one if none is named, as an array."""
-        import numpy as np
-
+        """Return the values of one column, by default the main one, as an array."""
         return np.asarray(self[column or self.main])
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame; times are its index.
+        """Return a pandas DataFrame; times become its index.
 
         Raises:
             ImportError: pandas is not installed.
@@ -243,7 +240,7 @@ class Result:
         return frame.set_index(self.hints["index"]) if "index" in self.hints else frame
 
     def to_polars(self) -> Any:
-        """A polars DataFrame.
+        """Return a polars DataFrame.
 
         Raises:
             ImportError: polars is not installed.
@@ -261,30 +258,30 @@ class Result:
         if not self.columns:
             return f"<pre>{html.escape(repr(self))}</pre>"
         rows, more = self._head()
-        shown = [(place, column) for place, column in enumerate(self.columns) if column.shown]
-        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for _, column in shown)
+        visible = [(index, column) for index, column in enumerate(self.columns) if column.shown]
+        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for _, column in visible)
         body = "".join(
             "<tr>"
-            + "".join(f"<td>{html.escape(cell_text(row[place], column.digits))}</td>" for place, column in shown)
+            + "".join(f"<td>{html.escape(cell_text(row[index], column.digits))}</td>" for index, column in visible)
             + "</tr>"
             for row in rows
         )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if shown else ""
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if visible else ""
         below = [*(["…"] if more else []), *self._facts(more=more)]
         return table + "".join(f"<p>{html.escape(line)}</p>" for line in below)
 
     def _facts(self, *, more: bool) -> list[str]:
-        """Figures of all rows, if all have been read, and facts, a line each."""
+        """List the figures of all rows (unless there are `more`) and the facts."""
         facts = ({} if more else self.summary) | self.about
         return [f"{name.replace('_', ' ')}: {cell_text(value, 4)}" for name, value in facts.items()]
 
     def _head(self) -> tuple[list[Sequence[Any]], bool]:
-        """The first rows, and whether there are more."""
+        """Return the first rows, and whether there are more."""
         rows = list(islice(self.rows(), _SHOWN_ROWS + 1))
         return rows[:_SHOWN_ROWS], len(rows) > _SHOWN_ROWS
 
     def _read(self, number: int) -> bool:
-        """Read and keep so many rows; returns whether there was any."""
+        """Read and keep up to `number` rows; tell if there was any."""
         before = len(self._kept)
         self._kept += islice(self._source, number)
         return len(self._kept) > before
@@ -302,30 +299,24 @@ def _png(figure: Any) -> bytes:
 def table_lines(
     columns: Sequence[Column], rows: Iterable[Sequence[Any]], width: int | None, *, line_width: int | None = None
 ) -> Iterator[str]:
-    """A heading and rows as lines, aligned by the first rows and streamed.
-
-    Args:
-        columns: of the rows; those that are not shown are left out.
-        rows: may be computed while they are read.
-        width: characters of a cell at most; None does not cut it.
-        line_width: characters of a line at most; None does not cut it.
+    """Render a heading and rows as lines, aligned by the first rows and streamed.
 
     >>> print(*table_lines([Column("text"), Column("nats", 2)], [("a", 1.5), ("bcdef", 12.5)], None), sep="\\n")
     text    nats
     a       1.50
     bcdef  12.50
     """
-    shown = [place for place, column in enumerate(columns) if column.shown]
+    visible = [position for position, column in enumerate(columns) if column.shown]
 
     def cells(row: Sequence[Any]) -> list[str]:
-        return [cell_text(row[place], columns[place].digits, width) for place in shown]
+        return [cell_text(row[index], columns[index].digits, width) for index in visible]
 
     rows = iter(rows)
     first = list(islice(rows, _ALIGNED_ROWS))
-    heading = [columns[place].heading or columns[place].name for place in shown]
+    heading = [columns[position].heading or columns[position].name for position in visible]
     texts = list(map(cells, first))
     sizes = [min(_SHOWN_WIDTH, max(map(len, column))) for column in zip(heading, *texts, strict=True)]
-    numbers = [bool(first) and all(is_number(row[place]) for row in first) for place in shown]
+    numbers = [bool(first) and all(is_number(row[position]) for row in first) for position in visible]
     for row in chain([heading], texts, map(cells, rows)):
         line = "  ".join(
             cell.rjust(size) if number else cell.ljust(size)
@@ -335,7 +326,7 @@ def table_lines(
 
 
 def cell_text(value: Any, digits: int | None = None, width: int | None = _SHOWN_WIDTH) -> str:
-    """A value as one line for people, in at most `width` characters.
+    """Render a value as one line for people, at most `width` characters.
 
     >>> cell_text(2.34567, 2), cell_text(7), cell_text(None), cell_text("a\\nb")
     ('2.35', '7', '', 'a\\\\nb')
@@ -351,18 +342,18 @@ def cell_text(value: Any, digits: int | None = None, width: int | None = _SHOWN_
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number, or missing."""
+    """Tell if a value is a number, or missing."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 @dataclass(frozen=True)
 class Report:
-    """What an inspection found: figures, sentences, and a page for people.
+    """Findings of an inspection: figures, sentences, and a page for people.
 
     Args:
         findings: all figures, ready for JSON.
         lines: the findings in words.
-        page: HTML; empty where there is none.
+        page: HTML; empty without a page.
     """
 
     findings: dict[str, Any]

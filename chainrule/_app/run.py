@@ -9,13 +9,12 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from chainrule._app import frames
-from chainrule._app.folders import TemporaryFolder, copy_run
 from chainrule._app.inputs import Inputs, texts_of
 from chainrule._app.keywords import check_known, config_of, flags_given, train_with
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
-from chainrule._app.tasks import abilities, open_run
-from chainrule._app.tasks.run_directory import FRAME
+from chainrule._app.tasks import capabilities, open_run
+from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, copy_run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,26 +25,26 @@ if TYPE_CHECKING:
 _MOST = 1 << 20  # samples of one call
 _PREDICTIONS = ("tag", "classify", "translate", "caption", "forecast")
 _ABILITIES: dict[str, type] = {
-    "sample": abilities.Samples,
-    "stream": abilities.Samples,
-    "score": abilities.Scores,
-    "predict": abilities.Predicts,
-    **dict.fromkeys(_PREDICTIONS, abilities.Predicts),
-    "evaluate": abilities.Evaluates,
-    "embed": abilities.Embeds,
-    "reconstruct": abilities.Reconstructs,
-    "interpolate": abilities.Interpolates,
-    "compress": abilities.Compresses,
-    "decompress": abilities.Compresses,
-    "inspect": abilities.Inspects,
-    "check": abilities.Checks,
+    "sample": capabilities.Samples,
+    "stream": capabilities.Samples,
+    "score": capabilities.Scores,
+    "predict": capabilities.Predicts,
+    **dict.fromkeys(_PREDICTIONS, capabilities.Predicts),
+    "evaluate": capabilities.Evaluates,
+    "embed": capabilities.Embeds,
+    "reconstruct": capabilities.Reconstructs,
+    "interpolate": capabilities.Interpolates,
+    "compress": capabilities.Compresses,
+    "decompress": capabilities.Compresses,
+    "inspect": capabilities.Inspects,
+    "check": capabilities.Checks,
 }
 
 
 class Run:
     """A trained model with its data's vocabulary or schema: methods take data and return data.
 
-    Which methods a run has depends on its task; `dir(run)` and its text list them. Each method takes the options of the
+    The task decides which methods a run has; `dir(run)` and `repr(run)` list them. Each method takes the options of the
     verb of the same name as keyword arguments: `run.sample(3, temperature=0.8)` is
     `chainrule sample RUN -n 3 --temperature 0.8`.
 
@@ -65,7 +64,7 @@ class Run:
 
     @property
     def task(self) -> str:
-        """The name of the task."""
+        """Return the name of the task."""
         return self._task.name
 
     @cached_property
@@ -93,7 +92,7 @@ class Run:
 
         Args:
             n: number of samples; the default depends on the task.
-            seed: the same seed gives the same samples; new ones each time by default.
+            seed: the same seed gives the same samples; random by default.
             device: auto, cpu, cuda or mps.
             **options: of `chainrule sample RUN --help`, such as `prompt`, `temperature` or `complete`.
 
@@ -102,7 +101,7 @@ class Run:
             length, for sounds; for a table a frame of the kind that the run was fitted on, else a `Result`.
         """
         run = self._able("sample")
-        n = run.USUAL_NUMBER if n is None else n
+        n = run.DEFAULT_NUMBER if n is None else n
         if not 1 <= n <= _MOST:
             raise ValueError(f"n: expected a whole number from 1 to {_MOST}, got {n}")
         seed = randbelow(1 << 31) if seed is None else seed
@@ -111,7 +110,7 @@ class Run:
             return self._native(drawn)
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
-        """Draw one text, in pieces as they are drawn. Arguments are those of `sample`."""
+        """Draw one text, in pieces as they are drawn. Takes the arguments of `sample`."""
         run = self._able("stream")
         with self._inputs() as inputs:
             chosen = self._options(run.Sampling, options, inputs)
@@ -136,7 +135,7 @@ class Run:
         return self._answer(run.Scoring, data, options, partial(run.score, device=device), texts=True)
 
     def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
-        """Answer for data: tags, labels, translations, captions or forecasts, as the task of the run says.
+        """Predict tags, labels, translations, captions or forecasts, depending on the task.
 
         Args:
             data: a path, or data in memory of the kind that `fit` takes, without the answers.
@@ -196,7 +195,7 @@ class Run:
         return self._answer(run.Embedding, data, options, partial(run.embed, device=device), texts=True)
 
     def reconstruct(self, data: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
-        """Encode images and decode their codes: an array of the reconstructions, as many as there are images.
+        """Encode images and decode their codes: an array with one reconstruction per image.
 
         Args:
             data: a path, or images in memory.
@@ -211,7 +210,7 @@ class Run:
         return self._native(pairs.with_rows(list(pairs.rows())[1::2]))
 
     def interpolate(self, first: Any, last: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
-        """Decode the codes between those of two images: an array that begins and ends with the two themselves.
+        """Decode the codes between two images: an array that begins and ends with the two images.
 
         Args:
             first, last: an image each: a path of an image file, or an array (H, W) or (H, W, 3) of 8 bits.
@@ -255,7 +254,7 @@ class Run:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
 
         Args:
-            data: to read in place of held-out data.
+            data: data to read; held-out data by default.
             seed: of random choices.
             **options: of `chainrule inspect RUN --help`.
 
@@ -270,7 +269,7 @@ class Run:
         return self._able("check").check(seed=seed)
 
     def report(self) -> Report:
-        """A page about the training: learning curves, speed, samples, data. A notebook shows it, `save` writes it."""
+        """Report on the training: learning curves, speed, samples, data. Notebooks show the page, `save` writes it."""
         return self._task.report()
 
     def resume(
@@ -285,13 +284,14 @@ class Run:
         """Continue training, with the run's own options.
 
         Args:
-            budget, steps, epochs: the new total, where the run should become longer. `callbacks` are those of `fit`.
+            budget, steps, epochs: the new total, to extend the run.
+            callbacks: see `fit`.
             **options: the few that may change, such as `patience` or `device`.
         """
         task, length = type(self._task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
-        asked = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
+        request = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
         flags = flags_given(options, **length)
-        self._task = train_with(task, asked, self.path, flags, resume=True, callbacks=callbacks)
+        self._task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
         self.__dict__.pop("model", None)
         return self
 
@@ -319,8 +319,8 @@ class Run:
             self._folder = None
 
     def options_of(self, capability: str) -> type | None:
-        """The dataclass of the options that a method takes beside its arguments; None where it has none."""
-        return getattr(self._able(capability), abilities.OPTIONS.get(_ABILITIES[capability], ""), None)
+        """Return the dataclass of a method's options; None if it has none."""
+        return getattr(self._able(capability), capabilities.OPTIONS.get(_ABILITIES[capability], ""), None)
 
     def __repr__(self) -> str:
         best = self._task.held_out()
@@ -333,19 +333,19 @@ class Run:
 
     @property
     def capabilities(self) -> list[str]:
-        """The methods that this run has, of those that depend on its task and model."""
+        """List the methods that this run's task and model support."""
         lacking = self._task.lacking()
-        found = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
-        draws_text = getattr(type(self._task), "pieces", None) is not abilities.Samples.pieces
+        names = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
+        draws_text = getattr(type(self._task), "pieces", None) is not capabilities.Samples.pieces
         others = {*_PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
-        return [name for name in found if name not in others]
+        return [name for name in names if name not in others]
 
     @property
     def _can(self) -> str:
         return f"it can {', '.join(sorted([*self.capabilities, 'export', 'report', 'resume', 'save']))}"
 
     def _verb(self) -> str:
-        return (isinstance(self._task, abilities.Predicts) and self._task.verb) or self.task
+        return (isinstance(self._task, capabilities.Predicts) and self._task.verb) or self.task
 
     def _predict(self, verb: str, data: Any, options: dict[str, Any]) -> Result:
         if self._verb() != verb:
@@ -361,11 +361,11 @@ class Run:
         return Inputs(self.task, rate=getattr(self._task, "rate", None))
 
     def _options(self, kind: type, options: Mapping[str, Any], inputs: Inputs) -> Any:
-        """An instance of a dataclass of options; data in memory for an option that names a file are written to one."""
+        """Build an options dataclass; in-memory data for an option that names a file are written to one."""
         check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
         paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
-        given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
-        return kind(**{**options, **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
+        in_memory = {name: options[name] for name in paths & options.keys() if options[name] is not None}
+        return kind(**{**options, **{name: Path(inputs.file(data, name)) for name, data in in_memory.items()}})
 
     def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
         with self._inputs() as inputs:
@@ -378,14 +378,14 @@ class Run:
                 path = inputs.path(data, **labels)
             return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
 
-    def _settled(self, found: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
-        """A result, computed now if asked, or if the data or the run may be gone later."""
-        if isinstance(found, Result) and (at_once or inputs.written or self._folder is not None):
-            len(found)
-        return found
+    def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
+        """Compute a result now if requested, or if its data or run may disappear."""
+        if isinstance(result, Result) and (at_once or inputs.written or self._folder is not None):
+            len(result)
+        return result
 
     def _native(self, result: Result) -> Any:
-        """Samples in the kind of the data of the fit."""
+        """Return samples in the kind of the data that `fit` received."""
         if result.form in ("images", "sounds"):
             import numpy as np
 

@@ -6,16 +6,16 @@ whole. A resumed run keeps its options, except the few that may change, and its 
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, fields, replace
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from chainrule._app.tasks._initial import flags_of_model, load_initial
-from chainrule._app.tasks._readable import readable
-from chainrule._app.tasks.config import ChosenComputation, Duration, Fingerprint, RunConfig, facts_of
+from chainrule._app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
 from chainrule._app.tasks.display import counted, flag
 from chainrule._app.tasks.run_directory import (
     CHECKPOINT,
@@ -27,13 +27,19 @@ from chainrule._app.tasks.run_directory import (
     remove,
     remove_folder,
     remove_unfinished,
+    task_of,
 )
 from chainrule._app.tasks.task import Task
 from chainrule._printing import printable
-from chainrule.data._gather import paths_of
+from chainrule.data._gather import Kind, gather, must_gather, paths_of
 from chainrule.data._kinds import check_path
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from torch import nn
+
+    from chainrule._app.tasks.task import Task
     from chainrule._base import TrainableModel
     from chainrule.training import Callback, TrainingBatches, TrainingOptions, TrainingResult
     from chainrule.training._computation import Computation
@@ -42,9 +48,9 @@ if TYPE_CHECKING:
 
 def train_run(
     task: type[Task[Any]],
-    asked: RunConfig,
+    request: RunConfig,
     out: Path,
-    given: frozenset[str],
+    explicit_flags: frozenset[str],
     *,
     plain: bool = False,
     resume: bool = False,
@@ -52,45 +58,28 @@ def train_run(
     began: float | None = None,
     callbacks: "Sequence[Callback]" = (),
 ) -> "tuple[Task[Any], TrainingResult | None]":
-    """Train a new run, or continue one; returns it, and its result in the first of several processes.
-
-    Args:
-        task: its class.
-        asked: the config that the user describes.
-        out: the run directory.
-        given: the flags that the user wrote, as `--hidden-size`: on resume only these must agree.
-        plain: whether to leave out the parts that the default recipe adds, see `Task.PLAIN`.
-        resume: whether to continue the run that is there.
-        overwrite: whether to replace it.
-        began: the time of `time.monotonic` from which a budget counts; now, if not given.
-        callbacks: receive the figures of training.
-
-    Raises:
-        FileExistsError: `out` is taken.
-        ValueError, OSError: the options cannot be, the data cannot be read, or both changed since the run began.
-        Interrupted: Ctrl-C; the run is saved.
-    """
+    """Train a new run, or continue one; returns it, and in the first of several processes its result."""
     if plain:
-        asked, given = task.plain(asked, given)
-    if asked.training.device == "mps":  # what stays on the processor is measured there too
-        asked = replace(asked, training=replace(asked.training, device=str(task.device("mps"))))
+        request, explicit_flags = task.plain(request, explicit_flags)
+    if request.training.device == "mps":  # what stays on the processor is measured there too
+        request = replace(request, training=replace(request.training, device=str(task.device("mps"))))
     before = task.open(out).config if resume else None
     if before is None:
-        task.check_asked(asked, given)
-    _check_packages(task, asked if before is None or "--track" in given else before)
+        task.check_asked(request, explicit_flags)
+    _check_packages(task, request if before is None or "--track" in explicit_flags else before)
     if before is None:
         refuse_taken(out, overwrite=overwrite)
-        for source in filter(None, asked.sources.values()):
+        for source in filter(None, request.sources.values()):
             for path in paths_of(source):
                 check_path(path)
-    _announce(out if before is not None else asked.sources["source"])
-    return _train(task, asked, before, out, given, overwrite=overwrite, began=began, callbacks=callbacks)
+    _announce(out if before is not None else request.sources["source"])
+    return _train(task, request, before, out, explicit_flags, overwrite=overwrite, began=began, callbacks=callbacks)
 
 
 def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
     for package in task.NEEDS:
         if find_spec(package) is None:
-            raise ValueError(f"training needs the package {package}, which is not installed: pip install {package}")
+            raise ValueError(f"training requires the package {package}: pip install {package}")
     if config.training.track is not None:
         from chainrule.training._trackers import check_tracker
 
@@ -98,18 +87,18 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
 
 
 def _announce(source: Path | str | None) -> None:
-    """Say at once what is read: importing torch takes a second or more."""
+    """Announce the data at once: importing torch takes a second or more."""
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
-        shown = "the text built into Python" if source is None else printable(str(source))
-        print(f"reading {shown} …", file=sys.stderr, flush=True)
+        name = "the text built into Python" if source is None else printable(str(source))
+        print(f"reading {name} …", file=sys.stderr, flush=True)
 
 
 def _train(
     task: type[Task[Any]],
-    asked: RunConfig,
+    request: RunConfig,
     before: RunConfig | None,
     out: Path,
-    given: frozenset[str],
+    explicit_flags: frozenset[str],
     *,
     overwrite: bool,
     began: float | None,
@@ -120,25 +109,22 @@ def _train(
     from chainrule.training._parallel import processes
     from chainrule.training._trackers import make_tracker
 
-    device = task.device((asked if before is None or "--device" in given else before).training.device)
-    with (
-        processes(str(device)) as process_group,
-        lock_run(out) if process_group.first else nullcontext(),
-    ):
+    device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
+    with processes(str(device)) as process_group, lock_run(out) if process_group.first else nullcontext():
         if process_group.first and before is None:
-            create_run(task, asked, out, overwrite=overwrite, given=given)
+            create_run(task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
         process_group.agree([0.0])  # the others wait for the first
         run = task.open(out)
         if before is not None:
             if process_group.first:
                 remove_unfinished(out)
-            run.config = resumed_config(run, asked, given, check_data=process_group.first)
+            run.config = resumed_config(run, request, explicit_flags, check_data=process_group.first)
             if process_group.first and not run.is_prepared():
                 with readable(task, run.config) as unpacked:
                     task(run.path, unpacked).prepare_data()
             process_group.agree([0.0])
             there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
-            confirm = "" if "--model" in given else f"--model {run.config.model}"
+            confirm = "" if "--model" in explicit_flags else f"--model {run.config.model}"
             run.check_size(there[0] if there else None, confirm=confirm)
         network = run.new_model(run.config.training.seed)
         load_initial(run, network)
@@ -149,9 +135,9 @@ def _train(
             model = f"{run.recipe} with {counted(parameters, 'parameter')}, in {run.path}"
             lines = [*run.introduce(), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
-        computation = settle_computation(run, network, batches, process_group)
+        computation = resolve_computation(run, network, batches, process_group)
         if process_group.first and before is None and (same := run.config.chosen_flags()):
-            print(f"the same again: {same}", file=sys.stderr, flush=True)
+            print(f"reproduce with: {same}", file=sys.stderr, flush=True)
         options = training_options(run.config)
         options = replace(options, precision=computation.precision, device=str(process_group.device))
         with computing(network, computation):
@@ -165,104 +151,85 @@ def _train(
 
 
 def training_options(config: RunConfig) -> "TrainingOptions":
-    """The options of training that a config asks for.
-
-    Raises:
-        ValueError: training cannot be done with them.
-    """
+    """Return the options of training that a config describes."""
     from chainrule.training import TrainingOptions
 
-    known = {item.name for item in fields(TrainingOptions)}
+    names = {item.name for item in fields(TrainingOptions)}
     settings = asdict(config.duration) | asdict(config.training)
     unsettled = {
         name for name in ("batch_size", "optimiser", "learning_rate", "weight_decay") if settings[name] is None
     }
-    return TrainingOptions(**{name: value for name, value in settings.items() if name in known - unsettled})
+    return TrainingOptions(**{name: value for name, value in settings.items() if name in names - unsettled})
 
 
 def _check_startable(task: type[Task[Any]], options: "TrainingOptions") -> None:
-    """Raise ValueError for what this machine cannot do."""
+    """Raise ValueError for options that this machine does not support."""
     from chainrule.training._computation import multiply_dtype
 
     multiply_dtype(options.precision, task.device(options.device))
 
 
 def create_run(
-    task: type[Task[Any]], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
+    task: type[Task[Any]],
+    request: RunConfig,
+    out: Path,
+    *,
+    overwrite: bool,
+    explicit_flags: frozenset[str] = frozenset(),
 ) -> None:
-    """Make a new run and prepare its data. An old run goes only when nothing of the new one can fail any more.
-
-    The run is made in a folder of its directory and moved up when it is whole: a process killed at any moment leaves
-    the old run, the new one, or a directory that is free to use.
-
-    Args:
-        task: its class.
-        asked: the config that the command line describes.
-        out: the run directory.
-        overwrite: whether a run that is there goes.
-        given: the options that the user wrote, see `train_run`.
-
-    Raises:
-        FileExistsError: `out` is taken.
-        ValueError, OSError: the options cannot be trained with, or the data cannot be read; `out` is as it was.
-    """
+    """Make a new run in a draft folder and prepare its data; it replaces an old run only when it is complete."""
     from chainrule.training import make_optimiser
 
     refuse_taken(out, overwrite=overwrite)
-    _check_startable(task, training_options(asked))
-    made = not out.exists()
+    _check_startable(task, training_options(request))
+    is_new = not out.exists()
     draft_path = out / DRAFT
     remove_folder(draft_path)  # left by a run that was killed while it prepared its data
     try:
-        with readable(task, asked) as unpacked:
-            unpacked = task.settle(unpacked)
+        with readable(task, request) as unpacked:
+            unpacked = task.resolve_reading(unpacked)
             draft = task.create(draft_path, unpacked)
             draft.config = replace(unpacked, facts=facts_of(task.Facts, draft.prepare_data()))
-            draft.config = draft.plan(given if asked.init is None else given | flags_of_model(unpacked))
-        draft.config = replace(draft.config, sources=asked.sources)
+            draft.config = draft.plan(
+                explicit_flags if request.init is None else explicit_flags | flags_of_model(unpacked)
+            )
+        draft.config = replace(draft.config, sources=request.sources)
         if draft.config.training.weight_decay is None:
             decay = training_options(draft.config).weight_decay
             draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
         draft.write_config()
         draft.batches((0, 1))
         training = training_options(draft.config)
-        network = draft.new_model(asked.training.seed)
+        network = draft.new_model(request.training.seed)
         make_optimiser(network, training.learning_rate, training.weight_decay, training.optimiser)
         remove(out)
         for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
             part.rename(out / part.name)
     finally:
         remove_folder(draft_path)
-        if made:
+        if is_new:
             with suppress(OSError):  # not there, or not empty
                 out.rmdir()
 
 
-def settle_computation(
+def resolve_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
-    """The computation that the config names; else the one that the rule and the user's options give, written there.
-
-    Args:
-        run: its config is written where it named no computation.
-        network: its model before training.
-        batches: of this process.
-        process_group: the processes that train it.
-    """
+    """Return the computation of the config, else choose it by rule and options and record it."""
     from chainrule.training._choice import choose_computation
     from chainrule.training._computation import Computation, most_threads
 
-    known, most = run.config.computation, most_threads()
-    if known is not None:
-        if known.threads > most and process_group.first:
-            print(f"{most} threads instead of the {known.threads} that the run began with", file=sys.stderr)
-        return Computation(min(known.threads, most), known.precision, known.backend)
-    asked = run.config.training
-    if asked.threads is not None and asked.threads > most:
-        raise ValueError(f"threads: expected at most {most} on this machine, got {asked.threads}")
+    recorded, most = run.config.computation, most_threads()
+    if recorded is not None:
+        if recorded.threads > most and process_group.first:
+            print(f"{most} threads instead of the {recorded.threads} that the run began with", file=sys.stderr)
+        return Computation(min(recorded.threads, most), recorded.precision, recorded.backend)
+    requested = run.config.training
+    if requested.threads is not None and requested.threads > most:
+        raise ValueError(f"threads: expected at most {most} on this machine, got {requested.threads}")
     chosen, reason = choose_computation(
         network, batches.at(0), process_group.device,
-        threads=asked.threads, precision=asked.precision, backend=asked.backend,
+        threads=requested.threads, precision=requested.precision, backend=requested.backend,
     )  # fmt: skip
     if process_group.first:
         print(reason, file=sys.stderr, flush=True)
@@ -271,53 +238,45 @@ def settle_computation(
     return chosen
 
 
-def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, check_data: bool) -> RunConfig:
-    """The config of a run that goes on, with what the user changed; nothing is written yet.
-
-    Args:
-        run: as it is on the disk.
-        asked: the config that the command line describes.
-        given: the names of options that the user wrote: only these must agree.
-        check_data: whether to compare the data with those that the run began with.
-
-    Raises:
-        ValueError: an option that may not change did, or the data did.
-    """
-    changed = list(_changes(run, run.config, asked, given))
+def resumed_config(
+    run: Task[Any], request: RunConfig, explicit_flags: frozenset[str], *, check_data: bool
+) -> RunConfig:
+    """Return the config of a resumed run with the user's changes, without writing it."""
+    changed = list(_changes(run, run.config, request, explicit_flags))
     if changed:
         raise ValueError(
-            f"--resume: {run.path} was begun with other options: {'; '.join(changed)}: leave them out, "
-            "or begin another run with another --out"
+            f"--resume: {run.path} was started with other options: {'; '.join(changed)}: leave them out, "
+            "or start another run with another --out"
         )
     sources = {
-        name: asked.sources[name] if source.is_given(given) else run.config.sources[name]
+        name: request.sources[name] if source.is_given(explicit_flags) else run.config.sources[name]
         for name, source in run.SOURCES.items()
     }
     for name, source in run.SOURCES.items():
-        if check_data and (name == "source" or source.is_given(given) or sources[name] is not None):
+        if check_data and (name == "source" or source.is_given(explicit_flags) or sources[name] is not None):
             _compare(run, sources[name], name)
-    free = {name: getattr(asked.training, name) for name in run.FREE if flag(name) in given}
-    extended = {flag(item.name) for item in fields(Duration)} & given
+    free = {name: getattr(request.training, name) for name in run.FREE if flag(name) in explicit_flags}
+    extended = {flag(item.name) for item in fields(Duration)} & explicit_flags
     return replace(
         run.config,
         sources=sources,
         training=replace(run.config.training, **free),
-        duration=asked.duration if extended else run.config.duration,
+        duration=request.duration if extended else run.config.duration,
     )
 
 
-def _changes(run: Task[Any], old: RunConfig, new: RunConfig, given: frozenset[str]) -> Iterable[str]:
-    if "--model" in given and old.model != new.model:
+def _changes(run: Task[Any], old: RunConfig, new: RunConfig, explicit_flags: frozenset[str]) -> Iterable[str]:
+    if "--model" in explicit_flags and old.model != new.model:
         yield f"--model was {old.model} and is {new.model}"
     for section in ("data", "options", "training"):
         before, now = asdict(getattr(old, section)), asdict(getattr(new, section))
         for name, value in now.items():
-            if name not in run.FREE and flag(name) in given and before.get(name) != value:
+            if name not in run.FREE and flag(name) in explicit_flags and before.get(name) != value:
                 yield f"{flag(name)} was {before.get(name)} and is {value}"
 
 
 def _compare(run: Task[Any], path: str | None, name: str) -> None:
-    """Refuse other data than the run began with; what is gone does not matter while it is there as prepared."""
+    """Refuse changed data; missing data do not matter once they are prepared."""
     began: Fingerprint | None = getattr(run.facts, name)
     if path is not None and not Path(path).exists() and run.is_prepared():
         return
@@ -326,9 +285,87 @@ def _compare(run: Task[Any], path: str | None, name: str) -> None:
     if began is None or (began.bytes, began.sha256) != (now.bytes, now.sha256):
         raise ValueError(
             f"--resume: {run.SOURCES[name].flag} changed since the run began: "
-            f"it was {_describe(began)} and is {_describe(now)}: restore it, or begin another run with another --out"
+            f"it was {_describe(began)} and is {_describe(now)}: restore it, or start another run with another --out"
         )
 
 
 def _describe(source: Fingerprint | None) -> str:
     return "none" if source is None else f"{source.name} ({source.bytes} bytes, SHA-256 {source.sha256[:12]}…)"
+
+
+_OF_THE_DATA = frozenset({"validation_fraction"})  # reading options that may differ for the new data
+
+
+def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, explicit_flags: frozenset[str]) -> RunConfig:
+    """Return the config of a run with another run's weights: its reading, model and size."""
+    if (name := task_of(path)) not in (None, task.name):
+        raise ValueError(f"--from: {path} is a run of the task {name}, but the data are for {task.name}: add --task")
+    old = task.open(path)
+    if not old.can_start_others:
+        raise ValueError(f"--from: not supported by the task {task.name}: train on all data together")
+    weights = path / WEIGHTS
+    if not weights.is_file():
+        raise FileNotFoundError(f"--from: {weights}: no weights yet: train that run first")
+    asked_values = {
+        "model": request.model,
+        **asdict(request.training),
+        **asdict(request.data),
+        **asdict(request.options),
+    }
+    old_values = {"model": old.config.model, **asdict(old.data), **asdict(old.config.options)}
+    old_values |= old.options_in_weights()
+    changed = [
+        f"{flag(name)} was {old_values[name]} and is {value}"
+        for name, value in asked_values.items()
+        if flag(name) in explicit_flags and name in old_values.keys() - _OF_THE_DATA and old_values[name] != value
+    ]
+    if changed:
+        raise ValueError(f"--from: {path} was trained with other options: {'; '.join(changed)}: leave them out")
+    own = {name: getattr(request.data, name) for name in _OF_THE_DATA if hasattr(request.data, name)}
+    return replace(
+        request,
+        data=replace(old.data, **own),
+        model=old.config.model,
+        options=old.config.options,
+        training=replace(request.training, **old.options_in_weights()),
+        init=InitialWeights(str(path), sha256(weights.read_bytes()).hexdigest()),
+    )
+
+
+def flags_of_model(config: RunConfig) -> frozenset[str]:
+    """Return the flags of all model options: a run with initial weights leaves none open."""
+    return frozenset(flag(item.name) for item in fields(config.options))
+
+
+def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
+    """Load the initial weights of a run that has taken no steps yet."""
+    from chainrule.training import load_weights
+
+    init = run.config.init
+    if init is None or (run.path / CHECKPOINT).is_file():
+        return
+    weights = Path(init.run) / WEIGHTS
+    if not weights.is_file() or sha256(weights.read_bytes()).hexdigest() != init.sha256:
+        raise ValueError(f"--from: {weights}: missing, or changed since this run began: restore it, or start again")
+    load_weights(weights, network)
+
+
+_KINDS: dict[str, Kind] = {"text": "text", "table": "rows", "classify": "rows", "forecast": "rows"}
+
+
+@contextmanager
+def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
+    """Unpack compressed, piped or several sources to plain files during the block."""
+    kind = _KINDS.get(task.name)
+    sources = {name: path for name, path in config.sources.items() if path is not None}
+    gathered = [name for name, path in sources.items() if kind is not None and must_gather(path, kind)]
+    if not gathered or kind is None:
+        yield config
+        return
+    column = getattr(config.data, "text_column", None) or "" if kind == "text" else ""
+    with TemporaryDirectory(prefix="chainrule-") as folder:
+        paths: dict[str, str | None] = {}
+        for name in gathered:
+            (Path(folder) / name).mkdir()
+            paths[name] = str(gather(sources[name], Path(folder) / name, kind, column))
+        yield replace(config, sources=config.sources | paths)

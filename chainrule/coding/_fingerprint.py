@@ -48,8 +48,7 @@ def machine(model: nn.Module) -> str:
 
 @contextmanager
 def portable_form(model: nn.Module) -> Iterator[Any]:
-    """Yield the model in a form with the same bits on every machine, and compute in portable arithmetic in the block.
-    """
+    """Yield a copy of the model for portable arithmetic, and use this arithmetic in the block."""
     from chainrule.coding._portable.arithmetic import PortableArithmetic, portable_copy
 
     portable = portable_copy(model)

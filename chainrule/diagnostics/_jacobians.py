@@ -281,7 +281,9 @@ def _by_distance(norms: Tensor, times: Tensor, lengths: Tensor) -> list[Tensor]:
     curves = []
     for layer in norms:
         shifted = layer.cpu().gather(0, at.clamp(max=time - 1)).masked_fill(~inside, 0)
-        mean = shifted.sum((1, 2)) / inside.sum((1, 2))  # NaN (0 / 0) if no row is long enough
+        # Divide by the mean peak of the same changes: few changes reach long distances, and they may be small ones.
+        peaks = (inside * shifted.amax(0)).sum((1, 2))
+        mean = shifted.sum((1, 2)) / torch.where(peaks > 0, peaks, inside.sum((1, 2)))  # NaN if no row is long enough
         largest = mean[~mean.isnan()].amax()
         curves.append(mean / (largest if largest > 0 else 1))
     return curves

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from chainrule._app.folders import TemporaryFolder, refuse_existing
 from chainrule._app.tasks.config import Duration, Fingerprint, RunConfig
-from chainrule._app.tasks.run_directory import VOCABULARY, WEIGHTS
+from chainrule._app.tasks.run_directory import VOCABULARY, WEIGHTS, TemporaryFolder, refuse_existing
 from chainrule._app.tasks.text.options import MODELS, TextData, TextTraining
 from chainrule._app.tasks.text.task import TextCounts, TextFacts, TextTask
 from chainrule.data._atomic import read_json

@@ -81,6 +81,10 @@ class GRU(Recurrent):
         gates = 2 * self.hidden_size  # b_hn is multiplied by the reset gate
         return torch.cat([bias_ih[:gates] + bias_hh[:gates], bias_ih[gates:]])
 
+    @property
+    def compiled_kind(self) -> str:
+        return "gru" if self.reset_after else "gru-before"
+
     def bias_hn(self, weights: Sequence[Tensor]) -> Tensor:
         """The bias that the reset gate multiplies, (M,); weights as for `input_bias`."""
         return weights[2][2 * self.hidden_size :] if self.bias else weights[0].new_zeros(self.hidden_size)

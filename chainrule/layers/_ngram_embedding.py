@@ -100,6 +100,11 @@ class NgramEmbedding(SequenceLayer):
         assert total is not None
         return zero_past_ends(total, lengths), last_before_ends(past, self.order - 1, lengths)
 
+    def tables_apart(self) -> tuple[list[Tensor], int]:
+        """The tables, and the longest n-gram that has a row of its own."""
+        exact = sum(self.num_symbols**n <= self.buckets for n in range(2, self.order + 1)) + 1
+        return self._weights(), exact
+
     def _weights(self) -> list[Tensor]:
         return [cast(Tensor, table.weight) for table in self.tables]  # not a parameter in torch.func
 

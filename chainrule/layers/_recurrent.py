@@ -5,7 +5,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from chainrule.layers._cells import StackedCells, project, symbols_of
 from chainrule.layers._packing import Packing, real_steps
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
 from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.kernels._compiled_loops import Recurrence
 
 Backend = Literal["auto", "vendor", "bptt"]
 KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
@@ -177,6 +181,33 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             return cells.advance(projected, state)
 
         return step
+
+    def compiled(self, loops: ModuleType, state: State) -> "tuple[Recurrence, Tensor, Tensor]":
+        """The steps of one sequence from a state on in compiled loops, and W_ih and b of the lowest layer."""
+        groups = self.all_weights
+        biases = [self.input_bias(weights) for _, *weights in groups]
+        if not self.bias:
+            biases = [self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))] * len(groups)
+        cells = loops.Recurrence(
+            self.compiled_kind,
+            [weights[1] for weights in groups],
+            [weights[0] for weights in groups[1:]],
+            biases[1:],
+            [self.bias_hn(weights) for _, *weights in groups],
+            self._parts(state, self.weight_hh_l0[:1]),
+        )
+        bias = biases[0]
+        assert bias is not None
+        return cells, groups[0][0], bias
+
+    def bias_hn(self, weights: Sequence[Tensor]) -> Tensor:
+        """The bias that a gate multiplies, (M,), zero but in a GRU; weights as for `input_bias`."""
+        return weights[0].new_zeros(self.hidden_size)
+
+    @property
+    def compiled_kind(self) -> str:
+        """The name of the cell in `chainrule.kernels`."""
+        return self.mode.lower()
 
     def _run_vendor(self, x: Tensor, parts: list[Tensor], packing: Packing) -> tuple[Tensor, list[Tensor]]:
         """All layers and directions in one call of the fused kernel (cuDNN, oneDNN), over full rows or packed ones."""

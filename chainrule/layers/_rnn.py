@@ -75,6 +75,10 @@ class RNN(Recurrent):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, nonlinearity={self.nonlinearity}"
 
+    @property
+    def compiled_kind(self) -> str:
+        return self.nonlinearity
+
     def vendor_computes_this(self) -> bool:
         return self.nonlinearity in ("tanh", "relu")
 

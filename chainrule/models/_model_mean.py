@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,7 +11,12 @@ from torch.distributions import Distribution
 from chainrule._base import AutoregressiveModel, Context, Step
 from chainrule.heads import Head
 from chainrule.heads._computed_categorical import mean_of
+from chainrule.kernels._compiled import compiled_loops
+from chainrule.layers._sequence_layer import is_plain
 from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.kernels._compiled_loops import Scores
 
 
 class ModelMean(AutoregressiveModel):
@@ -64,6 +70,16 @@ class ModelMean(AutoregressiveModel):
     def stepper(self) -> Step:
         steps = [part.stepper() for part in self.parts]
         return lambda x_prev, state: self._together(step(x_prev, own) for step, own in zip(steps, state, strict=True))
+
+    def compiled_scores(self, state: State) -> "Scores | None":
+        weights = self.log_weights
+        loops = compiled_loops(torch.empty(0) if weights is None else weights)
+        scores = [part.compiled_scores(own) for part, own in self._each(state)] if loops is not None else [None]
+        if loops is None or not is_plain(self) or None in scores:
+            return None
+        shares = [1 / len(scores)] * len(scores) if weights is None else weights.exp().tolist()
+        mean: Scores = loops.mean_scores(scores, shares)
+        return mean
 
     def shared(self, state: State) -> State:
         return tuple(part.shared(own) for part, own in self._each(state))

@@ -1,7 +1,7 @@
 """A language model with a recurrent context network."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, Literal, final
 
 import torch
 from torch import Tensor, distributions, nn
@@ -9,6 +9,7 @@ from torch import Tensor, distributions, nn
 from chainrule._base import AutoregressiveModel, Step, refuse_context
 from chainrule._ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads import Categorical
+from chainrule.kernels._compiled import compiled_loops
 from chainrule.layers import AdaptiveSoftmax, default_cutoffs
 from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
 from chainrule.layers._dropout import dropout
@@ -18,6 +19,9 @@ from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._sequence_layer import is_plain, stepping
 from chainrule.state import State, count_rows
+
+if TYPE_CHECKING:
+    from chainrule.kernels._compiled_loops import Scores
 
 LOOK_UP_LIMIT = 2**25  # elements of a table W_ih E + b that a stepper may hold: 128 MiB in float32
 
@@ -193,6 +197,25 @@ class RecurrentLM(AutoregressiveModel):
             return predict(h), self._state(recurrent, recent)
 
         return step
+
+    def compiled_scores(self, state: State) -> "Scores | None":
+        loops = compiled_loops(self.recurrent.weight_hh_l0)
+        if loops is None or self.adaptive is not None or self.training or not is_plain(self):
+            return None
+        recurrent, recent = self.parts(state)
+        cells, weight, bias = self.recurrent.compiled(loops, recurrent)
+        narrow = (self.vocab_size + 1) * len(weight) <= LOOK_UP_LIMIT
+        if self._one_hot:
+            read = loops.looked_up(weight.t() + bias)
+        elif self.ngrams is None and narrow:
+            read = loops.looked_up(self._vectors(torch.arange(self.vocab_size + 1)) @ weight.t() + bias)
+        else:
+            assert self.embedding is not None
+            past = None if self.ngrams is None or recent is None else (*self.ngrams.tables_apart(), recent[0])
+            read = loops.embedded(self.embedding.weight, weight, bias, past)
+        assert self.bias_ho is not None
+        scores: Scores = loops.recurrent_scores(read, cells, self._output_weight(), self.bias_ho)
+        return scores
 
     def inputs(self, x: Tensor, x_prev: Tensor | None = None, recent: Tensor | None = None) -> Tensor:
         """Inputs of the recurrent layers before each element: the start symbol or `x_prev`, then x without its last.

@@ -1,6 +1,6 @@
 """WaveNet: dilated causal convolutions over a long past."""
 
-from typing import Annotated, final
+from typing import TYPE_CHECKING, Annotated, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from chainrule._base import AutoregressiveModel, Step
 from chainrule._ranges import Range, check_sizes
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads._discretized_logistic_mixture import bin_centres
+from chainrule.kernels._compiled import compiled_loops
 from chainrule.layers._cells import symbol_before, symbols_before
 from chainrule.layers._dilated_stack import DilatedStack
 from chainrule.layers._linear import Linear
@@ -17,6 +18,9 @@ from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._sequence_layer import is_plain, stepping
 from chainrule.models._labels import checked_labels
 from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.kernels._compiled_loops import Scores
 
 
 @final
@@ -164,6 +168,22 @@ class WaveNet(AutoregressiveModel):
             return self._head(scores, symbols), state
 
         return step
+
+    def compiled_scores(self, state: State) -> "Scores | None":
+        loops = compiled_loops(self.stack.residual)
+        if loops is None or self.components is not None or not is_plain(self):
+            return None
+        layers = self.stack.convolutions
+        bias = torch.stack([cast(Tensor, layer.bias) for layer in layers])
+        scores: Scores = loops.dilated_scores(
+            self.embedding.weight,
+            [queue[0] for queue in self.stack.queues(state)],
+            [layer.weight for layer in layers],
+            bias if state["bias"] is None else bias + state["bias"][0],
+            self.stack.residual,
+            [(linear.weight, linear.bias) for linear in (self.skip, self.hidden, self.output)],
+        )
+        return scores
 
     def embedded(self, symbols: Tensor) -> Tensor:
         """Inputs of the first layer for elements or the start symbol, integers (..) to (.., N)."""

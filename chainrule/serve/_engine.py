@@ -20,7 +20,7 @@ from torch import Tensor
 
 from chainrule._app.run import Run
 from chainrule._app.tasks.run_directory import VOCABULARY
-from chainrule._app.tasks.text._sampler import Decoder
+from chainrule._app.tasks.text.sampler import Decoder
 from chainrule._app.tasks.text.sampling import encode_prompt, fitting_prompt
 from chainrule._base import AutoregressiveModel
 from chainrule.data._corpus import load_vocabulary

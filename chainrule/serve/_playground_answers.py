@@ -60,7 +60,7 @@ def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dic
     """
     import torch
 
-    from chainrule._app.tasks.table.sampling import complete_block
+    from chainrule._app.tasks.table.rows import complete_block
 
     task = _table(run)
     row = _partial(task, cells)
@@ -121,7 +121,7 @@ def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
     """
     import torch
 
-    from chainrule._app.tasks.table.scoring import nats_of
+    from chainrule._app.tasks.table.rows import nats_of
 
     task = _table(run)
     kept = task.schema.kept
@@ -205,7 +205,7 @@ def read_upload(run: "Run", content: bytes) -> Any:
 
 def classify_image(run: "Run", content: bytes) -> dict[str, Any]:
     """Labels of an image file with their probabilities, likeliest first."""
-    from chainrule._app.tasks.media import channels_last
+    from chainrule._app.tasks.output import channels_last
 
     row = first(run.classify(channels_last(read_upload(run, content))[None]))
     return {"labels": ranked(row["probabilities"])}
@@ -213,7 +213,7 @@ def classify_image(run: "Run", content: bytes) -> dict[str, Any]:
 
 def caption_image(run: "Run", content: bytes) -> dict[str, Any]:
     """The caption of an image file."""
-    from chainrule._app.tasks.media import channels_last
+    from chainrule._app.tasks.output import channels_last
     from chainrule.data._images import Reading
 
     pixels, _ = Reading(None, "rgb").image(BytesIO(content), "the file")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from chainrule._app.tasks.text._sampler import Decoder
+from chainrule._app.tasks.text.sampler import Decoder
 from chainrule.state import State
 
 

@@ -337,8 +337,7 @@ class Seconds(Duration):
         return self.budget - reserve - position.elapsed
 
     def _first_cost(self, position: Position) -> float:
-        """Estimate the seconds of the first batch as a third of a step, whose backward pass costs two forward passes.
-        """
+        """Estimate the seconds of the first batch as a third of a step (forward pass without the backward pass)."""
         if self._first_batch is None:
             self._first_batch = next((count_elements(batch) for batch in self._valid_batches()), 0)
         return self._first_batch * position.training_seconds / position.elements / 3

@@ -83,8 +83,7 @@ class Report:
         self._mark = monotonic()
 
     def step(self, figures: StepFigures, training_seconds: float, *, now: bool = False) -> float | None:
-        """Add a step's metrics, and read them `now` or together with later ones; return seconds per step if measured.
-        """
+        """Add a step's metrics, read `now` or together with later ones; return seconds per step if measured."""
         self._pending.append(figures)
         if len(self._pending) < self._at_once and not now:
             return None

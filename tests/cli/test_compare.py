@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from chainrule._app.tasks.ledger import Basis, LedgerEntry, why_not_ranked
+from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord, why_not_ranked
 
 
 def validated(run, nats, elements=100):
@@ -89,15 +89,15 @@ def test_a_run_says_how_its_likelihood_was_measured(command, two, text_file):
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (LedgerEntry(Basis("symbol", "256 levels"), 1.0, 4, "ab"), "units differ: dimension; symbol"),
-        (LedgerEntry(Basis("dimension", "2 levels"), 1.0, 4, "ab"), "base measures differ: 256 levels; 2 levels"),
-        (LedgerEntry(Basis("dimension", "256 levels"), 1.0, 4, "cd"), "data differ: ab; cd"),
-        (LedgerEntry(Basis("dimension", "256 levels"), 1.0, 5, "ab"), "numbers of elements differ: 4; 5"),
-        (LedgerEntry(Basis("dimension", "256 levels", given="the label"), 1.0, 4, "ab"), "conditions differ"),
-        (LedgerEntry(Basis("dimension", "256 levels", kind="bound", samples=9), 1.0, 4, "ab", 0.1), ""),
+        (LikelihoodRecord(Basis("symbol", "256 levels"), 1.0, 4, "ab"), "units differ: dimension; symbol"),
+        (LikelihoodRecord(Basis("dimension", "2 levels"), 1.0, 4, "ab"), "base measures differ: 256 levels; 2 levels"),
+        (LikelihoodRecord(Basis("dimension", "256 levels"), 1.0, 4, "cd"), "data differ: ab; cd"),
+        (LikelihoodRecord(Basis("dimension", "256 levels"), 1.0, 5, "ab"), "numbers of elements differ: 4; 5"),
+        (LikelihoodRecord(Basis("dimension", "256 levels", given="the label"), 1.0, 4, "ab"), "conditions differ"),
+        (LikelihoodRecord(Basis("dimension", "256 levels", kind="bound", samples=9), 1.0, 4, "ab", 0.1), ""),
     ],
 )
 def test_only_like_is_ranked_with_like(other, reason):
-    found = why_not_ranked([LedgerEntry(Basis("dimension", "256 levels"), 2.0, 4, "ab"), other])
+    found = why_not_ranked([LikelihoodRecord(Basis("dimension", "256 levels"), 2.0, 4, "ab"), other])
     assert found.startswith(reason)
     assert bool(found) == bool(reason)

@@ -52,7 +52,7 @@ def test_a_folder_of_images_comes_back_pixel_for_pixel(command, tmp_path):
     assert command("train", folder, "--out", run, *small).status == 0
     outcome = command("compress", folder, "--run", run)
     assert outcome.status == 0, outcome
-    assert "the pixels come back, as PNG" in outcome.out
+    assert "decompression restores the pixels as PNG files" in outcome.out
     assert command("decompress", f"{folder}.chain", "--run", run, "--out", back).status == 0
     for name, pixels in images.items():
         with Image.open(back / (name if name.endswith("png") else f"{name}.png")) as image:
@@ -138,7 +138,7 @@ def test_sounds_come_back_from_levels_and_what_is_finer(sounds, command, tmp_pat
     folder, run = sounds
     outcome = command("compress", folder, "--run", run)
     assert outcome.status == 0, outcome
-    assert "bits of each sample are finer than the levels of the model" in outcome.out
+    assert "bits per sample are finer than the model's levels" in outcome.out
     assert command("decompress", f"{folder}.chain", "--run", run, "--out", tmp_path / "back").status == 0
     assert contents(tmp_path / "back") == contents(folder)
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from chainrule._app.tasks.display import Harmless, dump_json, shortened
+from chainrule._app.tasks.display import SafeOutput, dump_json, shortened
 from chainrule._printing import one_line, printable
 
 COMMANDS = ["\x1b[2J", "\x07", "\x9b31m", "\x00", "\x7f", "\u202e", "\ud800", "\u2066"]
@@ -37,7 +37,7 @@ class Terminal(io.StringIO):
 
 def test_files_and_pipes_get_the_text_as_it_is():
     stream = io.StringIO()
-    shown = Harmless(stream)
+    shown = SafeOutput(stream)
     shown.write("\x1b[2J\u202e\u200f\r\x85\ud800")
     shown.close()
     assert stream.getvalue() == "\x1b[2J\u202e\u200f\r\x85\\ud800"
@@ -45,7 +45,7 @@ def test_files_and_pipes_get_the_text_as_it_is():
 
 def test_a_carriage_return_is_a_line_end_only_before_a_line_feed():
     stream = Terminal()
-    shown = Harmless(stream)
+    shown = SafeOutput(stream)
     for piece in ("one\r", "\ntwo\rthree", "\r", "\r\n", "\r"):
         assert shown.write(piece) == len(piece)
     shown.close()
@@ -64,7 +64,7 @@ def test_every_verb_prints_through_it(command, runs, tmp_path, monkeypatch):
     assert command("sample", runs / "bytes", "--prompt", "\x1b[2J", "--length", 1).out.startswith("\x1b[2J")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert command("sample", runs / "bytes", "--prompt", "\x1b[2J", "--length", 1).out.startswith(r"\x1b[2J")
-    assert not isinstance(sys.stdout, Harmless)
+    assert not isinstance(sys.stdout, SafeOutput)
 
 
 def test_an_error_is_one_short_line_whatever_it_quotes(refused, tmp_path):

@@ -75,7 +75,7 @@ def test_texts_in_memory_are_embedded_as_the_lines_of_a_file(runs, tmp_path, kin
 def test_bad_input_is_one_line(refused, runs, text_file, tmp_path):
     assert "no such file" in refused("embed", runs / "stream", tmp_path / "nothing.txt").lower()
     assert "--json" in refused("embed", runs / "stream", text_file, "--json", "--out", tmp_path / "codes.npy")
-    assert "make it first" in refused("embed", runs / "stream", text_file, "--out", tmp_path / "none" / "codes.csv")
+    assert "create it first" in refused("embed", runs / "stream", text_file, "--out", tmp_path / "none" / "codes.csv")
     (tmp_path / "empty.txt").write_text("")
     assert "at least one input" in refused("embed", runs / "stream", tmp_path / "empty.txt")
     assert not list(tmp_path.glob("*.csv"))

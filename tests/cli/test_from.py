@@ -100,9 +100,9 @@ def test_images_must_be_of_the_same_shape(command, refused, tmp_path):
 def test_what_cannot_start_from_another_says_so(command, refused, old, runs, tmp_path):
     data = WRITERS["tag"](tmp_path)
     ok(command, "train", *data, "--steps", 1, "--out", tmp_path / "tags")
-    assert "starts from no other yet" in refused("train", data[0], "--from", tmp_path / "tags", "--out", "x")
+    assert "not supported by the task" in refused("train", data[0], "--from", tmp_path / "tags", "--out", "x")
     new = tmp_path / "new.txt"
     assert "--hidden-size was 16 and is 9" in refused("train", new, "--from", old, "--hidden-size", 9)
     assert "--level was char and is word" in refused("train", new, "--from", old, "--level", "word")
-    assert "choose one" in refused("train", new, "--from", old, "--resume", "--out", old)
+    assert "give only one" in refused("train", new, "--from", old, "--resume", "--out", old)
     assert "no such run" in refused("train", new, "--from", tmp_path / "none")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule._app.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, edits
+from chainrule._app.cli.main import OPTION_SYNONYMS, VERB_SYNONYMS, edits
 from chainrule._app.cli.selection import described_verbs
 from chainrule._app.cli.signature import TaskName
 from chainrule._app.tasks import TASKS
@@ -93,8 +93,8 @@ def test_a_run_in_the_place_of_data_gets_the_command_that_continues_it(refused, 
 
 def test_resume_without_out_says_what_is_missing(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "add --out RUN" in refused("train", "--resume")
-    assert "add --out RUN" in refused("train", "--resume", "text.txt")
+    assert "requires --out RUN" in refused("train", "--resume")
+    assert "requires --out RUN" in refused("train", "--resume", "text.txt")
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (1000, "1,000 rows")])

@@ -1,4 +1,4 @@
-"""The size of a model follows the budget and the speed of the machine, in every task whose usual model has a ladder."""
+"""The size of a model follows the budget and the speed of the machine, in every task that declares sizes."""
 
 import json
 from dataclasses import replace
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from small_data import WRITERS, write_pairs
 from torch import nn
 
-from chainrule._app.tasks import ladder as ladder_module
 from chainrule._app.tasks import open_run
+from chainrule._app.tasks import size_schedule as ladder_module
 from chainrule._app.tasks.config import Duration, OptimisationOptions, RunConfig
 from chainrule._app.tasks.forecast.task import ForecastTask
-from chainrule._app.tasks.ladder import Ladder, first_that_fits, limit_passes, step_rate
-from chainrule._app.tasks.tag import templates
+from chainrule._app.tasks.size_schedule import SizeSchedule, first_that_fits, limit_passes, step_rate
+from chainrule._app.tasks.tag import training as tag_training
 from chainrule.data import Batch
 from chainrule.training import _speed as speed
 from chainrule.training._computation import Computation
@@ -55,7 +55,7 @@ def test_no_smaller_size_is_timed_than_is_taken():
 
 
 def test_what_a_size_is_worth_is_counted_in_passes_or_steps_whichever_are_fewer():
-    both = Ladder("words", ({"hidden_size": 1},), passes=2, steps=500)
+    both = SizeSchedule("words", ({"hidden_size": 1},), passes=2, steps=500)
     assert [both.needed_steps(count) for count in (10, 1000)] == [20, 500]
     assert replace(both, passes=float("inf")).needed_steps(10) == 500
     assert [replace(both, fewest_steps=300).needed_steps(count) for count in (10, 200, 1000)] == [300, 400, 500]
@@ -73,7 +73,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
         name: getattr(config.options if hasattr(config.options, name) else config.training, name) for name in names
     }
     flags = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
-    assert f"the same again: {flags} --precision " in outcome.err
+    assert f"reproduce with: {flags} --precision " in outcome.err
     assert f"{names[0].replace('_', ' ')} {getattr(config.options, names[0])} instead of " in outcome.err
     assert flags in command("info", out).out
 
@@ -81,7 +81,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     again = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", out, "--overwrite")
     usual = open_run(out).config
     settled = {"classify-images": ", mixup 0.4"}.get(task, "")
-    assert again.err.count(f": the usual size{settled}\n") == 1
+    assert again.err.count(f": the default size{settled}\n") == 1
     assert all(getattr(config.options, name) < getattr(usual.options, name) for name in names[:1])
 
 
@@ -104,7 +104,7 @@ def test_a_run_whose_options_were_chosen_for_a_budget_goes_on_for_steps(command,
     steps = json.loads(command("train", *WRITERS[task](tmp_path), *asked, "--out", out, "--json").out)["steps"]
     outcome = command("train", "--resume", "--steps", steps + 2, "--out", out)
     assert outcome.status == 0, outcome.err
-    assert "the same again" not in outcome.err
+    assert "reproduce with" not in outcome.err
 
 
 @pytest.mark.parametrize("asked", [("--model-size", 8, "--budget", "0.05s"), ("--steps", 1)])
@@ -180,13 +180,13 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
     command, tmp_path, monkeypatch, rate, said, encoder, word_dropout, settled
 ):
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
-    monkeypatch.setattr(templates, "usual_passes", lambda *_: 2.0)
+    monkeypatch.setattr(tag_training, "default_passes", lambda *_: 2.0)
     out = tmp_path / "run"
     outcome = command("train", *WRITERS["tag"](tmp_path), "--budget", "0.05s", *said, "--out", out)
     assert outcome.status == 0, outcome.err
     config = open_run(out).config
     assert (config.options.character_encoder, config.training.word_dropout) == (encoder, word_dropout)
-    assert f"the same again: {settled} --threads ".replace("  ", " ") in outcome.err
+    assert f"reproduce with: {settled} --threads ".replace("  ", " ") in outcome.err
     if settled:
         assert (
             f"sentences: character encoder {encoder}, word dropout {word_dropout:g}, template passes 2\n" in outcome.err

@@ -57,7 +57,7 @@ def test_plain_of_python_is_that_of_the_command_line(command, tmp_path, task):
 def test_the_printed_flags_repeat_a_plain_run(command, tmp_path):
     data = small_data.WRITERS["text"](tmp_path)[0]
     first = command("train", data, "--plain", "--steps", 2, "--out", tmp_path / "first")
-    (flags,) = [line.partition(": ")[2] for line in first.err.splitlines() if line.startswith("the same again: ")]
+    (flags,) = [line.partition(": ")[2] for line in first.err.splitlines() if line.startswith("reproduce with: ")]
     again = command("train", data, "--plain", "--steps", 2, *flags.split(), "--out", tmp_path / "again")
     assert again.status == 0, again.err
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "again")]

@@ -9,8 +9,8 @@ from torch import nn
 
 from chainrule._app.cli.signature import RunFlags
 from chainrule._app.results import Column, Result
-from chainrule._app.tasks import TASKS
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Predicts, Samples, Scores
+from chainrule._app.tasks import TASK_VERBS, TASKS
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Predicts, Samples, Scores
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.task import Source, Task
@@ -171,11 +171,8 @@ def flips(monkeypatch):
         monkeypatch.setattr(FlipTask, name, options)
     monkeypatch.setattr(FlipTask, "Training", OptimisationOptions)
 
-    def load():
-        """Predict flips."""
-        return FlipTask
-
-    monkeypatch.setitem(TASKS, "flips", load)
+    monkeypatch.setitem(TASKS, "flips", lambda: FlipTask)
+    monkeypatch.setitem(TASK_VERBS, "flips", "Predict flips.")
     monkeypatch.setitem(RunFlags.__annotations__, "task", Literal[tuple(TASKS)] | None)
 
 
@@ -197,4 +194,4 @@ def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):
     assert "flips" in command("--help").out
     checked = command("check", run)
     assert checked.status == 0, checked.out
-    assert "no such verb" in refused("inspect", run)
+    assert "not a verb of the task" in refused("inspect", run)

@@ -8,8 +8,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from chainrule._app.cli.figures import figure_lines
-from chainrule._app.cli.render import checked_out, show, write_plot
+from chainrule._app.cli.render import checked_out, figure_lines, show, write_plot
 from chainrule._app.results import Column, Result
 
 COLUMNS = [Column("name"), Column("nats", 2, heading="its nats"), Column("hidden", shown=False)]
@@ -139,9 +138,9 @@ def test_a_picture_is_written_to_a_file(capsys, tmp_path):
     ("name", "given", "message"),
     [
         (".", {}, "this is a directory"),
-        ("none/x.csv", {}, "there is no directory"),
-        ("x.csv", {"json": True}, "holds no JSON"),
-        ("x.npy", {"json": True}, "holds no JSON"),
+        ("none/x.csv", {}, "no directory"),
+        ("x.csv", {"json": True}, "cannot hold JSON"),
+        ("x.npy", {"json": True}, "cannot hold JSON"),
     ],
 )
 def test_files_that_cannot_be_written_are_refused(tmp_path, name, given, message):

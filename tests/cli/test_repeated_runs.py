@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from small_data import WRITERS
 
-from chainrule._app.tasks import ladder, open_run
+from chainrule._app.tasks import open_run, size_schedule
 from chainrule._app.tasks.config import ChosenComputation
 from chainrule._app.tasks.display import flags_of
 from chainrule.training import _loop as loop
@@ -18,8 +18,8 @@ from chainrule.training import _speed as speed
 def same_again(outcome):
     """The flags that a run printed."""
     assert outcome.status == 0, outcome.err
-    (line,) = (line for line in outcome.err.splitlines() if line.startswith("the same again: "))
-    return shlex.split(line.removeprefix("the same again: "))
+    (line,) = (line for line in outcome.err.splitlines() if line.startswith("reproduce with: "))
+    return shlex.split(line.removeprefix("reproduce with: "))
 
 
 def same_bits(tmp_path, *runs):
@@ -35,7 +35,7 @@ def test_the_printed_flags_repeat_a_run_bit_for_bit(command, tmp_path, task):
     flags = same_again(command("train", *data, "--out", tmp_path / "first"))
     again = command("train", *data, *flags, "--out", tmp_path / "second")
     assert again.status == 0, again.err
-    assert "the same again" not in again.err
+    assert "reproduce with" not in again.err
     same_bits(tmp_path, "first", "second")
 
 
@@ -57,7 +57,7 @@ def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, 
     for name in ("first", "second"):
         outcome = command("train", *data, *flags, *steps, "--out", tmp_path / name)
         assert outcome.status == 0, outcome.err
-        assert "the same again" not in outcome.err
+        assert "reproduce with" not in outcome.err
     budget, first = (open_run(tmp_path / name).config for name in ("budget", "first"))
     assert (budget.options, budget.computation) == (first.options, first.computation)
     ways = {name: getattr(budget.training, name) for name in ("threads", "precision", "backend")}  # now named
@@ -90,7 +90,7 @@ def test_the_printed_flags_make_the_same_model_on_a_machine_of_another_speed(
     monkeypatch.setattr(loop, "train", stop)
     data, configs, flags = [*WRITERS[task](tmp_path), "--budget", "0.05s"], [], []
     for rate in rates:
-        monkeypatch.setattr(ladder, "step_rate", lambda *_, rate=rate: rate)
+        monkeypatch.setattr(size_schedule, "step_rate", lambda *_, rate=rate: rate)
         asked = data[:-2] if "--epochs" in flags else data
         command("train", *asked, *flags, "--out", tmp_path / f"{rate}")
         configs.append(open_run(tmp_path / f"{rate}").config)

@@ -137,7 +137,7 @@ def test_a_sample_may_have_a_label_and_a_beginning(command, made, clips, tmp_pat
 
 
 def test_scores_are_those_of_the_model_most_surprising_first(command, made, clips, monkeypatch):
-    monkeypatch.setattr("chainrule._app.tasks.sound.scoring._CHUNK", 37)
+    monkeypatch.setattr("chainrule._app.tasks.sound.verbs._CHUNK", 37)
     run = SoundTask.open(made / "labelled")
     records = [json.loads(line) for line in command("score", run.path, clips, "--json").out.splitlines()]
     assert len(records) == 20

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from chainrule._app.pages.classifier_page import LabelledImage, classifier_sections
+from chainrule._app.pages.image_page import LabelledImage, classifier_sections
 from chainrule._app.pages.page import Page, parts_section
 from chainrule.diagnostics._saliency import GRAD_CAM
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from inspected_classifier import classifier_report, labelled_image
 
-from chainrule._app.pages.classifier_page import HEAT
+from chainrule._app.pages.image_page import HEAT
 
 
 def test_the_page_says_what_was_answered_and_escapes_names():

@@ -26,7 +26,7 @@ def test_labels_colour_the_map():
     assert page.count("<circle") == 40
     assert page.count('fill="#0072b2"') == page.count('fill="#d98c00"') == 20
     plain = code_report(labels=False)
-    assert "No labels are known" in plain
+    assert "Colours are uniform" in plain
     assert plain.count('fill="#888888"') == 40
 
 

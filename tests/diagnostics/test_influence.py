@@ -86,6 +86,13 @@ def test_rows_of_unequal_length_count_where_they_are_real():
     assert whole.memory_length == whole.memory_length_perturbed == [7]
 
 
+def test_short_rows_do_not_bend_the_curve():
+    """Changes differ in size: a mean over fewer and fewer of them jumps where a row ends."""
+    flow = gradient_flow(linear(0.9), torch.randn(3, 60, N), lengths=torch.tensor([60, 7, 4]))
+    torch.testing.assert_close(flow.influence[0], 0.9 ** torch.arange(60.0))
+    torch.testing.assert_close(flow.influence_perturbed[0], flow.influence[0])
+
+
 def test_an_input_that_has_no_influence_has_no_memory_length():
     layer = linear(0.5)
     layer.weight_ih_l0.data.zero_()

@@ -8,9 +8,8 @@ import torch
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from chainrule._app.pages import Page
 from chainrule._app.pages.image_page import MaskImage, image_sections
-from chainrule._app.pages.page import Part, Table, Text
+from chainrule._app.pages.page import Page, Part, Table, Text
 from chainrule._app.tasks.classify.attention_page import attention_page
 from chainrule._app.tasks.classify.labelling import LabelledAnswer
 from chainrule.data._labelled import LabelledText
@@ -55,7 +54,7 @@ def test_the_page_of_an_image_model_names_the_first_layers_and_the_last():
 def test_the_page_of_attention_shades_words_and_says_where_there_are_none():
     html = attention()
     assert '<i style="--a:24%" title="0.750">&lt;script&gt;⟨1b⟩[31m</i>' in html
-    assert "empty: the shares of the labels in training" in html
+    assert "empty: label frequencies of training" in html
     assert "<b>empty</b> 100.0%" in html
 
 

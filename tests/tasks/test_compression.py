@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from chainrule._app.tasks import compression
-from chainrule._app.tasks.abilities import Compresses
+from chainrule._app.tasks.capabilities import Compresses
 from chainrule._app.tasks.compression import compress_data, decompress_data
 from chainrule._app.tasks.image.compression import ImageCodec
 from chainrule._app.tasks.sound.compression import SoundCodec
@@ -151,7 +151,7 @@ def test_a_list_of_unknown_characters_of_another_text_is_damage(written, extra, 
     found, run = written
     monkeypatch.setattr(compression, "_BESIDE", 1)
     side = lzma.compress(json.dumps(extra).encode(), lzma.FORMAT_ALONE, preset=0)
-    with pytest.raises(DamagedError, match="its parts do not fit its header"):
+    with pytest.raises(DamagedError, match="its parts do not match its header"):
         decompress_data(again(found.header, [side, *found.parts[1:]]), "a", run)
 
 
@@ -160,12 +160,12 @@ def test_a_layout_larger_than_the_files_is_not_laid_out(written, wrong, monkeypa
     found, run = written
     monkeypatch.setattr(TextCodec, "lay_out", None)
     header = found.header | {"layout": found.header["layout"] | wrong}
-    with pytest.raises(DamagedError, match="its layout is of other data than its files"):
+    with pytest.raises(DamagedError, match="its layout does not match its files"):
         decompress_data(again(header, found.parts), "a", run)
 
 
 def test_even_choices_that_no_one_wrote_are_damage():
     """constriction notices this one."""
     generator = np.random.default_rng(16)
-    with pytest.raises(DamagedError, match="not what was written"):
+    with pytest.raises(DamagedError, match="the decoded data differ"):
         read_even(generator.bytes(400), generator.integers(2, 70_001, 500))

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from chainrule._app.results import Column
-from chainrule._app.tasks.ledger import Basis, Tally
+from chainrule._app.tasks.likelihood_record import Basis, Tally
 
 
 def test_rows_are_added_up_while_they_are_read():

@@ -49,7 +49,7 @@ def test_a_killed_process_frees_the_lock_and_its_file_is_taken_over(tmp_path: Pa
 
 def test_a_lock_file_of_any_content_does_not_stand_in_the_way(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_bytes(b"\xff[" * 1000)
-    with lock_run(tmp_path), pytest.raises(FileExistsError, match="at work there"), lock_run(tmp_path):
+    with lock_run(tmp_path), pytest.raises(FileExistsError, match="working there"), lock_run(tmp_path):
         pass
 
 

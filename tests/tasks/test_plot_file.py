@@ -1,6 +1,6 @@
 import pytest
 
-from chainrule._app.tasks.page import save_figure
+from chainrule._app.tasks.output import save_figure
 
 
 class Figure:

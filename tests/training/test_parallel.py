@@ -127,7 +127,7 @@ def test_tasks_that_need_float64_fall_back_with_one_line(capsys: pytest.CaptureF
     assert capsys.readouterr().err == ""
     for name in ("table", "forecast"):
         assert task_class(name).device("mps") == torch.device("cpu")
-        assert capsys.readouterr().err == f"mps has no float64, which a {name} needs: computing on the CPU\n"
+        assert capsys.readouterr().err == f"mps has no float64, which the task {name} needs: computing on the CPU\n"
 
 
 @pytest.mark.usefixtures("mac")

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule._app.cli.render import show
 from chainrule._app.cli.signature import joined_help
+from chainrule._app.heavy import modes, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.abilities import Scores
+from chainrule._app.tasks.capabilities import Scores
 from chainrule._app.tasks.display import Switch, Verb
-from chainrule._app.tasks.ledger import LedgerEntry, why_not_ranked
+from chainrule._app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
 from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule._app.tasks.task import Task
 from chainrule.data._kinds import is_table
@@ -22,38 +23,31 @@ if TYPE_CHECKING:
     from chainrule.training import Batch
 
 _DATA = 12  # characters of a digest
-Line = tuple[dict[str, Any], LedgerEntry | None]
+Line = tuple[dict[str, Any], LikelihoodRecord | None]
 
 
 def compare_verb(task: type[Task[Any]]) -> Verb:
-    """Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed.
-
-    The verb is the same for every task: runs of several may be compared.
-    """
+    """Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed."""
     compare.__doc__ = joined_help(compare.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
     return compare
 
 
 def compare(
-    *runs: Path,
-    data: Path | None = None,
-    speed: Switch = False,
-    json: Switch = False,
-    device: str = "auto",
+    *runs: Path, data: Path | None = None, speed: Switch = False, json: Switch = False, device: str = "auto"
 ) -> None:
     """Compare runs: size, time trained, likelihood in the same units, and how it was measured.
 
-    The likelihood is that of held-out data at the best validation, or of a file. Runs are ranked, the best first, only
-    where unit, condition, tokens, base measure and data are the same for all; otherwise a line says what differs. A
-    bound lies above the true figure: a model with a bound may be better than its rank.
+    The likelihood is measured on held-out data at the best validation, or on a file. Runs are ranked, best first, only
+    if unit, condition, tokens, base measure and data agree; otherwise a line names the difference. A bound lies above
+    the true figure, so a model with a bound may be better than its rank.
 
-    Of two tables, the real and a synthetic one, it compares the columns, pairs of columns, copies of real rows and what
-    a classifier can tell apart.
+    For two tables, a real and a synthetic one, compare columns, pairs of columns, copies of real rows, and how well a
+    classifier can distinguish the tables.
 
     Args:
         runs: Run directories, of any tasks; or two tables, the real one first.
-        data: A file or folder to score with every run, in place of the held-out data of each.
-        speed: Measure how many elements a second each run scores and draws here.
+        data: A file or folder to score with every run; the held-out data of each run if not given.
+        speed: Measure the elements per second that each run scores and draws on this machine.
         json: Print one JSON object a run.
         device: Where to compute: auto, cpu, cuda or mps.
     """
@@ -62,7 +56,7 @@ def compare(
     if all(path.is_file() and is_table(path) for path in runs):
         if len(runs) != 2 or data is not None or speed:
             raise ValueError("compare: expected two tables, the real and the synthetic one, and no other option")
-        from chainrule._app.tasks.table._comparison import compare_tables
+        from chainrule._app.tasks.table.comparison import compare_tables
 
         show(compare_tables(*map(str, runs)), json=json)
         return
@@ -74,7 +68,7 @@ def compare(
 
 
 def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) -> Line:
-    """Task, model, size, time trained and speeds of a run, for JSON, and its likelihood where one was measured."""
+    """Return the facts of a run for JSON, and its measured likelihood if there is one."""
     weights = run.path / WEIGHTS
     if not weights.is_file():
         raise FileNotFoundError(f"{weights}: no weights yet: expected runs that were trained")
@@ -90,12 +84,11 @@ def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) ->
     return values, entry
 
 
-def _scored(run: Task[Any], data: Path, device: str) -> LedgerEntry:
-    """The likelihood of a file under a run."""
+def _scored(run: Task[Any], data: Path, device: str) -> LikelihoodRecord:
     if not isinstance(run, Scores):
         raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
     scores = run.score(str(data), run.Scoring(), device=device)
-    for _ in scores.stream():  # the likelihood is that of all rows
+    for _ in scores.stream():  # the likelihood needs all rows
         pass
     assert scores.likelihood is not None
     return replace(scores.likelihood(), data=str(run.fingerprint(str(data))["sha256"]))
@@ -124,19 +117,19 @@ _COLUMNS = (
 
 def _compared(lines: list[Line], why: str) -> Result:
     rows = [
-        _row(values, entry, None if why or entry is None else place) for place, (values, entry) in enumerate(lines, 1)
+        _row(values, entry, None if why or entry is None else index) for index, (values, entry) in enumerate(lines, 1)
     ]
     columns = [column for column in _COLUMNS if any(row.get(column.name) is not None for row in rows)]
 
     def notes() -> Iterator[str]:
         if not why and any(entry is not None and entry.basis.kind == "bound" for _, entry in lines):
-            yield "a bound is above the true figure: the model may be better than its rank"
+            yield "A bound lies above the true figure: the model may be better than its rank."
 
     cells = ([row.get(column.name) for column in columns] for row in rows)
     return Result(columns, cells, about={"not_ranked": why} if why else {}, notes=notes)
 
 
-def _row(values: dict[str, Any], entry: LedgerEntry | None, rank: int | None) -> dict[str, Any]:
+def _row(values: dict[str, Any], entry: LikelihoodRecord | None, rank: int | None) -> dict[str, Any]:
     if entry is None:
         return values | {"measured": "no validation yet"}
     is_nats, error = entry.basis.quantity == "nats", entry.standard_error
@@ -160,13 +153,13 @@ _DRAWN = 16  # sequences drawn together
 
 
 def _speeds(run: Task[Any], device: str) -> dict[str, float | None]:
-    """Elements a second of a run's model: read, of held-out data in the batches of validation, and drawn."""
+    """Measure the elements per second that a model scores (validation batches) and samples."""
     from chainrule.training import evaluate
     from chainrule.training._evaluate import count_elements
 
     model = run.model(device)
     batch = next(iter(run.batches((0, 1))[1]()))
-    evaluate(model, [batch])  # what is done once is done now
+    evaluate(model, [batch])  # warm up
     began, read = monotonic(), 0
     while monotonic() - began < SECONDS:
         evaluate(model, [batch])
@@ -175,17 +168,14 @@ def _speeds(run: Task[Any], device: str) -> dict[str, float | None]:
 
 
 def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
-    """Elements drawn a second, given the conditions of a batch where there are any; None where nothing is drawn."""
-    import torch
-
+    """Measure the elements sampled per second, given the conditions of a batch; None if the model does not sample."""
     from chainrule._base import AutoregressiveModel
     from chainrule._latent import LatentModel
-    from chainrule._modes import device_of
     from chainrule.decoding._draw_for import draw_for
     from chainrule.state import count_rows, map_state
 
     rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))
-    generator = torch.Generator(device_of(model)).manual_seed(0)
+    generator = torch.Generator(modes.device_of(model)).manual_seed(0)
     began, elements = monotonic(), 0
     if isinstance(model, AutoregressiveModel):
         stream = model.stream(rows, map_state(lambda leaf: leaf[:rows], batch.context), generator=generator)

@@ -5,7 +5,7 @@ from time import monotonic
 from typing import Any
 
 from chainrule._app.cli.signature import offered
-from chainrule._app.tasks.abilities import Compresses
+from chainrule._app.tasks.capabilities import Compresses
 from chainrule._app.tasks.display import Switch, dump_json, progress_bars, size_of
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
@@ -25,15 +25,15 @@ def compress(
     """Compress a file or a folder without loss, to about −log₂ p bits under a model.
 
     With a run, its model encodes the file. Decompression then needs the same run, on a processor that rounds alike.
-    Without a run, an adaptive model learns while it reads, and decompression needs nothing else. If lzma or no
-    compression gives a smaller file, that is written. The result is read back and compared before it is written.
+    Without a run, an adaptive model learns while it reads, and decompression needs nothing else. If lzma or plain
+    storage gives a smaller file, chainrule writes that. The result is decoded and compared before it is written.
 
     Args:
         file: A file of any kind, or a folder.
-        run: A run directory, of a model for such files.
-        out: The file to write; FILE.chain if not given.
-        verify: Read everything back and compare.
-        portable: Compute the run's model in arithmetic with the same bits on every processor; several times slower.
+        run: Run directory of a model for such files.
+        out: File to write; FILE.chain by default.
+        verify: Decode the result and compare before writing it.
+        portable: Compute the run's model in arithmetic that is bit-identical on every processor; several times slower.
             Without a run the arithmetic is always portable.
         json: Print one JSON object.
     """
@@ -41,22 +41,24 @@ def compress(
     from chainrule._app.tasks.compression import compress_data
     from chainrule.data._atomic import write_bytes
 
-    place = out or named(file).with_name(f"{named(file).name}.chain")
-    refuse_taken(place)
+    index = out or named(file).with_name(f"{named(file).name}.chain")
+    refuse_taken(index)
     bundle, began = read_bundle(file), monotonic()
     with progress_bars() as progress:
-        made = compress_data(bundle.data, bundle.described, run, progress=progress, verify=verify, portable=portable)
-    write_bytes(place, made.data)
-    seconds, size, written = monotonic() - began, len(bundle.data), len(made.data)
+        compressed = compress_data(
+            bundle.data, bundle.described, run, progress=progress, verify=verify, portable=portable
+        )
+    write_bytes(index, compressed.data)
+    seconds, size, written = monotonic() - began, len(bundle.data), len(compressed.data)
     values = {
         "file": str(file),
-        "out": str(place),
-        "method": made.method,
+        "out": str(index),
+        "method": compressed.method,
         "bytes": size,
         "compressed_bytes": written,
-        "elements": made.elements,
-        "unit": made.unit,
-        "bits_per_element": 8 * written / made.elements if made.elements else None,
+        "elements": compressed.elements,
+        "unit": compressed.unit,
+        "bits_per_element": 8 * written / compressed.elements if compressed.elements else None,
         "bits_per_byte": 8 * written / size if size else None,
         "seconds": seconds,
         "verified": verify,
@@ -64,13 +66,13 @@ def compress(
     if json:
         print(dump_json(values))
         return
-    rate = f", {8 * written / made.elements:.4f} bits a {made.unit}" if made.elements else ""
-    if made.unit != "byte" and size:
+    rate = f", {8 * written / compressed.elements:.4f} bits a {compressed.unit}" if compressed.elements else ""
+    if compressed.unit != "byte" and size:
         rate += f", {8 * written / size:.4f} bits a byte"
     checked = "read back and compared" if verify else "not read back"
-    print(f"{one_line(str(place))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
-    if made.note:
-        print(made.note)
+    print(f"{one_line(str(index))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
+    if compressed.note:
+        print(compressed.note)
 
 
 @offered(Compresses)
@@ -83,12 +85,12 @@ def decompress(
     salvage: Switch = False,
     json: Switch = False,
 ) -> None:
-    """Read a file that `chainrule compress` wrote: the same bytes, or nothing.
+    """Restore a file that `chainrule compress` wrote: the same bytes, or nothing.
 
     Args:
         file: The .chain file.
-        run: The run that wrote it, where one did.
-        out: The file or folder to write; the name it had, in this folder, if not given.
+        run: The run that compressed it, if any.
+        out: File or folder to write; its original name in the current folder by default.
         salvage: Write the undamaged part of a damaged file.
         json: Print one JSON object.
     """
@@ -104,14 +106,14 @@ def decompress(
     described = container.header
     check_header(container, str(file))
     name = bundle_name(described)
-    place = out or Path(name)
-    refuse_taken(place)
+    target = out or Path(name)
+    refuse_taken(target)
     with progress_bars() as progress:
         bundle = decompress_data(container, str(file), run, progress=progress, salvage=salvage)
-    write_bundle(place, bundle)
+    write_bundle(target, bundle)
     values = {
         "file": str(file),
-        "out": str(place),
+        "out": str(target),
         "bytes": len(bundle.data),
         "method": described["method"],
         "damaged_parts": container.damaged,
@@ -126,4 +128,4 @@ def decompress(
         if not container.damaged
         else f"{tell_damage(container)}: what is left of {size_of(size)}"
     )
-    print(f"{one_line(str(place))}: {size_of(len(bundle.data))}; {checked}; {values['seconds']:.1f} s")
+    print(f"{one_line(str(target))}: {size_of(len(bundle.data))}; {checked}; {values['seconds']:.1f} s")

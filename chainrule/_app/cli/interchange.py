@@ -53,17 +53,17 @@ def import_(
 ) -> None:
     """Make a run of a language model that another program trained.
 
-    Its conditionals are those of that model, which sample, score and the other verbs then use. Nothing in a checkpoint
-    is executed.
+    The run has exactly the conditionals of the imported model; sample, score and the other verbs work as usual.
+    Nothing in a checkpoint is executed.
 
     Args:
         kind: nanogpt, a checkpoint of nanoGPT; torch-rnn, the state dict of an embedding, nn.LSTM, nn.GRU or nn.RNN,
-            and a linear layer; huggingface, a folder of GPT-2.
+            and a linear layer; huggingface, a folder with GPT-2.
         file: The checkpoint, or the folder.
         out: The run directory.
-        vocabulary: The symbols: a tokenizer.json, JSON with the symbols in order or with a number each, or a text with
-            every character once, in order; needed unless the folder has a tokenizer.json.
-        start: The symbol that the first one follows; <|endoftext|> if there is one, else the line feed.
+        vocabulary: The symbols: a tokenizer.json, JSON that lists or numbers the symbols, or a text with every
+            character once, in order; required unless the folder has a tokenizer.json.
+        start: Symbol before the first one; <|endoftext|> if the vocabulary has it, else the line feed.
         overwrite: Replace the run in --out.
         json: Print one JSON object.
     """

@@ -5,37 +5,37 @@ Nothing heavy is imported here or at the top of a verb's file: `chainrule --help
 
 import os
 import sys
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from contextlib import closing, redirect_stdout
+from inspect import Parameter, cleandoc, signature
 from time import monotonic
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
-from chainrule._app.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, FoldedHelp, description, suggestion, usage
 from chainrule._app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule._app.cli.signature import open_run
-from chainrule._app.tasks.display import Harmless, Verb, flag, shortened
+from chainrule._app.tasks.display import SafeOutput, Verb, flag, shortened
 from chainrule._app.tasks.task import Task
 from chainrule._printing import printable
+
+if TYPE_CHECKING:
+    from cyclopts.help import HelpPanel
+    from rich.console import Console, ConsoleOptions
 
 LINE_LIMIT = 299  # characters of an error: a message may quote data of any size
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit status.
-
-    0: done. 1: a check failed. 2: invalid arguments or input, described in one line on standard error.
-    130: stopped by Ctrl-C. The environment variable CHAINRULE_DEBUG=1 shows where an error comes from.
-    """
+    """Run one command line and return its exit status."""
     began = monotonic()
     if "torch" not in sys.modules:  # it reads them once
         bound_spinning(os.environ)
         os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # torch names each operator that mps lacks, once
-    known: set[str] = set()
+    verb_flags: set[str] = set()
     try:
-        status = _run(sys.argv[1:] if arguments is None else list(arguments), known, began)
+        status = _run(sys.argv[1:] if arguments is None else list(arguments), verb_flags, began)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader, `head` for one, has had enough
@@ -46,16 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("CHAINRULE_DEBUG") or not _is_expected(error):
             raise
-        return _say(_one_line(error, known), USER_ERROR)
+        return _say(_one_line(error, verb_flags), USER_ERROR)
 
 
-def _run(arguments: list[str], known: set[str], began: float) -> int:
-    """Run a command line that began at a time of `monotonic`; `known` becomes the flags of its verb."""
-    given: set[str] = set()
+def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
+    """Run a command line that started at `began`; adds the flags of its verb to `verb_flags`."""
+    explicit_flags: set[str] = set()
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
-        given.update(argument.name for argument in arguments if argument.tokens)
-        known.update(argument.name for argument in arguments)
+        explicit_flags.update(argument.name for argument in arguments if argument.tokens)
+        verb_flags.update(argument.name for argument in arguments)
 
     app = App(
         name="chainrule",
@@ -78,19 +78,19 @@ def _run(arguments: list[str], known: set[str], began: float) -> int:
         task, verb = select(name, arguments[1:])
         if verb is None:
             own = ", ".join(verbs_of(task))
-            raise ValueError(f"{name}: a run of the task {task.name} has no such verb; it has {own}")
+            raise ValueError(f"{name}: not a verb of the task {task.name}, which has {own}")
         app.command(verb, name=name, help=description(verb), usage=usage(name, verb))
     else:
         verbs = dict(described_verbs())
-        for place, (other, line) in enumerate(verbs.items()):
-            app.command(_listed, name=other, help=line, sort_key=place)
+        for index, (other, line) in enumerate(verbs.items()):
+            app.command(_listed, name=other, help=line, sort_key=index)
     try:
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
         if command is not verb:  # help and version, which style their own text
             return command(*bound.args, **bound.kwargs) or 0
-        context = {"given": frozenset(given), "began": began}
+        context = {"explicit_flags": frozenset(explicit_flags), "began": began}
         bound.arguments.update({name: context[name] for name in unbound if name in context})
-        with closing(Harmless(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)):
+        with closing(SafeOutput(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)):
             assert task is not None
             open_run(task, bound.arguments)
             return command(*bound.args, **bound.kwargs) or 0
@@ -104,7 +104,7 @@ def _run(arguments: list[str], known: set[str], began: float) -> int:
             raise ValueError(f"Unknown option: {flag_typed}.{near}") from None
         raise ValueError(
             f"{flag_typed}: an option of {', '.join(models)}, not of this model: "
-            f"leave it out, or take --model {models[0]}"
+            f"leave it out, or use --model {models[0]}"
         ) from None
     except UnknownCommandError:
         near = suggestion(arguments[0], verbs, VERB_SYNONYMS)
@@ -114,11 +114,11 @@ def _run(arguments: list[str], known: set[str], began: float) -> int:
     except ValueError as error:  # the library names the argument, the user wrote the flag
         if isinstance(error, CycloptsError):
             raise
-        raise ValueError(_with_flags(shortened(str(error), 4 * LINE_LIMIT), known)) from error
+        raise ValueError(_with_flags(shortened(str(error), 4 * LINE_LIMIT), verb_flags)) from error
 
 
-def _with_flags(message: str, known: set[str]) -> str:
-    """`message` with flags of this verb for the names of their arguments: before its first colon, or with a `_`.
+def _with_flags(message: str, verb_flags: set[str]) -> str:
+    """Replace argument names by flags of this verb: before the first colon, or names with a `_`.
 
     >>> _with_flags("size: expected a multiple of num_heads, got 3", {"--size", "--num-heads"})
     '--size: expected a multiple of --num-heads, got 3'
@@ -126,12 +126,12 @@ def _with_flags(message: str, known: set[str]) -> str:
 
     def with_flag(word: str) -> str:
         name = word.strip("(),;:")
-        return word.replace(name, flag(name)) if flag(name) in known else word
+        return word.replace(name, flag(name)) if flag(name) in verb_flags else word
 
     words = message.split(" ")
     return " ".join(
-        with_flag(word) if "_" in word or (place == 0 and word.endswith(":")) else word
-        for place, word in enumerate(words)
+        with_flag(word) if "_" in word or (index == 0 and word.endswith(":")) else word
+        for index, word in enumerate(words)
     )
 
 
@@ -139,7 +139,7 @@ def _install_completion(app: App) -> int:
     """Register all verbs, with the options of the first task that has each, and install their completion."""
     for name, _ in described_verbs():
         app.command(select(name, [])[1], name=name)
-    print(f"completion for the shell is in {app.install_completion()}; open another shell to use it")
+    print(f"installed shell completion in {app.install_completion()}; open a new shell to use it")
     return 0
 
 
@@ -147,11 +147,11 @@ _STDIN = "/dev/stdin"
 
 
 def _listed() -> None:
-    """A verb in the list of all."""
+    """Stand for a verb in the list of all verbs."""
 
 
 def _is_expected(error: Exception) -> bool:
-    """Whether a user can cause this error; it is then reported in one line, without a traceback."""
+    """Tell if a user can cause this error: it is then reported in one line, without a traceback."""
     if isinstance(error, CycloptsError | ValueError | OSError | ImportError | MemoryError):
         return True
     return type(error).__module__.split(".")[0] == "chainrule" or _is_out_of_memory(error)
@@ -166,15 +166,15 @@ def _is_out_of_memory(error: Exception) -> bool:
 _COSTLY = "batch-size hidden-size channels rows steps beam paths particles number"
 
 
-def _one_line(error: Exception, known: set[str]) -> str:
+def _one_line(error: Exception, verb_flags: set[str]) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if _is_out_of_memory(error):
-        costly = [f"--{name}" for name in _COSTLY.split() if f"--{name}" in known]
+        costly = [f"--{name}" for name in _COSTLY.split() if f"--{name}" in verb_flags]
         return f"out of memory: choose a smaller {' or '.join(costly) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         extra = error.unused_tokens[0]
-        return f"unexpected argument {extra!r}: `chainrule VERB --help` shows what a verb takes"
+        return f"unexpected argument {extra!r}: `chainrule VERB --help` lists the arguments"
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -191,16 +191,7 @@ ASKED = ("OMP_WAIT_POLICY", *BOUNDED)
 
 
 def bound_spinning(environment: MutableMapping[str, str]) -> None:
-    """Let a waiting thread sleep soon, unless the user has said how it waits.
-
-    A training step makes its threads wait for one another some thousand times. By default each waits for milliseconds
-    in a loop, as long as the scheduler lets it. With another process on the machine, two threads may have to share a
-    core, and each wait then lasts until the waiting one is interrupted: a step takes seconds. A short loop keeps the
-    speed of an idle machine, where the others arrive within microseconds, and leaves the core to them on a busy one.
-
-    Args:
-        environment: the variables of this process, changed in place.
-    """
+    """Let waiting threads sleep early, unless the user has configured how they wait."""
     if not any(name in environment for name in ASKED):
         environment.update(BOUNDED)
 
@@ -209,3 +200,114 @@ def _version() -> str:
     from chainrule import __version__
 
     return __version__
+
+
+# Words of other programs, and ours; of several the first that there is.
+VERB_SYNONYMS = {
+    "generate": ("sample",), "draw": ("sample",), "complete": ("sample",), "perplexity": ("score",),
+    "loss": ("score",), "likelihood": ("score",), "eval": ("evaluate",), "test": ("evaluate",),
+    "validate": ("evaluate",), "fit": ("train",), "learn": ("train",), "finetune": ("train",), "resume": ("train",),
+    "encode": ("embed", "compress"), "decode": ("decompress",), "extract": ("decompress",), "show": ("info",),
+    "describe": ("info",), "stats": ("info",), "explain": ("inspect",), "plot": ("inspect",),
+    "verify": ("check",), "label": ("classify",), "annotate": ("tag",),
+    "predict": ("tag", "classify", "translate", "caption", "forecast"), "diff": ("compare",),
+    "infer": ("tag", "classify", "translate", "caption", "forecast"), "help": ("--help",), "version": ("--version",),
+}  # fmt: skip
+OPTION_SYNONYMS = {
+    "lr": ("learning-rate",), "epoch": ("epochs",), "num-epochs": ("epochs",), "n-epochs": ("epochs",),
+    "num-train-epochs": ("epochs",), "max-epochs": ("epochs",), "max-steps": ("steps",), "iterations": ("steps",),
+    "iters": ("steps",), "max-iters": ("steps",), "time": ("budget",), "max-time": ("budget",), "bs": ("batch-size",),
+    "batch": ("batch-size",), "train-batch-size": ("batch-size",), "optimizer": ("optimiser",),
+    "optim": ("optimiser",), "wd": ("weight-decay",), "l2": ("weight-decay",), "gpu": ("device",),
+    "cuda": ("device",), "output": ("out",), "output-dir": ("out",), "outdir": ("out",), "save": ("out",),
+    "dir": ("out",), "force": ("overwrite",), "continue": ("resume",), "random-seed": ("seed",),
+    "random-state": ("seed",), "arch": ("model",), "architecture": ("model",), "model-type": ("model",),
+    "hidden": ("hidden-size", "model-size"), "units": ("hidden-size",), "hidden-dim": ("hidden-size", "model-size"),
+    "embed-dim": ("embedding-size",), "embedding-dim": ("embedding-size",), "d-model": ("model-size",),
+    "n-layer": ("num-layers",), "n-layers": ("num-layers",), "layers": ("num-layers",), "heads": ("num-heads",),
+    "n-head": ("num-heads",), "seq-len": ("chunk-length",), "block-size": ("chunk-length",),
+    "context-length": ("chunk-length",), "bptt": ("chunk-length",), "max-len": ("length", "max-length"),
+    "max-tokens": ("length",), "max-new-tokens": ("length",), "num-samples": ("number", "samples"),
+    "samples": ("number",), "n-samples": ("number", "samples"), "temp": ("temperature",), "topk": ("top-k",),
+    "topp": ("top-p",), "num-beams": ("beam",), "beam-size": ("beam",), "beams": ("beam",),
+    "grad-clip": ("clip-norm",), "max-grad-norm": ("clip-norm",), "clip": ("clip-norm",), "fp16": ("precision",),
+    "bf16": ("precision",), "dtype": ("precision",), "amp": ("precision",), "workers": ("threads",),
+    "jobs": ("threads",), "num-threads": ("threads",), "val": ("validation",), "valid": ("validation",),
+    "valid-file": ("validation",), "dev": ("validation",), "eval-every": ("validate-every",),
+    "eval-interval": ("validate-every",), "early-stopping": ("patience",), "src": ("source",), "tgt": ("target",),
+    "usage": ("help",),
+}  # fmt: skip
+
+
+def suggestion(word: str, choices: Iterable[str], synonyms: Mapping[str, tuple[str, ...]]) -> str:
+    """Suggest the nearest valid words for an unknown one, as a question; empty if none is near.
+
+    >>> suggestion("generate", ["sample", "interpolate"], VERB_SYNONYMS)
+    ' Did you mean sample?'
+    >>> suggestion("--hlep", ["--steps", "--help"], {})
+    ' Did you mean --help?'
+    """
+    choices = list(choices)
+    stem, dashes = word.lstrip("-").lower().replace("_", "-"), word.startswith("-")
+    matches = [f"--{other}" if dashes else other for other in synonyms.get(stem, ())]
+    matches = [other for other in matches if other in choices or (not dashes and other.startswith("-"))]
+    if dashes:
+        matches = matches[:1]
+    if not matches and len(stem) > 1:
+        near = min(choices, key=lambda other: edits(word.lower(), other), default="")
+        if near and edits(word.lower(), near) <= max(1, len(stem) // 3):
+            matches = [near]
+    if not matches:
+        return ""
+    *others, last = matches
+    return f" Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+
+
+def edits(first: str, second: str) -> int:
+    """Count the letters to insert, delete, replace or swap to turn one word into another.
+
+    >>> edits("hlep", "help"), edits("evalute", "evaluate"), edits("", "abc")
+    (1, 1, 3)
+    """
+    rows = [list(range(len(second) + 1))]
+    for index, letter in enumerate(first, 1):
+        above, row = rows[-1], [index]
+        for column, other in enumerate(second, 1):
+            best = min(above[column] + 1, row[-1] + 1, above[column - 1] + (letter != other))
+            if index > 1 and column > 1 and letter == second[column - 2] and other == first[index - 2]:
+                best = min(best, rows[-2][column - 2] + 1)
+            row.append(best)
+        rows.append(row)
+    return rows[-1][-1]
+
+
+def description(verb: Verb) -> str:
+    """Return the text of a verb's docstring before its arguments, one line per paragraph."""
+    words = cleandoc(verb.__doc__ or "").partition("\nArgs:\n")[0]
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in words.strip().split("\n\n"))
+
+
+def usage(name: str, verb: Verb) -> str:
+    """Return the usage line of a verb."""
+    words = [f"Usage: chainrule {name} [OPTIONS]"]
+    for argument in signature(verb).parameters.values():
+        if argument.kind is Parameter.VAR_POSITIONAL:
+            words.append(f"{argument.name.upper()}...")
+        elif argument.kind is Parameter.POSITIONAL_ONLY:
+            label = argument.name.upper()
+            words.append(label if argument.default is Parameter.empty else f"[{label}]")
+    return " ".join(words) + "\n"
+
+
+class FoldedHelp:
+    """Help panels of cyclopts whose texts wrap at spaces only, not at a docstring's own line ends."""
+
+    def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
+        from cyclopts.help import DefaultFormatter
+        from rich.text import Text
+
+        for entry in panel.entries:
+            text = getattr(entry.description, "primary_renderable", None)
+            if isinstance(text, Text):
+                entry.description.primary_renderable = Text(" ".join(text.plain.split()), end=text.end)
+        DefaultFormatter()(console, options, panel)

@@ -11,6 +11,8 @@ import gzip
 import heapq
 import io
 import json
+import math
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -18,7 +20,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from chainrule._app.cli.figures import cell_width, figure_lines
 from chainrule._app.results import Column, Report, Result, table_lines
 from chainrule._app.tasks.display import csv_line, dump_json, plain_value
 
@@ -34,16 +35,6 @@ def show(
     top: int | None = None,
     out: Path | None = None,
 ) -> None:
-    """Print a result, or write it to a file, whole or not at all.
-
-    Args:
-        result: rows may raise while they are computed: then nothing is written to `out`.
-        json: print JSON, an object a line.
-        csv: print CSV, all columns of it.
-        ranked: the rows of the greatest rank first.
-        top: only so many rows, those of the greatest rank.
-        out: the file to write.
-    """
     if ranked or top is not None:
         result = _ranked(result, top)
     elif result.form == "figures" and not csv and out is None:
@@ -65,8 +56,8 @@ def show(
 
 
 def write_plot(result: Result, out: Path) -> None:
-    """Write the picture of a result as the name of the file says, whole or not at all."""
-    from chainrule._app.tasks.page import save_figure
+    """Write the plot of a result in the format that the file name asks for."""
+    from chainrule._app.tasks.output import save_figure
     from chainrule.data._atomic import write_text
 
     picture = result.plot(out.suffix.lower())
@@ -75,8 +66,7 @@ def write_plot(result: Result, out: Path) -> None:
 
 
 def show_report(report: Report, out: Path | None, *, json: bool) -> None:
-    """Write the page of a report to `out`, and print the findings."""
-    from chainrule._app.tasks.page import write_page
+    from chainrule._app.tasks.output import write_page
 
     named = {"page": str(out)} if report.page and out is not None else {}
     if report.page and out is not None:
@@ -90,25 +80,25 @@ def show_report(report: Report, out: Path | None, *, json: bool) -> None:
 def _ranked(result: Result, top: int | None) -> Result:
     if not result.columns and result.views:
         raise ValueError(
-            f"--{'sort' if top is None else 'top'}: these are figures of the whole, there are no rows to sort: "
+            f"--{'sort' if top is None else 'top'}: these figures describe the whole, without rows to sort: "
             f"use --per {' or --per '.join(name for name in result.views if name != 'file')}"
         )
     if not result.rank:
-        raise ValueError(f"--{'sort' if top is None else 'top'}: these rows have no order: leave it out")
+        raise ValueError(f"--{'sort' if top is None else 'top'}: these rows have no rank: leave it out")
     if top is None:
         return result.top()
-    place = result.names.index(result.rank)
-    best = heapq.nlargest(top, result.stream(), key=lambda row: row[place])  # the others are not kept
+    index = result.names.index(result.rank)
+    best = heapq.nlargest(top, result.stream(), key=lambda row: row[index])  # the others are not kept
     return result.with_rows(best)
 
 
 def _lines(result: Result, form: str) -> Iterator[str]:
-    """The lines that people read."""
+    """Render a result as lines for people."""
     if form in ("csv", "cells"):
         yield from map(csv_line, _csv(result, header=form == "csv"))
     elif form == "lines":
-        place = result.names.index(result.main)
-        yield from (str(row[place]) for row in result.stream())
+        index = result.names.index(result.main)
+        yield from (str(row[index]) for row in result.stream())
     elif form == "texts":
         texts = result.values
         for number, text in enumerate(texts, 1):
@@ -131,17 +121,17 @@ def _json_lines(result: Result) -> Iterator[str]:
 
 
 def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
-    """The cells of the columns shown; a vector has a cell for each of its numbers."""
-    shown = [place for place, column in enumerate(result.columns) if column.shown]
+    """Return the visible cells; a vector has one cell per number."""
+    visible = [index for index, column in enumerate(result.columns) if column.shown]
     first = next(result.rows(), None)
     if header:
         yield [
             name
-            for place in shown
-            for name in _csv_names(result.columns[place], () if first is None else getattr(first[place], "shape", ()))
+            for index in visible
+            for name in _csv_names(result.columns[index], () if first is None else getattr(first[index], "shape", ()))
         ]
     for row in result.stream():
-        yield [cell for place in shown for cell in _csv_cells(row[place])]
+        yield [cell for index in visible for cell in _csv_cells(row[index])]
 
 
 def _csv_names(column: Column, shape: tuple[int, ...]) -> list[str]:
@@ -158,7 +148,7 @@ def _csv_cells(value: Any) -> list[str]:
 
 
 def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: bool = False) -> None:
-    """Refuse a file that cannot be written before anything is computed for it."""
+    """Reject an output file that cannot be written, before anything is computed."""
     if out is None:
         return
     name = out.name.lower()
@@ -167,15 +157,15 @@ def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: boo
     if out.is_dir():
         raise ValueError(f"{flag} {out}: this is a directory; name a file in it")
     if not out.resolve().parent.is_dir():
-        raise FileNotFoundError(f"{flag} {out}: there is no directory {out.parent}: make it first")
+        raise FileNotFoundError(f"{flag} {out}: no directory {out.parent}: create it first")
     if json and name.endswith((*_TABULAR, ".npy", ".parquet")):
-        raise ValueError(f"{flag} {out}: a file of this name holds no JSON: leave out --json, or name it .jsonl")
+        raise ValueError(f"{flag} {out}: this format cannot hold JSON: leave out --json, or name the file .jsonl")
     if name.endswith(".parquet") and find_spec("polars") is None:
-        raise ValueError(f"{flag} {out}: Parquet is written by polars, which is not installed: pip install polars")
+        raise ValueError(f"{flag} {out}: Parquet requires polars: pip install polars")
 
 
 def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> None:
-    from chainrule._app.tasks.media import write_images, write_sounds
+    from chainrule._app.tasks.output import write_images, write_sounds
 
     files = (write_images if form == "images" else write_sounds)(result, out)
     if json:
@@ -239,3 +229,68 @@ def say(lines: Iterable[str]) -> None:
     """Print lines for people on standard error."""
     for line in lines:
         print(line, file=sys.stderr)
+
+
+_ACRONYMS = {word.lower(): word for word in ("BLEU", "CRPS", "ELBO", "F1", "KL", "MAE", "RMSE")}
+
+
+def cell_width() -> int | None:
+    """Return the width limit of a cell: the terminal's, none for a file."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def figure_lines(result: Result) -> Iterator[str]:
+    """Render the figures, facts and notes of a result; nested figures become tables."""
+    figures = {name: value for name, value in result.summary.items() if value is not None}
+    plain = {_words(name): _figure(value) for name, value in figures.items() if not isinstance(value, dict | list)}
+    if plain and result.columns:
+        yield ", ".join(f"{name} {value}" for name, value in plain.items())
+    elif plain:
+        size = max(map(len, plain))
+        yield from (f"{name:<{size}}  {value}" for name, value in plain.items())
+    for name, value in figures.items():
+        if isinstance(value, dict | list) and value:
+            yield f"{_words(name)}:"
+            yield from (f"  {line}" for line in _nested(value))
+    yield from (f"{_words(name)}: {value}" for name, value in result.about.items())
+    yield from result.notes()
+
+
+def _nested(value: dict[str, Any] | list[Any]) -> Iterator[str]:
+    """Render a mapping of mappings, or a list of them, as a table; anything else line by line."""
+    rows = list(value.values()) if isinstance(value, dict) else value
+    if all(isinstance(row, dict) for row in rows):
+        named = isinstance(value, dict)
+        # Of a matrix the columns are data, as its rows are.
+        matrix = isinstance(value, dict) and all(row.keys() == value.keys() for row in rows)
+        columns = {name: [row.get(name) for row in rows] for row in rows for name in row}
+        headings = [Column("")] * named + [
+            Column(name, _digits(cells), heading=name if matrix else _words(name)) for name, cells in columns.items()
+        ]
+        yield from table_lines(headings, zip(*[list(value)] * named, *columns.values(), strict=True), cell_width())
+    elif isinstance(value, dict):
+        yield from (f"{name}  {_figure(part)}" for name, part in value.items())
+    else:
+        yield ", ".join(map(_figure, value))
+
+
+def _words(name: str) -> str:
+    return " ".join(_ACRONYMS.get(word, word) for word in name.split("_"))
+
+
+def _digits(values: Sequence[Any]) -> int | None:
+    """Choose the decimals that suit numbers of similar size; None if their sizes differ."""
+    sizes = [abs(value) for value in values if isinstance(value, float) and value and math.isfinite(value)]
+    if not sizes:
+        return 4
+    index = math.floor(math.log10(max(sizes)))
+    if index < -6 or max(sizes) / min(sizes) > 1e4:
+        return None
+    return max(0, min(4, 5 - index)) if index >= -1 else 3 - index
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, float):
+        digits = _digits([value])
+        return f"{value:.4g}" if digits is None else f"{value:,.{digits}f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

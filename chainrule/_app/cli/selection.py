@@ -13,16 +13,15 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
-from chainrule._app.cli._listing import runs_verb
 from chainrule._app.cli.compare import compare_verb
 from chainrule._app.cli.compress import compress, decompress
-from chainrule._app.cli.info import check, info, report
+from chainrule._app.cli.info import check, info, report, runs_verb
 from chainrule._app.cli.interchange import export, import_verb
 from chainrule._app.cli.serve import serve_verb
 from chainrule._app.cli.train import train_verb
 from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
-from chainrule._app.tasks import TASKS, recognise, task_class
-from chainrule._app.tasks.abilities import Predicts
+from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class
+from chainrule._app.tasks.capabilities import Predicts
 from chainrule._app.tasks.display import Verb, resume_command
 from chainrule._app.tasks.run_directory import CONFIG, read_config, task_of
 from chainrule._app.tasks.task import Task
@@ -48,60 +47,55 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "export": export,
     "import": import_verb,
 }
-"""All verbs but those of predictions: each has the name of a task."""
+"""All verbs except predictions, which are named after their tasks."""
 RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it
 _SELECTING = ("--task", "--model", "--out", "--run", "--from")
 _AS_TEXT = {"--level", "--reading", "--text-column"}  # given with a table, they say that it is to be read as a text
 
 
 def is_verb(name: str) -> bool:
-    """Whether there is such a verb."""
-    return name in VERBS or (name in TASKS and TASKS[name].__doc__ is not None)
+    return name in VERBS or name in TASK_VERBS
 
 
 def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
-    """One verb of a task; None where the task lacks it."""
     if name == _predicting(task):
         return predict_verb(task)
     return VERBS[name](task) if name in VERBS else None
 
 
 def verbs_of(task: type[Task[Any]]) -> list[str]:
-    """The names of the verbs that a task has."""
     return [name for name in (*VERBS, _predicting(task)) if verb_of(task, name) is not None]
 
 
 def _predicting(task: type[Task[Any]]) -> str:
-    """The name of a task's verb of prediction; empty where it predicts nothing."""
+    """Return the name of a task's prediction verb; empty if it predicts nothing."""
     return task.verb or task.name if issubclass(task, Predicts) else ""
 
 
 def described_verbs() -> Iterator[tuple[str, str]]:
-    """Every verb, and the line about it in the list of all."""
+    """Yield every verb with its line in the list of all verbs."""
     for name, verb in VERBS.items():
         yield name, (getattr(verb, "body", verb).__doc__ or "").partition("\n")[0]
-    yield from ((name, load.__doc__) for name, load in TASKS.items() if load.__doc__ is not None)
+    yield from TASK_VERBS.items()
 
 
 def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb | None]:
-    """The task that the arguments of a verb are about, and its verb; None where that task has no such verb.
-
-    `train` names the task, or the run that goes on, or data that tell the task. The other verbs name a run; without
-    one, the first task that has the verb shows its options.
-    """
+    """Return the task that the arguments refer to, and its verb; None if the task lacks the verb."""
     line = scan(arguments)
     if name == "train":
         task = task_class(_task_to_train(line))
         model = line.flags.get("--model") or _model_to_resume(line)
         return task, train_verb(task, model if model in task.MODELS else "")
     runs = [line.flags.get("--run", "")] if name in RUN_BY_FLAG else [*line.words, *line.unsure]
-    known = next((known for run in runs if (known := task_of(Path(run))) in TASKS), None)
-    tasks = map(task_class, TASKS if known is None else [known])
-    return next(((task, verb) for task in tasks if (verb := verb_of(task, name))), (task_class(known or "text"), None))
+    name_of_run = next((name_of_run for run in runs if (name_of_run := task_of(Path(run))) in TASKS), None)
+    tasks = map(task_class, TASKS if name_of_run is None else [name_of_run])
+    return next(
+        ((task, verb) for task in tasks if (verb := verb_of(task, name))), (task_class(name_of_run or "text"), None)
+    )
 
 
 def owners(task: type[Task[Any]], flag: str) -> list[str]:
-    """The models of a task that have an option: for an error about a flag that another model has."""
+    """List the models of a task that have an option."""
     option = flag.replace("--no-", "--", 1)[2:].replace("-", "_")
     return [
         name
@@ -112,21 +106,15 @@ def owners(task: type[Task[Any]], flag: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Line:
-    """The arguments of a verb, as they look without knowledge of its options.
-
-    Args:
-        words: those that follow no flag.
-        unsure: those that follow a flag: its value, or no part of it where it is a switch.
-        flags: the word after each flag; empty where another flag or nothing follows.
-    """
+    """Arguments of a verb, read without knowing its options."""
 
     words: list[str]
-    unsure: list[str]
-    flags: dict[str, str]
+    unsure: list[str]  # words after a flag: its value, or an argument if the flag is a switch
+    flags: dict[str, str]  # word after each flag; empty if another flag or nothing follows
 
 
 def scan(arguments: Sequence[str]) -> Line:
-    """Look at the arguments of a verb.
+    """Split the arguments of a verb into words and flags.
 
     >>> scan(["--json", "log.txt", "--steps=5", "--out", "run"])
     Line(words=[], unsure=['log.txt'], flags={'--json': 'log.txt', '--steps': '5', '--out': 'run'})
@@ -150,7 +138,7 @@ def _task_to_train(line: Line) -> str:
     for word in (*line.words[:1], *line.unsure):
         if task_of(Path(word)) is not None:
             raise ValueError(
-                f"{word}: expected data to train on, got a run: to continue it, `{resume_command(Path(word))}`"
+                f"{word}: expected training data, got a run; to continue it: `{resume_command(Path(word))}`"
             )
     name, resumed = line.flags.get("--task"), _task_to_resume(line)
     data = next(iter(line.words), None) or next(filter(_is_known_data, line.unsure), None)
@@ -164,17 +152,17 @@ def _task_to_train(line: Line) -> str:
         return resumed
     if data is None or _AS_TEXT & line.flags.keys():
         return "text"
-    found = recognise(Path(data))
-    if found is None and Path(data).is_dir():
+    recognised = recognise(Path(data))
+    if recognised is None and Path(data).is_dir():
         raise ValueError(
             f"{data}: expected a file, or a directory of images or sounds, got a directory without any"
             f"{_inside(Path(data))}"
         )
-    return found or "text"
+    return recognised or "text"
 
 
 def _inside(folder: Path) -> str:
-    """The command for a file in a folder, data of training and no labels first; nothing where there is none."""
+    """Suggest a file in a folder: training data first, labels last."""
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
 
     def rank(path: Path) -> tuple[bool, bool, bool, str]:
@@ -189,7 +177,7 @@ def _is_known_data(word: str) -> bool:
 
 
 def _are_images(line: Line, resumed: str | None, data: str | None) -> bool:
-    """Whether what is to be classified are images, told from the run that goes on, the data or the model."""
+    """Tell if the data to classify are images, from the resumed run, the data or the model."""
     if resumed is not None:
         return resumed == "classify-images"
     if data is not None:
@@ -198,17 +186,16 @@ def _are_images(line: Line, resumed: str | None, data: str | None) -> bool:
 
 
 def _run_before(line: Line) -> Path | None:
-    """The run that goes on, or the one whose weights a new run starts from."""
+    """Return the run to resume, or the run whose initial weights are used."""
     if {"--resume", "--out"} <= line.flags.keys():
         return Path(line.flags["--out"])
     return Path(line.flags["--from"]) if line.flags.get("--from") else None
 
 
 def _task_to_resume(line: Line) -> str | None:
-    """The task of the run before; None where there is none, or none can be read."""
     before = _run_before(line)
-    found = None if before is None else task_of(before)
-    return found if found in TASKS else None
+    task = None if before is None else task_of(before)
+    return task if task in TASKS else None
 
 
 def _model_to_resume(line: Line) -> str | None:

@@ -15,10 +15,7 @@ _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
 def serve_verb(task: type[Task[Any]]) -> Verb:
-    """Serve runs: a page to play with in a browser, OpenAI-compatible completions, and every capability as JSON.
-
-    The verb is the same for every task: runs of several may be served.
-    """
+    """Serve runs: a page to play with in a browser, OpenAI-compatible completions, and every capability as JSON."""
     serve.__doc__ = joined_help(serve.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
     return serve
 
@@ -37,8 +34,8 @@ def serve(
     Args:
         runs: Run directories, of any tasks.
         port: Port to listen on; 0 takes a free one.
-        host: Address or name to listen on; with another than the default, other machines can reach the server.
-        token: Secret that every request must bear (Authorization: Bearer TOKEN); none is needed if not given.
+        host: Address or name to listen on; any but the default lets other machines reach the server.
+        token: Secret that every request must carry (Authorization: Bearer TOKEN); not required by default.
         open_page: Open the page in a browser.
     """
     if not runs:
@@ -48,16 +45,16 @@ def serve(
     if not 0 <= port <= 65535:
         raise ValueError(f"port: expected 0 to 65535, got {port}")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise ValueError("token: expected printable ASCII characters, without blanks at its ends")
+        raise ValueError("token: expected printable ASCII characters without surrounding blanks")
     for path in runs:
         open_run(path)  # what is no run is told before torch is imported
     from chainrule._app.fitting import load
     from chainrule.serve._server import serve_runs
 
-    found = {}
+    runs_by_name = {}
     for path in runs:
         name = path.resolve().name
-        if name in found:
+        if name in runs_by_name:
             raise ValueError(f"{path}: another run is called {name} too: rename one of the two directories")
-        found[name] = load(path)
-    serve_runs(found, host=host, port=port, token=token, open_page=open_page)
+        runs_by_name[name] = load(path)
+    serve_runs(runs_by_name, host=host, port=port, token=token, open_page=open_page)

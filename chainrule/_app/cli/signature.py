@@ -20,7 +20,7 @@ from chainrule.data._kinds import check_path
 
 def _refuse_flag(_: Any, value: str | None) -> None:
     if value is not None and value.startswith("-") and value != "-":
-        raise ValueError(f"There is no flag {value}; a file of that name is written ./{value}")
+        raise ValueError(f"unknown option {value}; for a file of that name write ./{value}")
 
 
 Input = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_flag)]
@@ -37,7 +37,7 @@ Seed = Annotated[int, Parameter(validator=_refuse_seed)]
 
 
 def joined_help(own: str, common: str) -> str:
-    """A docstring with the description of `own` and the arguments of both; the text of `own` takes precedence.
+    """Join the description of `own` and the arguments of both docstrings; `own` takes precedence.
 
     >>> print(joined_help("Score images.", '''Score.
     ...
@@ -58,14 +58,11 @@ def joined_help(own: str, common: str) -> str:
 
 @cache
 def described(options: type) -> type:
-    """A dataclass whose fields have `help` in their metadata, as the parser reads it; any other as it is.
-
-    It is the same each time: where pydantic has been imported, the parser checks that defaults are instances of it.
-    """
+    """Return a dataclass whose `help` metadata the parser can read."""
     if not any("help" in item.metadata for item in fields(options)):
         return options
     hints = get_type_hints(options, include_extras=True)
-    made = [
+    options_fields = [
         (
             item.name,
             Annotated[hints[item.name], Parameter(help=item.metadata.get("help", ""))],
@@ -73,16 +70,16 @@ def described(options: type) -> type:
         )
         for item in fields(options)
     ]
-    return options_class(options.__name__, made, options)
+    return options_class(options.__name__, options_fields, options)
 
 
 def as_flags(options: type, group: Group | None = None) -> Any:
-    """The annotation of a parameter that has a flag for each field of its class."""
+    """Annotate a parameter that has one flag per field of its class."""
     return Annotated[described(options), Parameter(name="*") if group is None else Parameter(name="*", group=group)]
 
 
 RUN, DATA, MODEL, TRAINING = (
-    Group(name, sort_key=place) for place, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
+    Group(name, sort_key=position) for position, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
 )
 
 
@@ -94,29 +91,27 @@ else:
 
 @dataclass(frozen=True)
 class RunFlags:
-    """The run directory, and the length of training."""
-
     out: Path | None = None
-    """The run directory; a name below runs/, made of those of the data and the model, if not given."""
+    """Run directory; by default runs/DATA-MODEL, named for the data and the model."""
     task: TaskName | None = None
-    """What to learn; recognised from DATA if not given, for text, tables, images and sounds."""
+    """Task to learn; by default recognised from DATA (text, tables, images and sounds)."""
     budget: str | None = None
-    """Wall-clock time to train for, such as 90s, 3m or 1h30m. The default depends on the task: 3m for a text."""
+    """Wall-clock training time, such as 90s, 3m or 1h30m. The default depends on the task: 3m for a text."""
     steps: int | None = None
-    """Weight updates to train for, in place of a budget."""
+    """Number of weight updates; replaces the budget."""
     epochs: float | None = None
-    """Passes over the data to train for, in place of a budget."""
+    """Number of passes over the data; replaces the budget."""
     plain: Switch = False
-    """Train the architecture that --model names and nothing beside it: one network, without the counts, averaged models
-    and other parts that the default recipe of the task adds."""
+    """Train exactly the architecture that --model names: one network, without the counts, averaged models and other
+    parts of the task's default recipe."""
     resume: Switch = False
-    """Go on with the run in --out, with its own options; --budget, --steps or --epochs may extend it."""
+    """Continue the run in --out with its own options; --budget, --steps or --epochs may extend it."""
     overwrite: Switch = False
     """Replace the run in --out."""
     init: Annotated[Path | None, Parameter(name="--from")] = None
-    """A run whose weights to start from: the same model, vocabulary or schema, on new data."""
+    """Run that provides the initial weights: the same model, vocabulary or schema, on new data."""
     json: Switch = False
-    """Print the closing summary as one JSON object, and nothing else, on standard output."""
+    """Print only the closing summary, as one JSON object, on standard output."""
 
 
 Device = Annotated[str, Parameter(help="Where to compute: auto, cpu, cuda or mps.")]
@@ -124,27 +119,16 @@ _RUN = Annotated[Path, Parameter(help="The run directory.")]
 
 
 @dataclass(frozen=True)
-class Offered:
-    """A verb, whatever the task.
-
-    Args:
-        body: the function that does it. Its argument `run` is the opened run, where the verb takes a path; its argument
-            `options`, if it has one, is an instance of the task's class, where the verb has a flag for each field.
-        ability: that a task needs for the verb.
-        options: the attribute of the task that is the class of its options; empty if there are none.
-        out: the attribute of the task that says whether --out is a flag; empty where it always is.
-    """
+class VerbTemplate:
+    """Verb that any task with the capability has."""
 
     body: Callable[..., int | None]
-    ability: type
-    options: str
-    out: str
+    ability: type  # capability that a task needs for the verb
+    options: str  # task attribute with the options class; empty without options
+    out: str  # task attribute that tells if --out is a flag; empty if it always is
 
     def __call__(self, task: type[Task[Any]]) -> Verb | None:
-        """The verb for a task; None where the task lacks the ability.
-
-        Its `run` is a path, which `open_run` opens.
-        """
+        """Return the verb for a task; None if the task lacks the capability."""
         if not issubclass(task, self.ability):
             return None
         optional = "run" in (self.body.__kwdefaults__ or {})
@@ -155,33 +139,28 @@ class Offered:
             return with_types(self.body, types)
         options = getattr(task, self.options)
         types["options"] = as_flags(options) if fields(options) else Annotated[Any, Parameter(parse=False)]
-        made = with_types(self.body, types, options=described(options)())
-        made.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
-        return made
+        verb = with_types(self.body, types, options=described(options)())
+        verb.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
+        return verb
 
 
 def with_types(body: Verb, types: dict[str, Any], **defaults: Any) -> Verb:
-    """A copy of a function with other types of some arguments, as the parser reads them, and other defaults."""
+    """Copy a function, with other argument types for the parser and other defaults."""
     assert isinstance(body, FunctionType)
-    made = FunctionType(body.__code__, body.__globals__, body.__name__, body.__defaults__, body.__closure__)
-    made.__annotations__ = body.__annotations__ | types
-    made.__kwdefaults__ = (body.__kwdefaults__ or {}) | defaults
-    made.__doc__ = body.__doc__
-    return made
+    function = FunctionType(body.__code__, body.__globals__, body.__name__, body.__defaults__, body.__closure__)
+    function.__annotations__ = body.__annotations__ | types
+    function.__kwdefaults__ = (body.__kwdefaults__ or {}) | defaults
+    function.__doc__ = body.__doc__
+    return function
 
 
 _INPUTS = ("data", "file", "files", "first", "last")
 
 
 def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
-    """Open the run that the argument `run` of a verb names, in place.
-
-    Raises:
-        ValueError, OSError: there is no such run or input, or the output would replace a file that the run was trained
-            on.
-    """
+    """Open the run named by the argument `run`, in place."""
     run = arguments.get("run")
-    if isinstance(run, RunFlags) or "given" in arguments:  # of training, which may go on without its data
+    if isinstance(run, RunFlags) or "explicit_flags" in arguments:  # of training, which may go on without its data
         return
     if isinstance(run, Path):
         arguments["run"] = task.open(run)
@@ -192,7 +171,7 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any]) -> None:
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:
-    """Refuse to write over a file that the run was trained on."""
+    """Refuse to overwrite a file that the run was trained on."""
     if out is None or not out.is_file():
         return
     for source in filter(None, run.config.sources.values()):
@@ -200,6 +179,6 @@ def _spare_sources(run: Task[Any], out: Path | None) -> None:
             raise ValueError(f"--out {out}: the run was trained on this file: give another name")
 
 
-def offered(ability: type, options: str = "", out: str = "") -> Callable[[Callable[..., int | None]], Offered]:
-    """A decorator that makes an `Offered` of a function."""
-    return lambda body: Offered(body, ability, options, out)
+def offered(ability: type, options: str = "", out: str = "") -> Callable[[Callable[..., int | None]], VerbTemplate]:
+    """Decorate a function as a `VerbTemplate`."""
+    return lambda body: VerbTemplate(body, ability, options, out)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from chainrule._app.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, described
-from chainrule._app.tasks._initial import started_from
 from chainrule._app.tasks.config import Duration, RunConfig, options_class
 from chainrule._app.tasks.display import Verb, counted, dump_json, flag, format_duration, resume_command
 from chainrule._app.tasks.task import Task
-from chainrule._app.training_run import train_run
+from chainrule._app.training_run import started_from, train_run
 from chainrule._printing import printable
 from chainrule.data._gather import names_files
 
@@ -21,17 +20,14 @@ if TYPE_CHECKING:
 
 
 def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
-    """Train a model on data of any kind.
-
-    The verb for a task has the options of one of its models, the usual one if none is named.
-    """
+    """Train a model on data of any kind."""
     name = model or next(iter(task.MODELS))
     positional = [source for source, what in task.SOURCES.items() if what.flag == "DATA"]
     flagged = options_class(
         "Sources",
         (
-            (source, Annotated[str | None, Parameter(name=flagged, help=told)], None)
-            for source, (flagged, told) in _flags(task).items()
+            (source, Annotated[str | None, Parameter(name=flagged, help=text)], None)
+            for source, (flagged, text) in _flags(task).items()
         ),
     )
 
@@ -43,39 +39,46 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         model: str = name,
         options: Any,
         training: Any,
-        given: Annotated[frozenset[str], Parameter(parse=False)],
+        explicit_flags: Annotated[frozenset[str], Parameter(parse=False)],
         began: Annotated[float, Parameter(parse=False)],
     ) -> int:
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
         for source in positional if data else ():
             if files[source] is not None:
-                raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: leave one out")
+                raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: give only one")
             if len(data) > 1 and (missing := [path for path in data if not names_files(path)]):
                 raise FileNotFoundError(
-                    f"{missing[0]}: no such file or folder; if it is to be the run: --out {quote(missing[0])}"
+                    f"{missing[0]}: no such file or folder; to name the run: --out {quote(missing[0])}"
                 )
             files[source] = data[0] if len(data) == 1 else join(data)
         files = {source: "-" if path == "/dev/stdin" else path for source, path in files.items()}
         length = Duration.of(run.budget, run.steps, run.epochs, task.BUDGET)
-        asked = RunConfig(files, reading, model, options, length, training)
+        request = RunConfig(files, reading, model, options, length, training)
         if run.resume and run.overwrite:
-            raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
+            raise ValueError("--resume continues a run, --overwrite deletes it: give only one")
         if run.init is not None:
             if run.resume:
-                raise ValueError("--from and --resume: one begins a run, the other continues one: choose one")
-            asked = started_from(task, asked, run.init, given)
-        out = run.out or Path("runs") / task.run_name(asked)
+                raise ValueError("--from starts a new run, --resume continues one: give only one")
+            request = started_from(task, request, run.init, explicit_flags)
+        out = run.out or Path("runs") / task.run_name(request)
         if run.resume and run.out is None and not out.exists():
-            raise FileNotFoundError(f"--resume continues the run that --out names: add --out RUN (there is no {out})")
+            raise FileNotFoundError(f"--resume requires --out RUN (there is no {out})")
         try:
             trained, result = train_run(
-                task, asked, out, given, plain=run.plain, resume=run.resume, overwrite=run.overwrite, began=began
+                task,
+                request,
+                out,
+                explicit_flags,
+                plain=run.plain,
+                resume=run.resume,
+                overwrite=run.overwrite,
+                began=began,
             )
         except KeyboardInterrupt as stop:
             if not hasattr(stop, "step"):  # before training
                 raise
             raise KeyboardInterrupt(
-                f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}"
+                f"interrupted; saved step {stop.step}, continue with: {resume_command(out)}"
             ) from None
         if result is not None:
             show_result(trained, result, json=run.json)
@@ -83,17 +86,15 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
 
     groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
     groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
-    train.__annotations__ |= {part: as_flags(made, group) for part, (made, group) in groups.items()}
+    train.__annotations__ |= {part: as_flags(part_options, group) for part, (part_options, group) in groups.items()}
     if not fields(flagged):  # the parser shows a group of no flags
         train.__annotations__["sources"] = Annotated[Any, Parameter(parse=False)]
     train.__annotations__["model"] = Annotated[
         Literal[tuple(task.MODELS)],
-        Parameter(
-            group=MODEL, help=f"The architecture; {next(iter(task.MODELS))} where not given.", show_default=False
-        ),
+        Parameter(group=MODEL, help=f"Architecture; {next(iter(task.MODELS))} by default.", show_default=False),
     ]
     train.__kwdefaults__ = (train.__kwdefaults__ or {}) | {
-        part: described(made)() for part, (made, _) in groups.items()
+        part: described(part_options)() for part, (part_options, _) in groups.items()
     }
     data_help = "\n".join(f"    data: {task.SOURCES[source].help}" for source in positional)
     train.__doc__ = f"{task.help}\n\nArgs:\n{data_help}" if data_help else task.help
@@ -101,7 +102,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
 
 
 def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
-    """The flag of each source that has one, and its help."""
+    """Return the flag of each source that has one, and its help."""
     flags = {
         source: (what.flag, what.help) if what.flag != "DATA" else (what.alias, what.alias_help)
         for source, what in task.SOURCES.items()
@@ -110,18 +111,18 @@ def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
 
 
 def _longer(config: RunConfig, ended_by: str) -> str:
-    """The flag that makes a run longer."""
+    """Return the flag that makes a run longer."""
     if ended_by == "patience":
-        return "--patience ...  (a larger one trains on)"
+        return "--patience ...  (a larger value continues training)"
     for name, value in asdict(config.duration).items():
         if value is not None:
-            return f"{flag(name)} ...  (a larger total trains on)"
-    return "--budget ...  (a longer total trains on)"
+            return f"{flag(name)} ...  (a larger total continues training)"
+    return "--budget ...  (a longer total continues training)"
 
 
 def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
-    """Print the summary of a training run, and what to do next."""
-    figures, told = run.best(result.best, result.best_value, result.best_rows)
+    """Print the summary of a training run, and the next commands."""
+    figures, best_line = run.best(result.best, result.best_value, result.best_rows)
     if json:
         summary = {
             "run": str(run.path),
@@ -141,15 +142,18 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
         ended = (
             f"stopped early by --patience {run.config.training.patience}, after {counted(result.step, 'step')}"
             if result.ended_by == "patience"
-            else f"has had all that it was asked for, {counted(result.step, 'step')}"
+            else f"has finished its {counted(result.step, 'step')}"
         )
-        print(f"\nnothing to do: the run {ended}\nbest: {printable(told)}, at step {result.best_step:,}\nnext: {again}")
+        print(
+            f"\nNothing to do: the run {ended}.\n"
+            f"best: {printable(best_line)}, at step {result.best_step:,}\nnext: {again}"
+        )
         return
     early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
     commands = [*run.next_steps(), again]
     print(
         f"\n{result.step:,} step{'s' * (result.step != 1)} in {format_duration(result.elapsed)}{early}\n"
-        f"best: {printable(told)}, at step {result.best_step:,}\n"
+        f"best: {printable(best_line)}, at step {result.best_step:,}\n"
         f"run:  {run.path}\n"
         f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
     )

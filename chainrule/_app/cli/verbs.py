@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from chainrule._app.cli.render import checked_out, say, show, show_report, write_plot
 from chainrule._app.cli.signature import Device, Input, Seed, offered
-from chainrule._app.tasks.abilities import (
+from chainrule._app.tasks.capabilities import (
     Embeds,
     Evaluates,
     Inspects,
@@ -24,7 +24,7 @@ from chainrule._app.tasks.abilities import (
     Scores,
 )
 from chainrule._app.tasks.display import Switch, Verb
-from chainrule._app.tasks.page import checked_page
+from chainrule._app.tasks.output import checked_page
 from chainrule._app.tasks.task import Task
 
 _MOST = 1 << 20
@@ -46,12 +46,12 @@ def sample(
 
     Args:
         n: Number of samples.
-        out: A file to write.
-        seed: The same seed gives the same samples; new ones each time if not given.
-        json: Print one JSON object for each.
+        out: File to write.
+        seed: The same seed gives the same samples; random by default.
+        json: Print one JSON object per sample.
     """
     checked_out(out, *run.FILES, json=json)
-    count = run.USUAL_NUMBER if n is None else n
+    count = run.DEFAULT_NUMBER if n is None else n
     if not 1 <= count <= _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {count}")
     chosen = randbelow(1 << 31) if seed is None else seed
@@ -84,11 +84,11 @@ def score(
 
     Args:
         data: The data.
-        sort: Most surprising first.
-        top: Print only this many, the most surprising ones.
-        json: Print one JSON object a row, then one with the figures of all rows.
+        sort: Sort by surprise, highest first.
+        top: Print only the N most surprising ones.
+        json: Print one JSON object per row, then one with the figures of all rows.
         csv: Print the table as CSV.
-        out: A file to write instead, such as scores.csv, .parquet or .txt.
+        out: File to write, such as scores.csv, .parquet or .txt.
     """
     if top is not None and top < 1:
         raise ValueError(f"--top: expected a whole number >= 1, got {top}")
@@ -99,15 +99,9 @@ def score(
 
 @offered(Evaluates, "Evaluation")
 def evaluate(
-    run: Evaluates,
-    data: Input | None = None,
-    /,
-    *,
-    options: Any,
-    json: Switch = False,
-    device: Device = "auto",
+    run: Evaluates, data: Input | None = None, /, *, options: Any, json: Switch = False, device: Device = "auto"
 ) -> None:
-    """Compare a run's answers with the right ones, by its task's own metrics.
+    """Compare a run's predictions with references, by the metrics of its task.
 
     Args:
         data: The data.
@@ -118,22 +112,14 @@ def evaluate(
 
 @offered(Embeds, "Embedding")
 def embed(
-    run: Embeds,
-    data: Input,
-    /,
-    *,
-    options: Any,
-    out: Path | None = None,
-    json: Switch = False,
-    device: Device = "auto",
+    run: Embeds, data: Input, /, *, options: Any, out: Path | None = None, json: Switch = False, device: Device = "auto"
 ) -> None:
     """Embed inputs as vectors: codes of images and table rows, the state of a model after reading a text.
 
     Args:
         data: The data.
-        out: A file to write: CSV, or an array (N, D) of NumPy by a name that ends in .npy; CSV on standard output if
-            not given.
-        json: Print one JSON object for each input.
+        out: File to write: CSV, or a NumPy array (N, D) if the name ends in .npy; CSV on standard output by default.
+        json: Print one JSON object per input.
     """
     checked_out(out, json=json)
     show(run.embed(data, options, device=device), json=json, out=out)
@@ -153,18 +139,18 @@ def inspect(
     """Look inside a trained model.
 
     Args:
-        data: To read in place of held-out data.
-        out: The page, a name that ends in .html; report.html in the run directory if not given.
+        data: Data to read; held-out data by default.
+        out: Page to write, a name ending in .html; report.html in the run directory by default.
         seed: Seed of random choices.
-        json: Print all findings as one JSON object, and nothing else, on standard output.
+        json: Print only the findings, as one JSON object, on standard output.
     """
     assert isinstance(run, Task)
     page = checked_page(out, run.path) if run.writes_page else None
     if page is not None and data is not None and page.exists() and Path(data).exists() and page.samefile(data):
-        raise ValueError(f"--out {page}: these are the data to read; name another file")
+        raise ValueError(f"--out {page}: this file holds the data to read: name another file")
     report = run.inspect(data, options, seed=seed)
     if out is not None and not report.page:
-        raise ValueError(f"--out {out}: this inspection has no page: leave it out")
+        raise ValueError(f"--out {out}: this inspection writes no page: leave it out")
     show_report(report, page, json=json)
 
 
@@ -208,8 +194,8 @@ def interpolate(
     """Interpolate between two images: decode the codes on the line between theirs.
 
     Args:
-        first: Where to begin.
-        last: Where to end.
+        first: First image.
+        last: Last image.
         out: The file to write.
         seed: Seed of a decoder that draws.
         json: Print what was written as one JSON object.
@@ -219,7 +205,7 @@ def interpolate(
 
 
 def predict_verb(task: type[Task[Any]]) -> Verb | None:
-    """The verb that is called after its task, as `chainrule tag RUN FILE`; None where the task predicts nothing."""
+    """Return the prediction verb of a task, such as `chainrule tag RUN FILE`; None if it predicts nothing."""
     several = issubclass(task, Predicts) and task.several
     return (predict_several if several else predict)(task)
 
@@ -240,12 +226,19 @@ def predict_several(
 
     Args:
         files: The data.
-        out: A file to write to; standard output if not given.
-        json: Print one JSON object a row.
+        out: File to write; standard output by default.
+        json: Print one JSON object per row.
         csv: Print the table as CSV.
-        plot: A file for a picture of the answers.
+        plot: File for a plot of the predictions.
     """
-    _predict(run, list(files), options, device, json=json, csv=csv, out=out, plot=plot)
+    checked_out(out, json=json)
+    if plot is not None and not run.PLOTS:
+        raise ValueError("--plot: these predictions have no plot: leave it out")
+    checked_out(plot, *run.PLOTS, flag="--plot")
+    result = run.predict(list(files), options, device=device)
+    if plot is not None:
+        write_plot(result, plot)  # first, for it may be refused
+    show(result, json=json, csv=csv, out=out)
 
 
 @offered(Predicts, "Prediction")
@@ -261,34 +254,9 @@ def predict(
     plot: Path | None = None,
     device: Device = "auto",
 ) -> None:
-    """Predict.
-
-    Args:
-        file: The data; - is standard input.
-        out: A file to write to; standard output if not given.
-        json: Print one JSON object a row.
-        csv: Print the table as CSV.
-        plot: A file for a picture of the answers.
-    """
-    _predict(run, [file], options, device, json=json, csv=csv, out=out, plot=plot)
+    predict_several.body(run, file, options=options, out=out, json=json, csv=csv, plot=plot, device=device)
 
 
-def _predict(
-    run: Predicts,
-    files: list[str],
-    options: Any,
-    device: str,
-    *,
-    plot: Path | None,
-    out: Path | None,
-    json: bool,
-    csv: bool,
-) -> None:
-    checked_out(out, json=json)
-    if plot is not None and not run.PLOTS:
-        raise ValueError("--plot: there is no picture of these answers: leave it out")
-    checked_out(plot, *run.PLOTS, flag="--plot")
-    result = run.predict(files, options, device=device)
-    if plot is not None:
-        write_plot(result, plot)  # first, for it may be refused
-    show(result, json=json, csv=csv, out=out)
+predict.body.__doc__ = (predict_several.body.__doc__ or "").replace(
+    "files: The data.", "file: The data; - is standard input."
+)

@@ -7,8 +7,7 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
-from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, Text, keys
-from chainrule._app.pages.render import marked
+from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, Text, keys, marked
 from chainrule.data._images.source import Pixels
 from chainrule.diagnostics import LatentUse
 
@@ -35,9 +34,7 @@ Exhibit = Pixels | Table
 
 
 def principal_plane(points: Tensor) -> tuple[Tensor, tuple[float, float]]:
-    """Points (N, L) on their first two principal components, (N, 2), and the share of the variance of each.
-
-    The sign of a component is arbitrary: its largest weight is made positive, so that the same points look the same.
+    """Project points (N, L) on their first two principal components, (N, 2); also return their shares of the variance.
 
     >>> plane, shares = principal_plane(torch.tensor([[0.0, 3.0], [0.0, -3.0], [1.0, 0.0], [-1.0, 0.0]]))
     >>> plane[:, 0], [round(share, 2) for share in shares]
@@ -52,7 +49,7 @@ def principal_plane(points: Tensor) -> tuple[Tensor, tuple[float, float]]:
 
 
 class Labels(NamedTuple):
-    """The label of each input, and the name of such labels."""
+    """Label of each input, and the name of the labels."""
 
     each: Sequence[str]
     name: str
@@ -66,26 +63,15 @@ def code_sections(
     traversals: tuple[str, Mapping[int, Exhibit]],
     labels: Labels | None,
 ) -> list[Content]:
-    """Sections of a page; exhibits come with sentences about them.
-
-    Args:
-        use: that the model makes of its code.
-        noun: name of one input: image, row, sentence.
-        pairs: inputs and their reconstructions.
-        error: of the reconstructions: of each pixel, drawn, or by column or position.
-        traversals: of each active dimension, from one end of its range to the other: images side by side, or a row of
-            text for each step.
-        labels: of the inputs; `None` where none are known.
-    """
     rebuilt = [
         pairs[0],
-        _exhibit(pairs[1], "images beside their reconstructions"),
+        _exhibit(pairs[1], "images next to their reconstructions"),
         Markup("<h3>Where they are wrong</h3>"),
     ]
     wrong = [error[0], _exhibit(error[1], "mean squared error of each pixel")]
     strips = [
-        Group("strip-row", [Text(f"dimension {place}"), _exhibit(strip, f"images along dimension {place}")])
-        for place, strip in traversals[1].items()
+        Group("strip-row", [Text(f"dimension {index}"), _exhibit(strip, f"images along dimension {index}")])
+        for index, strip in traversals[1].items()
     ]
     return [
         Section("How much of the code is in use", list(_use(use, noun)), "use"),
@@ -95,8 +81,8 @@ def code_sections(
     ]
 
 
-def _exhibit(shown: Exhibit, description: str) -> Content:
-    return shown if isinstance(shown, Table) else Picture(shown, description)
+def _exhibit(exhibit: Exhibit, description: str) -> Content:
+    return exhibit if isinstance(exhibit, Table) else Picture(exhibit, description)
 
 
 def _use(use: LatentUse, noun: str) -> Iterator[Content]:
@@ -104,50 +90,50 @@ def _use(use: LatentUse, noun: str) -> Iterator[Content]:
     if use.remedies:
         yield "Remedies, in the order in which to try them:"
         yield marked("<ul>{}</ul>", Markup("").join(marked("<li>{}</li>", remedy) for remedy in use.remedies))
-    told = (
+    information = (
         ""
         if use.kl is None
         else (f" Its KL divergence is the information that it gives the decoder, in nats per {noun} on average.")
     )
     yield (
         f"A dimension is active where the mean of its code varies from {noun} to {noun} by more than 0.01 "
-        f"(Burda et al. 2016).{told}"
+        f"(Burda et al. 2016).{information}"
     )
     weight = use.variances if use.kl is None else use.kl
-    shown = weight.argsort(descending=True, stable=True).tolist()[:MOST_DIMENSIONS]
+    dimensions = weight.argsort(descending=True, stable=True).tolist()[:MOST_DIMENSIONS]
     rows = [
         [
-            str(place),
-            *([] if use.kl is None else [f"{float(use.kl[place]):.3f}"]),
-            f"{float(use.variances[place]):.4f}",
-            "active" if use.active[place] else "",
+            str(index),
+            *([] if use.kl is None else [f"{float(use.kl[index]):.3f}"]),
+            f"{float(use.variances[index]):.4f}",
+            "active" if use.active[index] else "",
         ]
-        for place in shown
+        for index in dimensions
     ]
     yield Table(
         ["dimension", *([] if use.kl is None else ["KL, nats"]), "variance of the mean", ""], rows, named=True,
-        shares=[float(weight[place] / weight.max().clamp_min(1e-12)) for place in shown], bar=-2, kind="barred",
-        idle=[row for row, place in enumerate(shown) if not use.active[place]],
+        shares=[float(weight[index] / weight.max().clamp_min(1e-12)) for index in dimensions], bar=-2, kind="barred",
+        idle=[row for row, index in enumerate(dimensions) if not use.active[index]],
     )  # fmt: skip
-    if len(weight) > len(shown):
-        yield Text(f"{len(weight) - len(shown)} more dimensions, each with less.")
+    if len(weight) > len(dimensions):
+        yield Text(f"{len(weight) - len(dimensions)} more dimensions, each with less.")
 
 
 def _map(use: LatentUse, noun: str, labels: Labels | None) -> Iterator[Content]:
     plane, shares = principal_plane(use.codes)
-    known = [""] * len(plane) if labels is None else labels.each
+    each = [""] * len(plane) if labels is None else labels.each
     colours = {} if labels is None else _colours(labels.each)
     points, height = _points(plane)
-    how = "No labels are known by which they could be coloured."
+    how = "Colours are uniform, as the inputs have no labels."
     if labels is not None:
-        how = f"The colours are those of the {labels.name}."
+        how = f"Colours show the {labels.name}."
     yield (
         f"The codes of the {noun}s on their first two principal components, which hold {100 * shares[0]:.0f}% (across) "
         f"and {100 * shares[1]:.0f}% (up) of their variance; both axes in one scale. {how}"
     )
     dots = [
         marked('<circle cx="{}" cy="{}" r="4" fill="{}"/>', x, y, colours.get(label, _OTHERS))
-        for (x, y), label in zip(points, known, strict=True)
+        for (x, y), label in zip(points, each, strict=True)
     ]
     opening = '<svg viewBox="0 0 {} {}" role="img" aria-label="codes in two dimensions">'
     yield Figure([marked(opening, _SIDE, height) + Markup("").join(dots) + Markup("</svg>")], kind="map")
@@ -156,13 +142,13 @@ def _map(use: LatentUse, noun: str, labels: Labels | None) -> Iterator[Content]:
 
 
 def _colours(labels: Sequence[str]) -> dict[str, str]:
-    """The colour of each label, of the first ones where there are many."""
+    """Assign colours to labels, to the first ones if there are many."""
     names = sorted(set(labels), key=lambda name: (not name.isdecimal(), name.zfill(9) if name.isdecimal() else name))
     return dict(zip(names, _COLOURS, strict=False))
 
 
 def _points(plane: Tensor) -> tuple[list[tuple[float, float]], float]:
-    """Where each code is drawn, both axes in one scale, and the height of the map."""
+    """Place each code on the map, both axes in one scale; also return the height of the map."""
     low, high = plane.min(0).values, plane.max(0).values
     spans = (high - low).clamp_min(1e-9)
     scale = (_SIDE - 2 * _MARGIN) / float(spans.max())

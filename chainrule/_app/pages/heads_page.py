@@ -8,9 +8,8 @@ import numpy as np
 from markupsafe import Markup, escape
 from torch import Tensor
 
-from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, Terms, Text
+from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, Terms, Text, marked
 from chainrule._app.pages.read_text import ReadText, visible
-from chainrule._app.pages.render import marked
 from chainrule._app.pages.surprise_text import surprise_section
 from chainrule.diagnostics._mixer_views import RULES, CacheSize, HeadFigures, MixerView
 
@@ -20,25 +19,15 @@ _PALE, _DARK = (247, 251, 255), (8, 48, 107)
 _PALETTE = np.linspace(_PALE, _DARK, 256).round().astype(np.uint8)
 _HEADINGS = ("head", "kind", "share", "entropy, bits", "of even", "distance")
 _TERMS = {
-    "share": "of the weight, as the rule of the kind counts it",
-    "entropy": "of the weights, relative to that of even weights over all visible elements: "
-    "0 attends to a single element",
-    "distance": "elements back from the present symbol, averaged by weight",
+    "share": "share of the weight, as the rule of the kind counts it",
+    "entropy": "entropy of the weights, also for even weights over all visible elements: 0 attends to a single element",
+    "distance": "elements back from the current symbol, averaged by weight",
 }
 
 
 def heads_sections(
     views: Sequence[MixerView], cache: CacheSize, bits: Tensor, read: ReadText, lengths: Tensor
 ) -> list[Content]:
-    """Sections of a page.
-
-    Args:
-        views: of the blocks, the first first.
-        cache: of the state of a row.
-        bits: (B, T) surprise of the elements.
-        read: the text, row for row.
-        lengths: (B,) elements of its rows.
-    """
     drawn = [START, *("".join(pair) for pair in read.rows[0].pieces())][: min(int(lengths[0]), MOST_DRAWN)]
     parts: list[Content] = [
         *([Text(read.note)] if read.note else []),
@@ -47,10 +36,10 @@ def heads_sections(
         Section("How to read the images", [_reading(drawn), Terms(_TERMS)], "reading"),
         surprise_section(bits, read, lengths),
     ]
-    given = dict.fromkeys(head.kind for view in views for head in view.heads)
-    if given:
-        rules = {name: RULES[name] for name in [*given, *(name for name in RULES if name not in given)]}
-        words = "Of several rules that apply, the one with the largest number; those of this model come first here."
+    kinds = dict.fromkeys(head.kind for view in views for head in view.heads)
+    if kinds:
+        rules = {name: RULES[name] for name in [*kinds, *(name for name in RULES if name not in kinds)]}
+        words = "If several rules apply, the one with the largest score wins. The rules of this model come first."
         parts.append(Section("Kinds of heads", [words, Terms(rules, linked=True)], "rules"))
     return parts
 
@@ -67,10 +56,10 @@ def _reading(drawn: Sequence[str]) -> Markup:
 
 
 def _block(number: int, view: MixerView, drawn: Sequence[str]) -> Section:
-    kept = kept_line(view)
-    parts: list[Content] = [Text(f"{kept[:1].upper()}{kept[1:]}.", "verdict")]
-    if not kept:
-        rows = [_row(place, head) for place, head in enumerate(view.heads, 1)]
+    memory = kept_line(view)
+    parts: list[Content] = [Text(f"{memory[:1].upper()}{memory[1:]}.", "verdict")]
+    if not memory:
+        rows = [_row(index, head) for index, head in enumerate(view.heads, 1)]
         heads = [_drawn(number, view, head, drawn) for head in range(len(view.heads))]
         parts = [Table(_HEADINGS, rows, f"figures of the heads of block {number}", named=True), Group("heads", heads)]
     return Section(f"Block {number}: {view.name}", parts, f"block-{number}")
@@ -84,7 +73,7 @@ def _row(number: int, head: HeadFigures) -> list[str]:
 
 
 def _drawn(block: int, view: MixerView, head: int, elements: Sequence[str]) -> Figure:
-    """The first elements of the first row as queries and keys, and what the last of them looked at."""
+    """Draw the attention over the first elements of row 1, and shade the text by the last query's weights."""
     assert view.weights is not None
     weights = view.weights[head, : len(elements), : len(elements)].cpu().double().numpy()
     levels = (np.sqrt(weights.clip(0, 1)) * 255).round().astype(np.uint8)
@@ -100,7 +89,7 @@ def _drawn(block: int, view: MixerView, head: int, elements: Sequence[str]) -> F
 
 
 def head_line(head: HeadFigures) -> str:
-    """The kind of a head with its number.
+    """Name the kind of a head with its score.
 
     >>> head_line(HeadFigures("position", 0.5, 3, {}, 1.0, 2.0, 3.0))
     'position, 3 back 0.50'
@@ -110,7 +99,7 @@ def head_line(head: HeadFigures) -> str:
 
 
 def kept_line(view: MixerView) -> str:
-    """Describe how much the gates of a mixer without attention weights keep; empty for softmax attention.
+    """Describe how much the gates of a mixer keep; empty for softmax attention.
 
     >>> kept_line(MixerView("MinGRU", retention=[0.5, 0.9, 0.99], unit="unit"))
     '3 units keep 0.50 to 0.99 of their memory a step, the middle one 0.90: half is gone after 1 to 69 elements'
@@ -132,7 +121,7 @@ def kept_line(view: MixerView) -> str:
 
 
 def cache_line(cache: CacheSize) -> str:
-    """The memory of a row's state in words."""
+    """Describe the memory of a row's state."""
     if not cache.element:
         return f"{cache.constant:,} bytes a row, however long the text"
     return (
@@ -141,6 +130,6 @@ def cache_line(cache: CacheSize) -> str:
     )
 
 
-def _half_life(kept: float) -> str:
-    steps = inf if kept >= 1 else 0.0 if kept <= 0 else log(0.5) / log(kept)
+def _half_life(share: float) -> str:
+    steps = inf if share >= 1 else 0.0 if share <= 0 else log(0.5) / log(share)
     return f"{steps:,.0f}" if steps < 1e6 else "a million and more"

@@ -1,15 +1,17 @@
-"""The report of `chainrule inspect` on a model of images."""
+"""The report of `chainrule inspect` on a model or a classifier of images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chainrule._app.pages.page import Content, Figure, Picture, Section, keys
+from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, keys, marked
 from chainrule.data._images.source import Pixels
 from chainrule.diagnostics import ReceptiveField
+from chainrule.diagnostics._attention_maps import stretched
 from chainrule.layers import MaskedConv2d
 
 _CELL = 14  # pixels of a drawn weight
@@ -36,30 +38,21 @@ _MASKS = (
 
 @dataclass(frozen=True)
 class MaskImage:
-    """A mask, and the layers that have it.
-
-    Attributes:
-        layers: their names in the model.
-        mask_type: "A", which leaves the present pixel out, or "B".
-        taps: (height, width) the share of pairs of channels that each tap connects: 1 everywhere above and to the left,
-            0 below and to the right, in between at the present pixel.
-        groups: (G, G) booleans: true where a colour's features read another's at the present pixel.
-    """
+    """Mask, and the layers that use it."""
 
     layers: tuple[str, ...]
-    mask_type: str
-    taps: Tensor
-    groups: Tensor
+    mask_type: str  # "A", which excludes the current pixel, or "B"
+    taps: Tensor  # (height, width) share of channel pairs that each tap connects
+    groups: Tensor  # (G, G) booleans: a colour's features read another's at the current pixel
 
     @property
     def title(self) -> str:
-        """In a line, as a heading."""
         height, width = self.taps.shape
         count = f"{len(self.layers)} layers" if len(self.layers) > 1 else "1 layer"
         return f"type {self.mask_type}, {height}×{width}, {count}"
 
     def pixels(self) -> Pixels:
-        """(H', W', 3): the taps as squares, and for several colours the present pixel's table at their right."""
+        """Draw the taps as squares, (H', W', 3), with the channel table to the right if there are several colours."""
         taps = _squares(self.taps)
         if self.groups.numel() == 1:
             return taps
@@ -70,7 +63,7 @@ class MaskImage:
 
 
 def mask_images(model: nn.Module) -> list[MaskImage]:
-    """The different masks of a model's convolutions, in the order in which they come.
+    """List the distinct masks of a model's convolutions, in order of first use.
 
     >>> from chainrule.models import PixelCNN
     >>> for mask in mask_images(PixelCNN((1, 8, 8), levels=2, channels=8, layers=3, kernel_size=3)):
@@ -79,12 +72,12 @@ def mask_images(model: nn.Module) -> list[MaskImage]:
     type B, 1×1, 8 layers
     type B, 3×3, 3 layers
     """
-    found: dict[tuple[object, ...], tuple[list[str], MaskedConv2d]] = {}
+    masks: dict[tuple[object, ...], tuple[list[str], MaskedConv2d]] = {}
     for name, layer in model.named_modules():
         if isinstance(layer, MaskedConv2d):
             height, width = layer.mask.shape[2:]
-            found.setdefault((layer.mask_type, height, width, layer.channel_groups), ([], layer))[0].append(name)
-    return [_image(tuple(names), layer) for names, layer in found.values()]
+            masks.setdefault((layer.mask_type, height, width, layer.channel_groups), ([], layer))[0].append(name)
+    return [_image(tuple(names), layer) for names, layer in masks.values()]
 
 
 def _image(names: tuple[str, ...], layer: MaskedConv2d) -> MaskImage:
@@ -99,7 +92,7 @@ def _image(names: tuple[str, ...], layer: MaskedConv2d) -> MaskImage:
 
 
 def _squares(shares: Tensor) -> Pixels:
-    """Squares between lines: allowed, in part, masked."""
+    """Draw squares between lines: allowed, partly allowed, masked."""
     height, width = shares.shape
     drawn = np.full((height * _CELL + 1, width * _CELL + 1, 3), _LINE, np.uint8)
     for row in range(height):
@@ -112,13 +105,7 @@ def _squares(shares: Tensor) -> Pixels:
 
 
 def field_image(field: ReceptiveField) -> Pixels:
-    """Draw the pixels that a pixel depends on, (H', W', 3); each pixel of the image a square.
-
-    Blue by the size of the influence, the strongest of all colours; orange the blind spot; white the pixels beyond the
-    reach; grey those that come later; black the pixel itself.
-
-    field: of a model of images, laid out as (C, H, W).
-    """
+    """Draw the pixels that a pixel depends on, (H', W', 3), one square per pixel."""
     influence = field.influence.amax(0)  # (H, W)
     strength = (1 + (influence / influence.max().clamp_min(1e-300)).clamp_min(1e-300).log10() / DECADES).clamp(0, 1)
     weak, strong = (
@@ -139,13 +126,13 @@ def field_image(field: ReceptiveField) -> Pixels:
 
 
 def pixel_of(field: ReceptiveField) -> tuple[int, int]:
-    """Row and column of the element that a field belongs to, in raster order."""
+    """Return the row and column of the field's element, in raster order."""
     channels, _, width = field.influence.shape
     return divmod(field.position // channels, width)
 
 
 def blind_side(field: ReceptiveField) -> str:
-    """Place of the blind spot of a pixel, in words; empty without a blind spot."""
+    """Describe the side of the blind spot; empty without one."""
     places = field.blind_spot.any(0).nonzero().double()
     if not len(places):
         return ""
@@ -164,26 +151,85 @@ def image_sections(
     masks: Sequence[MaskImage],
     unmasked: str,
 ) -> list[Content]:
-    """Sections of a page.
-
-    Args:
-        findings: sentences about the receptive field.
-        field: the receptive field, drawn.
-        surprise: the mean nats of each pixel, drawn.
-        surprise_words: a sentence about them.
-        masks: of the model.
-        unmasked: a sentence about layers without a mask; empty where all have one.
-    """
     colours = keys((f"rgb({' '.join(map(str, colour))})", meaning) for colour, meaning in COLOURS.items())
     drawn = Picture(field, "what the pixel depends on, square by square")
-    told: list[Content] = [*([_MASKS] if masks else []), *([unmasked] if unmasked else [])]
+    parts: list[Content] = [*([_MASKS] if masks else []), *([unmasked] if unmasked else [])]
     for mask in masks:
         names = mask.layers if len(mask.layers) < 5 else (*mask.layers[:2], f"… {mask.layers[-1]}")
         picture = Picture(mask.pixels(), f"mask {mask.title}")
-        told.append(Figure([picture], mask.title, [", ".join(names)], kind="single"))
+        parts.append(Figure([picture], mask.title, [", ".join(names)], kind="single"))
     nats: list[Content] = [surprise_words, Picture(surprise, "mean nats of each pixel")]
     return [
         Section("Receptive field", [*findings, drawn, colours], "field"),
         Section("Where the nats are", nats, "surprise"),
-        Section("Masks", told, "masks"),
+        Section("Masks", parts, "masks"),
     ]
+
+
+HEAT = np.array([240.0, 96.0, 0.0])  # orange over grey
+OPACITY = 0.75  # where the map is greatest
+
+
+@dataclass(frozen=True)
+class LabelledImage:
+    """Image with its answer, and a map of where the classifier looked."""
+
+    name: str
+    image: Pixels  # (C, H, W) of 8 bits
+    looked: Tensor  # (rows, columns) saliency shares, or all 0
+    given: str
+    probability: float
+    right: str
+
+    @property
+    def pixels(self) -> Pixels:
+        """Return the image as (H, W) or (H, W, C)."""
+        return self.image[0] if len(self.image) == 1 else self.image.transpose(1, 2, 0)
+
+    @property
+    def heat(self) -> Pixels:
+        """Overlay the grey image with the map in orange, (H, W, 3)."""
+        grey = self.image.astype(np.float64).mean(0)[:, :, None]
+        smooth = stretched(self.looked, self.image.shape[1], self.image.shape[2])
+        share = (smooth - smooth.min()) / max(smooth.max() - smooth.min(), 1e-12)
+        dense = OPACITY * share[:, :, None]
+        return ((1 - dense) * grey + dense * HEAT).round().astype(np.uint8)
+
+    @property
+    def figure(self) -> Figure:
+        wrong = "" if self.given == self.right else f", is {self.right}"
+        answer = marked('{} <span class="note">{:.1f}%{}</span>', self.given, 100 * self.probability, wrong)
+        heat = Picture(self.heat, f"where the classifier looked at {self.name}", filling=True)
+        return Figure([Picture(self.pixels, self.name, filling=True), heat], answer, [self.name], kind="pair")
+
+
+def classifier_sections(
+    findings: Sequence[str],
+    method: str,
+    distances: Sequence[Sequence[float]],
+    wrong: Sequence[LabelledImage],
+    right: Sequence[LabelledImage],
+) -> list[Content]:
+    maps = marked(
+        "<p>The map with each image is by {}. It is clear where it is least and "
+        '<span style="color:rgb(200 80 0)">orange</span> where it is greatest, in each image by itself.</p>',
+        method,
+    )
+    reach: list[Content] = ["This model has no attention: every place reads its neighbours, wider with each stage."]
+    if distances:
+        rows = [
+            [str(block), f"{fmean(heads):.1f}", ", ".join(f"{distance:.1f}" for distance in heads)]
+            for block, heads in enumerate(distances, 1)
+        ]
+        words = "The mean distance in pixels between a place and those that it reads, weighted by attention"
+        reach = [f"{words} (Dosovitskiy et al. 2021).", Table(["block", "all heads", "each head"], rows)]
+    return [
+        Section("Where it looked", [*findings[:1], maps, *findings[1:]], "looked"),
+        Section("Wrong answers, the surest first", [_shown(wrong)], "wrong"),
+        Section("Right answers", [_shown(right)], "right"),
+        Section("How far attention reaches", reach, "distance"),
+    ]
+
+
+def _shown(images: Sequence[LabelledImage]) -> Content:
+    return Group("images", [image.figure for image in images]) if images else "None of the images that were read."

@@ -1,17 +1,25 @@
-"""A page as data: sections of paragraphs, tables and figures, which the templates render."""
+"""A page as data: sections of paragraphs, tables and figures, which the templates of this folder render as HTML.
 
+Everything from outside is escaped; nothing is fetched or run.
+"""
+
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from chainrule._app.pages.render import named, part
+from chainrule._app.pages.read_text import visible
+from chainrule.data import png
 from chainrule.data._images.source import Pixels
 
 
 class Part:
-    """Anything on a page: `parts.html` has a macro for each kind, named `macro`."""
+    """Part of a page, rendered by the macro of `parts.html` named `macro`."""
 
     macro: ClassVar[str]
 
@@ -24,7 +32,7 @@ Content: TypeAlias = "str | Part"  # text is escaped, and a paragraph or a cell;
 
 @dataclass(frozen=True)
 class Text(Part):
-    """A paragraph that is a note, a verdict or a legend."""
+    """Paragraph that is a note, a verdict or a legend."""
 
     text: str
     kind: str = "note"
@@ -33,33 +41,20 @@ class Text(Part):
 
 @dataclass(frozen=True)
 class Table(Part):
-    """Rows of cells under headings.
-
-    Args:
-        headings: of the columns.
-        rows: their cells.
-        label: of a table that scrolls sideways, for those who do not see it.
-        named: whether the first cell of a row is its heading.
-        shares: of each row, the length of a bar, from 0 to 1; `None` draws none.
-        bar: the cell before which the bar is drawn, as a place in a list.
-        idle: rows whose bars are pale.
-        kind: "barred" for narrow cells on a phone, "read" where `Shade`s are cells.
-    """
-
     headings: Sequence[str]
     rows: Sequence[Sequence[Content]]
-    label: str = ""
-    named: bool = False
-    shares: Sequence[float] | None = None
-    bar: int = -1
-    idle: Sequence[int] = ()
-    kind: str = ""
+    label: str = ""  # accessible label of a table that scrolls sideways
+    named: bool = False  # the first cell of a row is its heading
+    shares: Sequence[float] | None = None  # bar length per row, from 0 to 1; None draws no bars
+    bar: int = -1  # index of the cell after the bar
+    idle: Sequence[int] = ()  # rows with pale bars
+    kind: str = ""  # "barred" for narrow cells on a phone, "read" for cells with Shades
     macro = "table"
 
 
 @dataclass(frozen=True)
 class Shade(Part):
-    """A cell that is the darker the greater a weight from 0 to 1."""
+    """Cell shaded by a weight from 0 to 1."""
 
     weight: float
     macro = "shade"
@@ -67,43 +62,29 @@ class Shade(Part):
 
 @dataclass(frozen=True)
 class Figure(Part):
-    """Images under a caption, and text below them.
+    """Images under a caption, with text below them."""
 
-    Args:
-        images: `Picture`s, or `Markup` of an SVG.
-        caption: above.
-        below: notes.
-        kind: "single" for one that is not in a `Group`, "pair" for two side by side.
-    """
-
-    images: Sequence[Content]
+    images: Sequence[Content]  # Pictures, or SVG Markup
     caption: str = ""
     below: Sequence[Content] = ()
-    kind: str = ""
+    kind: str = ""  # "single" outside a Group, "pair" for two side by side
     macro = "figure"
 
 
 @dataclass(frozen=True)
 class Picture(Part):
-    """Pixels (H, W), (H, W, 3) or places in a palette, each as large as a pixel of the screen at most.
+    """Pixels (H, W), (H, W, 3) or palette indices, drawn at most at their own size."""
 
-    Args:
-        pixels: of 8 bits.
-        description: for those who do not see it.
-        palette: 256 colours.
-        filling: whether it is as wide as its figure.
-    """
-
-    pixels: Pixels
-    description: str
-    palette: Pixels | None = None
-    filling: bool = False
+    pixels: Pixels  # 8 bits per channel
+    description: str  # alternative text
+    palette: Pixels | None = None  # 256 colours
+    filling: bool = False  # as wide as its figure
     macro = "picture"
 
 
 @dataclass(frozen=True)
 class Group(Part):
-    """Parts in a box: `plots`, `heads` and `images` are grids of figures, `strip-row` a named strip."""
+    """Box of parts: `plots`, `heads` and `images` are grids of figures, `strip-row` a named strip."""
 
     kind: str
     parts: Iterable[Content]
@@ -112,7 +93,7 @@ class Group(Part):
 
 @dataclass(frozen=True)
 class Terms(Part):
-    """Terms with their definitions, `rule-TERM` being the place of each that can be linked to."""
+    """Terms with definitions; if `linked`, each has the anchor `rule-TERM`."""
 
     terms: Mapping[str, str]
     linked: bool = False
@@ -121,8 +102,6 @@ class Terms(Part):
 
 @dataclass(frozen=True)
 class Section(Part):
-    """A section; parts under a heading, or without one."""
-
     heading: str
     parts: Iterable[Content]
     name: str = ""
@@ -131,34 +110,64 @@ class Section(Part):
 
 @dataclass(frozen=True)
 class Page(Part):
-    """A whole page, which needs nothing else, neither a network nor scripts.
-
-    Args:
-        title: its heading.
-        lead: a line under it.
-        parts: mostly sections.
-        command: makes the page again; empty where that is not said.
-    """
+    """Whole page that needs neither a network nor scripts."""
 
     title: str
     lead: str
     parts: Iterable[Content]
-    command: str = ""
+    command: str = ""  # command that makes the page again, if any
     macro = "page"
 
     def __str__(self) -> str:
-        """The same data give the same page; all that is no `Markup` is escaped."""
+        """Render the page; equal data give equal pages."""
         return self.__html__()
 
 
 def keys(colours: Iterable[tuple[str, str]]) -> Text:
-    """A legend of CSS colours with their meanings."""
+    """Build a legend of CSS colours."""
     key = Markup('<span class="key"><span class="swatch" style="background:{}"></span> {}</span>\n')
     return Text(Markup("").join(key.format(colour, named(meaning)) for colour, meaning in colours), "legend")
 
 
 def parts_section(parts: dict[str, int]) -> Section:
-    """Parameters of each part of a model, by name."""
+    """List the parameters of each part of a model."""
     total = max(sum(parts.values()), 1)
     rows = [[name, f"{count:,}", f"{100 * count / total:.1f}%"] for name, count in parts.items()]
     return Section("Parts", [Table(["part", "parameters", "share"], rows)], "parts")
+
+
+def part(macro: str, content: Any) -> Markup:
+    """Render a part with its macro of `parts.html`."""
+    return Markup(getattr(_environment().get_template("parts.html").module, macro)(content))
+
+
+def marked(text: str, *values: object) -> Markup:
+    """Fill `{}` in markup with escaped, visible values.
+
+    >>> print(marked("<b>{}</b>", "a < b"))
+    <b>a &lt; b</b>
+    """
+    return Markup(text).format(*map(named, values))
+
+
+def named(value: object) -> object:
+    """Make control characters visible; leave `Markup` and other values alone."""
+    return visible(value, blanks=False) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def png_address(pixels: Pixels, palette: Pixels | None = None) -> str:
+    """Encode pixels as a data URL of a PNG."""
+    return "data:image/png;base64," + b64encode(png(pixels, palette)).decode()
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"shown": visible, "named": named, "png": png_address}
+    return environment

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 
 def layer_plots(inspection: Inspection, index: int) -> list[Content]:
-    """The plots of one layer."""
     layer, flow = inspection.layers[index], inspection.flow
     plot = partial(_plot, f"layer-{index + 1}")
     cell = None if layer.cell_single is None else _array(layer.cell_single)
@@ -51,7 +50,7 @@ def layer_plots(inspection: Inspection, index: int) -> list[Content]:
              lambda axes: draw_last(axes, *last)),
         plot("every", "Loss at every step", "gradients against the distance to the last step",
              lambda axes: draw_every(axes, *every)),
-        plot("jacobians", "What the steps do to a gradient",
+        plot("jacobians", "Effect of the steps on a gradient",
              "norms of single Jacobians, of their product and its bound",
              lambda axes: draw_jacobians(axes, *jacobians)),
         plot("influence", "How long an input is remembered",
@@ -68,7 +67,7 @@ def layer_plots(inspection: Inspection, index: int) -> list[Content]:
 
 
 def clipping_plot(clipping: Clipping) -> Figure:
-    """The gradient's norm along training."""
+    """Plot the gradient norm over training."""
     return _plot(
         "training",
         "clipping",
@@ -93,13 +92,7 @@ COLOURS = {INK: "ink", MUTED: "muted", GRID: "grid", BLUE: "blue", ORANGE: "oran
 
 
 def inline_svg(figure: "Drawing", name: str, description: str) -> str:
-    """The SVG of a figure; the same figure gives the same text.
-
-    Args:
-        figure: drawn in the colours of `chainrule.diagnostics._panels`, which become the page's `--ink`, `--blue`...
-        name: different for each figure of a page.
-        description: of the image in words, for those who do not see it.
-    """
+    """Convert a figure to an SVG; equal figures give equal text."""
     import matplotlib as mpl
 
     buffer = StringIO()
@@ -119,15 +112,15 @@ def inline_svg(figure: "Drawing", name: str, description: str) -> str:
 
 
 def _own_names(svg: str, name: str) -> str:
-    """Names that something refers to get a prefix; the others go."""
+    """Prefix the ids that something refers to, and drop the others."""
     used = set(re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', svg))
-    kept = {name for pair in used for name in pair if name}
-    svg = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in kept else "", svg)
+    targets = {name for pair in used for name in pair if name}
+    svg = re.sub(r' id="([^"]*)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in targets else "", svg)
     svg = re.sub(r"url\(#", f"url(#{name}-", svg)
     return re.sub(r'(?:xlink:)?href="#', f'href="#{name}-', svg)
 
 
 def _without_size(svg: str) -> str:
-    """Only the shape is kept: the page says how wide an image is."""
+    """Drop width and height: the page sets how wide an image is."""
     opening, rest = svg.split(">", 1)
     return re.sub(r' (?:width|height)="[^"]*"', "", opening) + ">" + rest

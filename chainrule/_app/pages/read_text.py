@@ -11,18 +11,11 @@ CONTINUED = "·"  # a byte of a character that an earlier byte has shown
 
 @dataclass(frozen=True)
 class ReadRow:
-    """One row.
-
-    Args:
-        text: its text.
-        spans: the place of each element in it.
-    """
-
     text: str
-    spans: list[tuple[int, int]]
+    spans: list[tuple[int, int]]  # start and stop of each element
 
     def pieces(self) -> Iterator[tuple[str, str]]:
-        """The text between an element and the one before it, and the element's own text."""
+        """Yield the text between an element and the one before it, and the element's own text."""
         before = 0
         for start, stop in self.spans:
             yield self.text[before:start], self.text[start:stop] if stop > before else CONTINUED
@@ -31,24 +24,14 @@ class ReadRow:
 
 @dataclass(frozen=True)
 class ReadText:
-    """All rows, and the property that is sought in them.
+    """Rows of the text, and the property sought in them."""
 
-    Args:
-        name: where the text comes from, in words.
-        level: char, byte, word or bpe: the kind of an element.
-        rows: in the order of the tensors.
-        unknown: elements that training never saw.
-        chosen: the property that units are sought for; `None` for no property.
-        share: of the elements that have it.
-        note: a remark on the choice.
-    """
-
-    name: str
-    level: str
-    rows: list[ReadRow]
-    unknown: int = 0
-    chosen: TextProperty | None = None
-    share: float = 0.0
+    name: str  # description of the source
+    level: str  # char, byte, word or bpe
+    rows: list[ReadRow]  # in the order of the tensors
+    unknown: int = 0  # number of elements unseen in training
+    chosen: TextProperty | None = None  # property sought in units, if any
+    share: float = 0.0  # share of elements with the property
     note: str = ""
     element: str = field(init=False)
 
@@ -58,12 +41,11 @@ class ReadText:
 
     @property
     def narrow(self) -> bool:
-        """Whether an element is a single character, for which a narrow column is wide enough."""
         return self.level in ("char", "byte")
 
 
 def visible(text: str, *, blanks: bool = True) -> str:
-    """Text with visible signs for control characters, marks without a letter, and blanks.
+    """Make control characters, lone combining marks and blanks visible.
 
     >>> visible("a b\\n"), visible("\\x1b[31m", blanks=False)
     ('a␣b↵', '⟨1b⟩[31m')

@@ -1,22 +1,22 @@
 """The report of an inspection: one HTML page that needs nothing else, neither a network nor scripts."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from markupsafe import Markup
 from torch import Tensor
 
-from chainrule._app.pages.layer_figures import layer_table
-from chainrule._app.pages.page import Content, Group, Section, Table, Terms, Text
+from chainrule._app.pages.page import Content, Group, Section, Table, Terms, Text, marked
 from chainrule._app.pages.plots import clipping_plot, layer_plots
 from chainrule._app.pages.read_text import ReadText
-from chainrule._app.pages.render import marked
 from chainrule._app.pages.surprise_text import surprise_section
 from chainrule._app.pages.traces import traces
 from chainrule.diagnostics import Inspection, LayerInspection
 from chainrule.diagnostics._clipping import Clipping
 from chainrule.diagnostics._distance import THRESHOLD
 from chainrule.diagnostics._hidden_units import FLAT
+from chainrule.diagnostics._panels import superscript
 from chainrule.diagnostics._verdict import (
     BEGUN_FORGET,
     DEAD,
@@ -30,7 +30,7 @@ from chainrule.diagnostics._verdict import (
 
 @dataclass(frozen=True)
 class Rule:
-    """The condition of a verdict, its meaning, and a remedy."""
+    """Condition of a verdict, its meaning, and a remedy."""
 
     condition: str
     meaning: str
@@ -102,18 +102,8 @@ RULES = {
 
 
 def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clipping | None = None) -> list[Content]:
-    """Sections of a page.
-
-    Args:
-        inspection: of a model's recurrence on the rows of `read`.
-        read: the text, row for row.
-        clipping: of the training; `None` where it is unknown.
-
-    Raises:
-        ImportError: matplotlib is missing.
-    """
     layers, several = inspection.layers, len(inspection.layers) > 1
-    given = dict.fromkeys(layer.verdict.rule for layer in layers)
+    rule_names = dict.fromkeys(layer.verdict.rule for layer in layers)
     table = layer_table(inspection)
     parts: list[Content] = [
         *map(Text, remarks(inspection, read)),
@@ -127,17 +117,17 @@ def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clippi
             "figures of the layers",
             named=True,
         ),
-        Text(marked('<a href="#figures">What these mean</a>')),
+        Text(marked('<a href="#figures">Meaning of the figures</a>')),
     ]
     for index, layer in enumerate(layers):
-        shown: list[Content] = [
+        exhibits: list[Content] = [
             *([Text(_verdict(layer), "verdict")] if several else []),
             Group("plots", layer_plots(inspection, index)),
             marked("<h3>{} over the text</h3>", "Gates and state" if layer.gate_means else "State"),
             traces(inspection, index, read),
         ]
         name = f"layer-{index + 1}"
-        parts.append(Section(f"Layer {index + 1}: {layer.description}, {layer.hidden_size} units", shown, name))
+        parts.append(Section(f"Layer {index + 1}: {layer.description}, {layer.hidden_size} units", exhibits, name))
     clipped: list[Content] = ["No step of training is recorded."]
     if clipping is not None:
         clipped = [clipping.sentence(), clipping_plot(clipping)]
@@ -147,11 +137,11 @@ def recurrence_sections(inspection: Inspection, read: ReadText, clipping: Clippi
     terms = FIGURES | {figure.name: figure.meaning for figure, _ in table}
     norms = "Norms are Euclidean and spectral, on logarithmic axes"
     words = f"{norms}; curves are means over rows, by the distance to the row's last step."
-    parts.append(Section("What the figures mean", [words, Terms(terms)], "figures"))
-    words = "The first that applies, in the order of the documentation; those of this model come first here."
-    rules = {name: RULES[name] for name in [*given, *(name for name in RULES if name not in given)]}
-    told = {name: f"Given to {rule.condition}. {rule.meaning} {rule.remedy}" for name, rule in rules.items()}
-    parts.append(Section("Rules of the verdicts", [words, Terms(told, linked=True)], "rules"))
+    parts.append(Section("Meaning of the figures", [words, Terms(terms)], "figures"))
+    words = "The first rule that applies wins, in the order of the documentation. The rules of this model come first."
+    rules = {name: RULES[name] for name in [*rule_names, *(name for name in RULES if name not in rule_names)]}
+    definitions = {name: f"Given to {rule.condition}. {rule.meaning} {rule.remedy}" for name, rule in rules.items()}
+    parts.append(Section("Rules of the verdicts", [words, Terms(definitions, linked=True)], "rules"))
     return parts
 
 
@@ -168,13 +158,7 @@ def _verdict(layer: LayerInspection) -> Markup:
 
 
 def reading_line(read: ReadText, lengths: Tensor, bits: float) -> str:
-    """The text that was read, and how surprising it was.
-
-    Args:
-        read: the text.
-        lengths: (B,) elements of its rows.
-        bits: per element; NaN where they are unknown.
-    """
+    """Describe the text, its shape and its mean surprise (`bits` per element; NaN if unknown)."""
     rows, count, longest = len(lengths), int(lengths.sum()), int(lengths.max())
     each = f"{longest}" if rows * longest == count else f"up to {longest}"
     elements = "pieces of words" if read.level == "bpe" else f"{read.element}s"
@@ -183,7 +167,7 @@ def reading_line(read: ReadText, lengths: Tensor, bits: float) -> str:
 
 
 def mean_surprise(inspection: Inspection) -> float:
-    """Bits per element over the rows that are finite; NaN for a bare layer."""
+    """Average bits per element over the finite rows; NaN for a bare layer."""
     if inspection.surprise is None:
         return math.nan
     total, count = 0.0, 0
@@ -195,7 +179,7 @@ def mean_surprise(inspection: Inspection) -> float:
 
 
 def remarks(inspection: Inspection, read: ReadText) -> list[str]:
-    """Remarks on the figures: unknown symbols, rows left out, the property."""
+    """List remarks: unknown symbols, rows left out, the property."""
     lines = []
     if read.unknown:
         lines.append(f"{read.unknown} of the {read.element}s were never seen in training and are read as unknown.")
@@ -204,3 +188,122 @@ def remarks(inspection: Inspection, read: ReadText) -> list[str]:
     if read.note:
         lines.append(read.note)
     return lines
+
+
+@dataclass(frozen=True)
+class LayerFigure:
+    name: str
+    meaning: str
+    value: Callable[[LayerInspection], str]  # formatted value; empty if the layer has none
+
+
+def _of_gate(gate: str) -> LayerFigure:
+    def value(layer: LayerInspection) -> str:
+        if gate not in layer.gate_means:
+            return ""
+        return f"{layer.gate_means[gate]:.2f}, {layer.saturation[gate]:.0%} flat"
+
+    meaning = "its mean over elements and units, and how much of it is flat: slope under a tenth of the largest"
+    return LayerFigure(f"{gate} gate", meaning, value)
+
+
+LAYER_FIGURES = [
+    LayerFigure("cell", "the kind of layer and its units", lambda layer: f"{layer.description}, {layer.hidden_size}"),
+    LayerFigure(
+        "gradient reach",
+        "steps back from a single loss, of several in each row, after which ‖δ‖ stays under 1% of its value at the "
+        "loss; in an LSTM the gradient of the cell, ‖∂L/∂c‖, must have gone too",
+        lambda layer: _steps(layer.reach, layer.delta_single),
+    ),
+    LayerFigure(
+        "gradient growth",
+        "the largest ‖δ‖ on the way back, relative to its value at the loss",
+        lambda layer: "none" if math.isnan(layer.growth) else f"×{layer.growth:.3g}".replace("inf", "∞"),
+    ),
+    LayerFigure(
+        "memory, by gradients",
+        "steps after which an input's influence on the state stays under 1% of its largest, by the derivatives of all "
+        "steps",
+        lambda layer: _steps(layer.memory_length, layer.delta_last),
+    ),
+    LayerFigure(
+        "memory, by change",
+        "the same by changing the input and reading on; equal where the recurrence is linear",
+        lambda layer: _steps(layer.memory_length_perturbed, layer.delta_last),
+    ),
+    LayerFigure(
+        "‖J‖ of one step",
+        "the spectral norm of J_t = ∂s_t/∂s_{t−1} along the text, mean; s is h, for an LSTM h and c together",
+        lambda layer: f"{float(layer.jacobian_norm.nanmean()):.3g}",
+    ),
+    LayerFigure(
+        "‖J⋯J‖ of all steps",
+        "the spectral norm of the product of the Jacobians of the longest row",
+        lambda layer: _short(_furthest(layer.product_norm)),
+    ),
+    LayerFigure(
+        "bound of ‖J⋯J‖",
+        "its upper bound from norms alone: the product of ‖D_t‖‖W_hh‖, with the path past W_hh where there are gates",
+        lambda layer: _short(_furthest(layer.bound)),
+    ),
+    LayerFigure(
+        "spectral norm of W_hh",
+        "its largest singular value, all gates together",
+        lambda layer: f"{layer.spectral_norm:.3g}",
+    ),
+    LayerFigure(
+        "spectral radius",
+        "the largest |eigenvalue| of W_hh; where there are gates, of the candidate's part",
+        lambda layer: f"{layer.spectral_radius:.3g}",
+    ),
+    *map(_of_gate, ("input", "forget", "output", "reset", "update")),
+    LayerFigure(
+        "nonlinearity flat",
+        "the share of all values of the candidate's tanh, or of a plain RNN's f, at which the slope is under a tenth "
+        "of the largest",
+        lambda layer: next(
+            (f"{layer.saturation[name]:.0%}" for name in ("candidate", "hidden") if name in layer.saturation), ""
+        ),
+    ),
+    LayerFigure(
+        "dead units",
+        "the share of ReLU units that are zero at every element",
+        lambda layer: "" if layer.dead is None else f"{layer.dead:.0%}",
+    ),
+    LayerFigure(
+        "best unit",
+        "the unit that separates the chosen property best, and the area under its ROC curve: 0.5 is chance, 1 and 0 "
+        "are perfect",
+        lambda layer: f"{layer.units[0].unit}: {layer.units[0].area:.2f}" if layer.units else "",
+    ),
+]
+
+
+def layer_table(inspection: Inspection) -> list[tuple[LayerFigure, list[str]]]:
+    """List the figures that any layer has, with the value for every layer, bottom first."""
+    rows = [(figure, [figure.value(layer) for layer in inspection.layers]) for figure in LAYER_FIGURES]
+    return [(figure, values) for figure, values in rows if any(values)]
+
+
+def _steps(length: float, profile: Tensor) -> str:
+    """Format a number of steps; infinity becomes a lower bound."""
+    if math.isnan(length):
+        return "none"
+    longest = int((~profile.isnan()).sum()) - 1
+    return f"> {longest} steps" if math.isinf(length) else f"{length:g} step{'s' * (length != 1)}"
+
+
+def _short(value: float) -> str:
+    """Format a number of any size with two digits.
+
+    >>> _short(0.0028), _short(2.7e277), _short(math.inf)
+    ('0.0028', '2.7·10²⁷⁷', '∞')
+    """
+    if not math.isfinite(value):
+        return "∞"
+    digits, _, exponent = f"{value:.2g}".partition("e")
+    return digits + (f"·10{superscript(int(exponent))}" if exponent else "")
+
+
+def _furthest(profile: Tensor) -> float:
+    return float(profile[~profile.isnan()][-1])

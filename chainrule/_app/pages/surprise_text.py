@@ -6,16 +6,15 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from chainrule._app.pages.page import Part, Section
+from chainrule._app.pages.page import Part, Section, marked
 from chainrule._app.pages.read_text import ReadText, visible
-from chainrule._app.pages.render import marked
 
 LEVELS = 10  # the darkest; page.css has a class for each
 MOST_ELEMENTS = 8000  # shown of a very long text, to keep the page small
 
 
 class Element(NamedTuple):
-    """An element of the text: the text since the one before it, its own, and the line's end where it is one."""
+    """Element of the text: the text before it, its own, and its line end."""
 
     before: str
     text: str
@@ -26,7 +25,7 @@ class Element(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the text, and its mean surprise, bits an element."""
+    """Row of the text, and its mean bits per element."""
 
     mean: float
     elements: list[Element]
@@ -34,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SurpriseText(Part):
-    """The rows that are shown, and how many more there are; the darkest colour is for `top` bits or more."""
+    """Visible rows; the darkest colour is for `top` bits or more."""
 
     rows: list[Row]
     element: str  # such as character
@@ -45,7 +44,6 @@ class SurpriseText(Part):
 
 
 def surprise_section(surprise: Tensor, read: ReadText, lengths: Tensor) -> Section:
-    """`surprise_text` under its heading."""
     words = marked(
         "<p>Each {} is coloured by −log<sub>2</sub> of the probability that the model gave it, in bits. A row begins "
         "without any past, so that its first elements surprise more.</p>",
@@ -55,12 +53,12 @@ def surprise_section(surprise: Tensor, read: ReadText, lengths: Tensor) -> Secti
 
 
 def surprise_text(surprise: Tensor, read: ReadText, lengths: Tensor) -> SurpriseText:
-    """Colour each element of the rows by its surprise (B, T), bits; no rows where none is finite."""
+    """Colour each element of the rows by its surprise (B, T), bits; no rows if none is finite."""
     real = [surprise[row, : int(length)] for row, length in enumerate(lengths.tolist())]
-    known = sorted(bits for row in real for bits in row.tolist() if math.isfinite(bits))
-    if not known:
+    finite = sorted(bits for row in real for bits in row.tolist() if math.isfinite(bits))
+    if not finite:
         return SurpriseText([], read.element)
-    top = max(4, math.ceil(known[int(0.98 * (len(known) - 1))]))
+    top = max(4, math.ceil(finite[int(0.98 * (len(finite) - 1))]))
     left, rows = MOST_ELEMENTS, []
     for row, bits in zip(read.rows, real, strict=True):
         if left <= 0:

@@ -9,7 +9,7 @@ import torch
 
 from chainrule._app.pages.page import Part
 from chainrule._app.pages.read_text import ReadText
-from chainrule._app.pages.render import Pixels
+from chainrule.data._images.source import Pixels
 from chainrule.diagnostics import Inspection
 from chainrule.diagnostics._hidden_units import SIGMOIDS
 
@@ -23,7 +23,7 @@ Values = npt.NDArray[np.float64]
 
 
 class Strip(NamedTuple):
-    """A heat map (units, columns) of levels, which `palette` colours, and its names at the left."""
+    """Heat map (units, columns), coloured by `palette`, with names at its left."""
 
     title: str
     labels: list[str]
@@ -34,7 +34,7 @@ class Strip(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The colours of heat maps, from the lowest value to the highest."""
+    """Colours of heat maps, from the lowest value to the highest."""
 
     name: str
     low: str
@@ -44,32 +44,20 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Traces(Part):
-    """Heat maps of one layer over one row of the text.
-
-    Args:
-        layer: its number, from 1.
-        read: the text.
-        row: which.
-        text: the elements above the columns, and whether each has the chosen property.
-        cut: whether the row goes on.
-        separating: whether the units are those that separate the property best; else they vary most.
-        strips: the heat maps.
-        scales: of their colours.
-    """
+    """Heat maps of one layer over one row of the text."""
 
     layer: int
     read: ReadText
     row: int
-    text: list[tuple[str, bool]]
+    text: list[tuple[str, bool]]  # elements above the columns, marked if they have the chosen property
     cut: bool
-    separating: bool
+    separating: bool  # units separate the property best; else they vary most
     strips: list[Strip]
     scales: list[Scale]
     macro = "traces"
 
 
 def traces(inspection: Inspection, index: int, read: ReadText) -> Traces:
-    """The heat maps of a layer."""
     lag = 0 if inspection.surprise is None else 1  # a model's state has read an element one step later
     row = _row(inspection)
     length = int(inspection.flow.lengths[row]) - lag
@@ -108,7 +96,7 @@ def traces(inspection: Inspection, index: int, read: ReadText) -> Traces:
 
 
 def _row(inspection: Inspection) -> int:
-    """The finite row that shows most: elements with the property and without, then its length."""
+    """Choose the finite row with most elements both with and without the property, then the longest."""
     bad, lengths, has = dict(inspection.flow.nonfinite), inspection.flow.lengths.tolist(), inspection.has_property
 
     def worth(row: int) -> tuple[int, int]:
@@ -121,13 +109,13 @@ def _row(inspection: Inspection) -> int:
 def _strip(title: str, labels: list[str], values: Values, colours: str, description: str = "") -> Strip:
     low, high = (-1.0, 1.0) if colours == STATES else (0.0, 1.0)
     levels = np.clip((values - low) / (high - low) * 255, 0, 255).round().astype(np.uint8)
-    # A strip of named units has a line of text for each; that of all units has none.
+    # A strip of named units has a text line per unit, the strip of all units has none.
     height = min(240, max(60, len(values))) if description else UNIT_HEIGHT * len(labels)
     return Strip(title, labels, description or f"{title} of {len(labels)} units", levels, palette(colours), height)
 
 
 def palette(colours: str) -> Pixels:
-    """256 colours (256, 3), none of them nearly black."""
+    """Return 256 colours (256, 3), none nearly black."""
     import matplotlib as mpl
 
     table: Any = mpl.colormaps[colours](np.linspace(*_PALE[colours], 256))

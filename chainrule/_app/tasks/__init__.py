@@ -1,108 +1,63 @@
 """The tasks: which data meets which model. A task is imported when it is used."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app.tasks.config import task_in
 from chainrule._app.tasks.run_directory import CONFIG, read_config
+from chainrule._lazy import attach
 from chainrule.data._kinds import is_images, is_sounds, is_table, is_tagged
 
 if TYPE_CHECKING:
+    from chainrule._app.tasks.caption.task import CaptionTask as CaptionTask
+    from chainrule._app.tasks.classify.task import ClassifyTask as ClassifyTask
+    from chainrule._app.tasks.classify_images.task import ClassifyImagesTask as ClassifyImagesTask
+    from chainrule._app.tasks.forecast.task import ForecastTask as ForecastTask
+    from chainrule._app.tasks.image.task import ImageTask as ImageTask
+    from chainrule._app.tasks.sound.task import SoundTask as SoundTask
+    from chainrule._app.tasks.table.task import TableTask as TableTask
+    from chainrule._app.tasks.tag.task import TagTask as TagTask
     from chainrule._app.tasks.task import Task
+    from chainrule._app.tasks.text.task import TextTask as TextTask
+    from chainrule._app.tasks.translate.task import TranslateTask as TranslateTask
 
-
-def _text() -> "type[Task[Any]]":
-    from chainrule._app.tasks.text.task import TextTask
-
-    return TextTask
-
-
-def _table() -> "type[Task[Any]]":
-    from chainrule._app.tasks.table.task import TableTask
-
-    return TableTask
-
-
-def _image() -> "type[Task[Any]]":
-    from chainrule._app.tasks.image.task import ImageTask
-
-    return ImageTask
-
-
-def _sound() -> "type[Task[Any]]":
-    from chainrule._app.tasks.sound.task import SoundTask
-
-    return SoundTask
-
-
-def _tag() -> "type[Task[Any]]":
-    """Tag sentences: the file comes back with the tags in their column, everything else as it was."""
-    from chainrule._app.tasks.tag.task import TagTask
-
-    return TagTask
-
-
-def _classify() -> "type[Task[Any]]":
-    """Label texts: for each the number of its line, its label, the probability of the label, and the text."""
-    from chainrule._app.tasks.classify.task import ClassifyTask
-
-    return ClassifyTask
-
-
-def _classify_images() -> "type[Task[Any]]":
-    from chainrule._app.tasks.classify_images.task import ClassifyImagesTask
-
-    return ClassifyImagesTask
-
-
-def _translate() -> "type[Task[Any]]":
-    """Translate sentences, a line each."""
-    from chainrule._app.tasks.translate.task import TranslateTask
-
-    return TranslateTask
-
-
-def _caption() -> "type[Task[Any]]":
-    """Write a caption for each image."""
-    from chainrule._app.tasks.caption.task import CaptionTask
-
-    return CaptionTask
-
-
-def _forecast() -> "type[Task[Any]]":
-    """Forecast what comes after the last row of a file."""
-    from chainrule._app.tasks.forecast.task import ForecastTask
-
-    return ForecastTask
-
+_import, _ = attach(__name__)
 
 TASKS: "dict[str, Callable[[], type[Task[Any]]]]" = {
-    "text": _text,
-    "table": _table,
-    "image": _image,
-    "sound": _sound,
-    "tag": _tag,
-    "classify": _classify,
-    "classify-images": _classify_images,
-    "translate": _translate,
-    "caption": _caption,
-    "forecast": _forecast,
+    "text": partial(_import, "TextTask"),
+    "table": partial(_import, "TableTask"),
+    "image": partial(_import, "ImageTask"),
+    "sound": partial(_import, "SoundTask"),
+    "tag": partial(_import, "TagTask"),
+    "classify": partial(_import, "ClassifyTask"),
+    "classify-images": partial(_import, "ClassifyImagesTask"),
+    "translate": partial(_import, "TranslateTask"),
+    "caption": partial(_import, "CaptionTask"),
+    "forecast": partial(_import, "ForecastTask"),
 }
-"""The function that imports each task. Its docstring is the line about the verb of its name, if the task predicts."""
+"""Import the class of each task."""
+TASK_VERBS = {
+    "tag": "Tag sentences: write the tags into their column and keep everything else.",
+    "classify": "Label texts: print the line, the label, its probability and the text of each.",
+    "translate": "Translate sentences, one per line.",
+    "caption": "Write a caption for each image.",
+    "forecast": "Forecast what comes after the last row of a file.",
+}
+"""The line about each verb that is named after a task."""
 RECOGNISED = {"table": is_table, "image": is_images, "sound": is_sounds, "tag": is_tagged}
-"""The tasks that the names of data tell; data of several are those of the first."""
+"""Tasks recognised by the data's names; the first match wins."""
 
 
 def task_class(name: str) -> "type[Task[Any]]":
-    """The class of a task."""
     if name not in TASKS:
         raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {name!r:.80}")
     return TASKS[name]()
 
 
 def recognise(path: Path) -> str | None:
-    """The name of the task for these data, by the name of a file or the content of a folder; None for any other."""
+    """Recognise the task by a file name or a folder's content; None if neither tells."""
     return next((name for name, is_its in RECOGNISED.items() if is_its(path)), None)
 
 
@@ -116,9 +71,4 @@ def open_run(path: str | Path) -> "Task[Any]":
     path = Path(path)
     if not (path / CONFIG).is_file():
         return task_class("text").open(path)  # says what is wrong
-    return task_class(read_config(path / CONFIG, lambda content: _known(task_in(content)))).open(path)
-
-
-def _known(name: str) -> str:
-    task_class(name)
-    return name
+    return read_config(path / CONFIG, lambda content: task_class(task_in(content))).open(path)

@@ -13,20 +13,14 @@ from chainrule.data._text import refuse_stdin
 
 @dataclass(frozen=True)
 class Bundle:
-    """The files of a path, one after the other.
-
-    Args:
-        data: their bytes.
-        described: their names and sizes, for the header of a `.chain` file; of a folder its name, and the names of
-            empty folders in it.
-    """
+    """Files of a path, concatenated."""
 
     data: bytes
-    described: dict[str, Any]
+    described: dict[str, Any]  # names and sizes, for the header of a .chain file
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Read a file, or all files of a folder, in the order of their names."""
+    """Read a file, or all files of a folder sorted by name."""
     if not path.exists():
         refuse_stdin(path)
         raise FileNotFoundError(f"{path}: no such file or folder")
@@ -39,24 +33,24 @@ def read_bundle(path: Path) -> Bundle:
             f"{path}: expected a file or a folder, got a device or pipe: write its content to a file first"
         )
     inside = sorted(path.rglob("*"))
-    files = [found for found in inside if not found.is_dir() or found.is_symlink()]
-    if wrong := [found for found in files if found.is_symlink() or not found.is_file()]:
+    files = [entry for entry in inside if not entry.is_dir() or entry.is_symlink()]
+    if wrong := [entry for entry in files if entry.is_symlink() or not entry.is_file()]:
         raise ValueError(f"{wrong[0]}: expected regular files in the folder, got a link, device or pipe: leave it out")
     if not files:
         raise ValueError(f"{path}: expected a folder with files, got an empty one")
     own = named(path).name
     _refuse_name(path, own)
-    empty = [found for found in inside if found.is_dir() and not any(found.iterdir())]
-    for found in (*files, *empty):
-        _refuse_name(found, found.relative_to(path).as_posix())
-    parts = [found.read_bytes() for found in files]
-    names = [[found.relative_to(path).as_posix(), len(part)] for found, part in zip(files, parts, strict=True)]
-    folders = {"folders": [found.relative_to(path).as_posix() for found in empty]} if empty else {}
+    empty = [entry for entry in inside if entry.is_dir() and not any(entry.iterdir())]
+    for entry in (*files, *empty):
+        _refuse_name(entry, entry.relative_to(path).as_posix())
+    parts = [entry.read_bytes() for entry in files]
+    names = [[entry.relative_to(path).as_posix(), len(part)] for entry, part in zip(files, parts, strict=True)]
+    folders = {"folders": [entry.relative_to(path).as_posix() for entry in empty]} if empty else {}
     return Bundle(b"".join(parts), {"folder": own, "files": names, **folders})
 
 
 def named(path: Path) -> Path:
-    """The path itself, or the one that `.` or `..` stands for."""
+    """Resolve `.` and `..`; leave other paths alone."""
     whole = path if path.name not in ("", "..") else path.resolve()
     if not whole.name:
         raise ValueError(f"{path}: expected a file or a folder with a name, got the root: name one below it")
@@ -64,7 +58,6 @@ def named(path: Path) -> Path:
 
 
 def _refuse_name(path: Path, name: str) -> None:
-    """Raise ValueError for a name that `bundle_name` will not read."""
     if not _leads_below(name):
         raise ValueError(
             f"{path}: expected a name without a backslash, which another system reads as a path: rename it"
@@ -72,7 +65,7 @@ def _refuse_name(path: Path, name: str) -> None:
 
 
 def cut(data: bytes, files: list[tuple[str, int]]) -> list[bytes]:
-    """The bytes of each file, by their names and sizes.
+    """Split bytes into files by their sizes.
 
     >>> cut(b"abc", [("one", 1), ("two", 2)])
     [b'a', b'bc']
@@ -82,7 +75,7 @@ def cut(data: bytes, files: list[tuple[str, int]]) -> list[bytes]:
 
 
 def bundle_name(described: dict[str, Any]) -> str:
-    """The name of the file, or of the folder; it and all names in the folder are safe to write."""
+    """Return the name of the file or folder; check that all names are safe to write."""
     names = [name for name, _ in described["files"]]
     own = str(described.get("folder", names[0]))
     for name in [own, *names, *described.get("folders", [])]:
@@ -94,21 +87,20 @@ def bundle_name(described: dict[str, Any]) -> str:
 
 
 def _leads_below(name: str) -> bool:
-    """Whether a name leads to a place below the folder that it is joined to, on every system."""
+    """Tell if a joined name stays below its folder, on every system."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not name.startswith("/") and ".." not in parts and "\\" not in name and "\0" not in name
 
 
 def refuse_taken(path: Path) -> None:
-    """Raise FileExistsError where something is at `path`, FileNotFoundError where no folder is to hold it."""
+    """Raise FileExistsError if `path` exists, FileNotFoundError if its folder does not."""
     if path.exists() or path.is_symlink():
-        raise FileExistsError(f"{path}: exists already: remove it, or name another file with --out")
+        raise FileExistsError(f"{path}: already exists: remove it, or name another file with --out")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent}: no such folder")
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
-    """Write the file or the folder, whole or not at all."""
     bundle_name(bundle.described)
     if "folder" not in bundle.described:
         write_bytes(path, bundle.data)
@@ -118,9 +110,9 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
         for (name, _), content in zip(
             bundle.described["files"], cut(bundle.data, bundle.described["files"]), strict=True
         ):
-            place = partial / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
+            target = partial / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
         for name in bundle.described.get("folders", []):
             (partial / name).mkdir(parents=True, exist_ok=True)
         partial.chmod(0o777 & ~umask())

@@ -1,15 +1,16 @@
-"""Models with a code, in any task: bounds of their likelihood, how much of the code is in use, a page about it."""
+"""Models with a latent code, in any task: bounds of their likelihood, use of the code, a page about it."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from chainrule._app.heavy import modes, torch
 from chainrule._app.results import Column, Report
-from chainrule._app.tasks.abilities import Embeds, Interpolates, Reconstructs
+from chainrule._app.tasks.capabilities import Embeds, Interpolates, Reconstructs
 from chainrule._app.tasks.display import counted
-from chainrule._app.tasks.ledger import Basis, Tally
-from chainrule._app.tasks.page import page_report
+from chainrule._app.tasks.likelihood_record import Basis, Tally
+from chainrule._app.tasks.output import page_report
 from chainrule._app.tasks.task import M, Task
 
 if TYPE_CHECKING:
@@ -20,33 +21,28 @@ if TYPE_CHECKING:
     from chainrule.diagnostics import LatentUse
     from chainrule.training._validation import Findings, Observe
 
-USUAL_SAMPLES = 100  # K, where nothing is said
+DEFAULT_SAMPLES = 100  # default K
 MOST_SAMPLES = 1 << 20
 _SEED = 4  # of the draws: the same data have the same bound
 
 
 def refuse_samples(samples: int | None, model: str) -> None:
-    """Raise ValueError for draws that a model whose likelihood is exact does not need."""
+    """Refuse --samples for a model whose likelihood is exact."""
     if samples is not None:
-        raise ValueError(f"--samples: the likelihood of a {model} is exact, nothing is drawn: leave it out")
+        raise ValueError(f"--samples: the likelihood of a {model} is exact and needs no samples: leave it out")
 
 
 class CodedTask(Task[M]):
-    """A run of a task of which some models have a code.
+    """Run of a task in which some models have a latent code."""
 
-    Attributes:
-        CODED: their names; they are `chainrule._latent.CodeModel`s.
-    """
-
-    CODED: ClassVar[tuple[str, ...]]
+    CODED: ClassVar[tuple[str, ...]]  # names of the chainrule._latent.CodeModels
 
     @property
     def has_code(self) -> bool:
-        """Whether the model of the run has a code."""
         return self.config.model in self.CODED
 
     def code_model(self, device: str, verb: str) -> Any:
-        """The trained model of a run that has a code."""
+        """Return the trained model of a run with a latent code."""
         if not self.has_code:
             coded = ", ".join(self.CODED)
             raise ValueError(f"{verb}: a run of {self.config.model} has no code: expected one of {coded}")
@@ -57,7 +53,7 @@ class CodedTask(Task[M]):
 
     @abstractmethod
     def coded_rows(self) -> "tuple[Tensor, Tensor | None]":
-        """Held-out rows whose codes are looked at during training, and their lengths."""
+        """Return held-out rows whose codes are measured during training, and their lengths."""
 
     def observe(self) -> "Observe | None":
         if not self.has_code:
@@ -66,19 +62,7 @@ class CodedTask(Task[M]):
 
 
 class BoundMeter(Tally):
-    """Bounds of the negative log-likelihood of rows, and their sums: each lies above it in expectation.
-
-    `nats` are minus the importance-weighted bounds, each the mean of two estimates of K draws; their standard error is
-    that over the draws of codes, as rows are drawn independently.
-
-    Args:
-        model: in evaluation mode.
-        samples: K of the importance-weighted bound; a usual number if None.
-
-    Attributes:
-        elbo: minus the evidence lower bounds, each by one draw.
-        kl: of the posteriors to the prior.
-    """
+    """Sums of importance-weighted bounds (the mean of two estimates with K draws), and their standard error."""
 
     COLUMNS = (
         Column("nats_at_most", 3, heading="nats ≤"),
@@ -87,25 +71,15 @@ class BoundMeter(Tally):
     )
 
     def __init__(self, model: "LatentModel", samples: int | None):
-        import torch
-
-        from chainrule._modes import device_of
 
         super().__init__(standard_error=0.0)
-        self._model, self.samples = model, samples or USUAL_SAMPLES
-        self._device = device_of(model)
+        self._model, self.samples = model, samples or DEFAULT_SAMPLES
+        self._device = modes.device_of(model)
         self._generator = torch.Generator(self._device).manual_seed(_SEED)
         self.elbo, self.kl, self._squares = 0.0, 0.0, 0.0
 
     def measure(self, x: "Tensor", lengths: "Tensor | None" = None) -> Iterator[tuple[float, float, float]]:
-        """Nats, ELBO and KL divergence of each row, computed from 2 K + 1 draws, and added to the sums.
-
-        Args:
-            x: (B, ...).
-            lengths: (B,) real elements of each row, where rows may be shorter.
-        """
-        import torch
-
+        """Yield nats, ELBO and KL divergence of each row, from 2 K + 1 draws, and add them up."""
         model, samples, generator = self._model, self.samples, self._generator
         x, lengths = x.to(self._device), None if lengths is None else lengths.to(self._device)
         with torch.no_grad():
@@ -132,13 +106,7 @@ class BoundMeter(Tally):
 
 
 def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":
-    """Active units, and the KL divergence in nats a row, of held-out rows (N, ...); nothing of fewer than two.
-
-    Args:
-        model: to look at.
-        x: the rows.
-        lengths: (N,) real elements of each row.
-    """
+    """Measure active units and the KL divergence per row of held-out rows (N, ...); empty for fewer than two."""
     from chainrule.diagnostics import active_units
     from chainrule.training._validation import Findings
 
@@ -165,18 +133,8 @@ def code_report(
     about: str,
     command: str,
 ) -> Report:
-    """A report with the figures and lines that every model with a code has.
-
-    Args:
-        run: the run.
-        use: that the model makes of its code.
-        sections: of the page.
-        facts: further figures, which come first.
-        lines: further lines.
-        about: a line about the model.
-        command: makes the page again.
-    """
-    from chainrule._app.pages import Page
+    """Build the report of a model with a latent code."""
+    from chainrule._app.pages.page import Page
 
     figures: dict[str, Any] = {
         **facts,
@@ -186,65 +144,63 @@ def code_report(
         "kl": None if use.kl is None else use.kl.tolist(),
         "variance": use.variances.tolist(),
     }
-    told = [str(use), *use.remedies]
-    for place in use.ranked[:DIMENSIONS]:
-        nats = "" if use.kl is None else f"{float(use.kl[place]):.3f} nats, "
-        told.append(f"dimension {place}: {nats}variance of its mean {float(use.variances[place]):.4f}")
-    return page_report(run, Page(f"The code of {run.path}", about, sections, command), figures, [*told, *lines])
+    report_lines = [str(use), *use.remedies]
+    for index in use.ranked[:DIMENSIONS]:
+        nats = "" if use.kl is None else f"{float(use.kl[index]):.3f} nats, "
+        report_lines.append(f"dimension {index}: {nats}variance of its mean {float(use.variances[index]):.4f}")
+    return page_report(run, Page(f"The code of {run.path}", about, sections, command), figures, [*report_lines, *lines])
 
 
 def about_code(run: Task[Any], model: "CodeModel", read: str) -> str:
-    """The model in words, and the rows that were read."""
+    """Describe the model, and the rows that were read."""
     parameters = sum(weight.numel() for weight in model.parameters())
     return f"{run.config.model} with {counted(parameters, 'parameter')}, {model.latent_size} dimensions; {read}"
 
 
 def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
-    """Each active dimension, the STEPS values that it takes, and codes with them, (STEPS, L), the rest at means."""
-    import torch
-
+    """Yield each active dimension with STEPS values, and codes (STEPS, L) in which the others are at their means."""
     centre = use.codes.mean(0)
-    for place in use.ranked[:DIMENSIONS]:
+    for index in use.ranked[:DIMENSIONS]:
         if use.kl is None:
-            values = use.codes[:, place].quantile(torch.linspace(0.02, 0.98, STEPS, dtype=use.codes.dtype))
+            values = use.codes[:, index].quantile(torch.linspace(0.02, 0.98, STEPS, dtype=use.codes.dtype))
         else:
             values = torch.linspace(-REACH, REACH, STEPS, dtype=use.codes.dtype)
         codes = centre.repeat(STEPS, 1)
-        codes[:, place] = values
-        yield place, [f"{round(value, 2) + 0.0:+.2f}" for value in values.tolist()], codes  # no -0.00
+        codes[:, index] = values
+        yield index, [f"{round(value, 2) + 0.0:+.2f}" for value in values.tolist()], codes  # no -0.00
 
 
 def traversal_words(use: "LatentUse", noun: str, how: str = "") -> str:
-    """Sentences about traversals; `how` says in which way an input is made of a code."""
+    """Explain the traversals; `how` tells how an input is decoded."""
     if not use.ranked:
-        return "No dimension is active: there is nothing to see along any of them."
+        return "No dimension is active, so no traversals are shown."
     few = len(use.ranked) > DIMENSIONS
-    which = f"The {DIMENSIONS} with most of {len(use.ranked)} active dimensions" if few else "All active dimensions"
+    which = f"The first {DIMENSIONS} of {len(use.ranked)} active dimensions" if few else "All active dimensions"
     ends = (
         f"from its 2% to its 98% quantile over the {noun}s"
         if use.kl is None
         else f"from −{REACH} to {REACH} standard deviations of the prior"
     )
-    return f"{which}: each strip changes one of them, {ends}, and leaves the others at their means.{how}"
+    return f"{which}: each strip changes one dimension {ends}, with the others at their means.{how}"
 
 
 def error_words(parts: str, noun: str) -> str:
-    """Sentences about the figures of `errors`."""
+    """Explain the figures of `errors`."""
     return (
-        f"Mean nats, −ln p(x | z), of {parts} at the mean code z of its own {noun}, and at that of another {noun}: the "
-        "difference is what the code tells of it."
+        f"Mean nats, −ln p(x | z), of {parts}, given the mean code z of the same {noun} or of another {noun}: the "
+        "difference is the information in the code."
     )
 
 
 def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -> "Table":
-    """Nats of parts of x, (P,), decoded from their own code and from another's, as a table."""
+    """Tabulate the nats of P parts of x, decoded from their own code and from another's."""
     from chainrule._app.pages.page import Table
 
-    told = (other - own).tolist()
-    most = max(*told, 1e-12)
+    differences = (other - own).tolist()
+    most = max(*differences, 1e-12)
     rows = [
         [name, f"{nats:.3f}", f"{others:.3f}", f"{round(difference, 3) + 0.0:.3f}"]
-        for name, nats, others, difference in zip(names, own.tolist(), other.tolist(), told, strict=True)
+        for name, nats, others, difference in zip(names, own.tolist(), other.tolist(), differences, strict=True)
     ]
-    headings = [heading, "nats", "other code", "told"]
-    return Table(headings, rows, shares=[max(difference / most, 0.0) for difference in told], kind="barred")
+    headings = [heading, "nats", "other code", "difference"]
+    return Table(headings, rows, shares=[max(difference / most, 0.0) for difference in differences], kind="barred")

@@ -1,4 +1,4 @@
-"""Files written without loss: with a run's model, with a model that learns as it reads, or as they are."""
+"""Lossless compression of files: with a run's model, an adaptive model, lzma, or stored."""
 
 import hashlib
 import lzma
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
-from chainrule._app.tasks.abilities import Compresses, FileCodec
 from chainrule._app.tasks.bundle import Bundle, cut
+from chainrule._app.tasks.capabilities import Compresses, FileCodec
 from chainrule._app.tasks.task import Task
 from chainrule._base import AutoregressiveModel
 from chainrule.coding import DamagedError
@@ -30,13 +30,13 @@ from chainrule.coding._range_coder import needed_package
 from chainrule.training._computation import usable_threads
 
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
-_REPETITIVE = 100  # lzma makes such data this many times smaller: no model is worth its time there
-_SHARED = 1 << 28  # weights times rows from which a step is long enough for threads that wait for each other
+_REPETITIVE = 100  # factor by which lzma shrinks data too repetitive for a model to be worth its time
+_SHARED = 1 << 28  # weights times rows from which several threads pay off
 _HEADER = {"sha256": str, "files": list, "method": str}
 _RUN_HEADER = {"kind": str, "model": str, "machine": str, "threads": int, "arithmetic": str, "layout": dict}
 _MOST_THREADS = 1 << 12
-_LONGEST = 1 << 20  # elements of a row, where the files are shorter than that, as compressed images may be
-_BESIDE = 32  # bytes to keep for each byte of the files, at most: a line of one character with its number, as JSON
+_LONGEST = 1 << 20  # minimum limit on the elements of a row: compressed images are shorter than their pixels
+_BESIDE = 32  # maximum side bytes per file byte: a one-character line with its number, as JSON
 # Errors that a forged header with a valid checksum may cause.
 _UNFIT = (
     ValueError,
@@ -54,25 +54,16 @@ ProgressOf = Callable[[int, str], Callable[[int], None]]
 
 @dataclass(frozen=True)
 class Compressed:
-    """A file written.
-
-    Args:
-        data: the bytes of the `.chain` file.
-        method: run, adaptive, lzma or stored.
-        elements: of the model; bytes without a model.
-        unit: the name of one.
-        note: why a method other than the one asked for was taken, or what comes back in place of the bytes.
-    """
+    """Compressed file."""
 
     data: bytes
-    method: str
-    elements: int
+    method: str  # run, adaptive, lzma or stored
+    elements: int  # elements of the model, or bytes
     unit: str
-    note: str = ""
+    note: str = ""  # why another method was used, or what decompression restores instead of the bytes
 
 
 def no_progress(_: int, __: str) -> Callable[[int], None]:
-    """Show nothing."""
     return nothing
 
 
@@ -85,57 +76,44 @@ def compress_data(
     verify: bool = True,
     portable: bool = False,
 ) -> Compressed:
-    """Write data in the fewest bytes of the methods that can.
-
-    Args:
-        data: of a file, or of several.
-        described: their names, for the header.
-        run: whose model writes them; `None` for a model that learns as it reads.
-        progress: makes, of a number of elements and a word, a function that is told of elements done.
-        verify: read everything back, and compare.
-        portable: let the run's model compute what any processor computes; slower. Without a run it always does.
-    """
+    """Compress data with the best of the methods."""
     header = described | {"sha256": hashlib.sha256(data).hexdigest()}
     small = _by_lzma(data)
     plain = Compressed(write_container(header | {"method": "stored"}, [data]), "stored", len(data), "byte")
     packed = Compressed(write_container(header | {"method": "lzma"}, [small]), "lzma", len(data), "byte")
-    best = min(plain, packed, key=lambda made: len(made.data))
+    best = min(plain, packed, key=lambda compressed: len(compressed.data))
     if len(small) * _REPETITIVE < len(data):
         return best
     why = ""
     if run is None:
-        made = _adaptive(data, header, progress, verify=verify) if data else plain
+        compressed = _adaptive(data, header, progress, verify=verify) if data else plain
     else:
         try:
-            made = _with_run(data, header, run, progress, verify=verify, portable=portable)
+            compressed = _with_run(data, header, run, progress, verify=verify, portable=portable)
         except _InexpressibleError as error:
             why = f"the run cannot express it ({error}): "
-            made = _adaptive(data, header, progress, verify=verify) if data and find_spec("numba") is not None else best
-    if len(made.data) > len(best.data):
-        made, why = best, why or "smaller than with the model: "
-    return replace(made, note=f"{why}{_TOLD[made.method]}") if why else made
+            compressed = (
+                _adaptive(data, header, progress, verify=verify) if data and find_spec("numba") is not None else best
+            )
+    if len(compressed.data) > len(best.data):
+        compressed, why = best, why or "smaller than with the model: "
+    return replace(compressed, note=f"{why}{_TOLD[compressed.method]}") if why else compressed
 
 
 def decompress_data(
     container: Container, name: str, run: Task[Any] | None, *, progress: ProgressOf = no_progress, salvage: bool = False
 ) -> Bundle:
-    """Read what `compress_data` wrote.
-
-    Args:
-        container: the file.
-        name: of the file, for errors.
-        run: that wrote it, where one did.
-        progress: as in `compress_data`.
-        salvage: give what can be saved of a damaged file; what it is worth is not checked.
-    """
+    """Decompress what `compress_data` wrote."""
     header, parts = container.header, container.parts
     check_header(container, name)
     if container.damaged and not salvage:
-        raise DamagedError(f"{name}: {tell_damage(container)}: --salvage saves the rest, or restore it from a copy")
+        raise DamagedError(
+            f"{name}: {tell_damage(container)}: salvage the rest with --salvage, or restore the file from a copy"
+        )
     method = header["method"]
     if method == "run":
         if run is None:
-            raise ValueError(f"{name}: written with the model of a run: name it with --run RUN")
+            raise ValueError(f"{name}: compressed with the model of a run: pass it with --run RUN")
         data = _read_with(run, header, parts, name, progress)
     else:
         part = parts[0]
@@ -144,21 +122,15 @@ def decompress_data(
         try:
             data = _READ[method](part, sum(size for _, size in header["files"]), progress)
         except (ValueError, MemoryError, OverflowError) as error:
-            raise DamagedError(f"{name}: its part does not fit its header ({error}): nothing can be saved") from None
+            raise DamagedError(f"{name}: its part does not match its header ({error}): nothing can be saved") from None
     if not container.damaged and hashlib.sha256(data).hexdigest() != header["sha256"]:
-        raise DamagedError(f"{name}: what was read is not what was written, by its SHA-256: nothing is written")
+        raise DamagedError(f"{name}: the decompressed data have another SHA-256 than the original: nothing is written")
     described: dict[str, Any] = {key: header[key] for key in ("folder", "files", "folders") if key in header}
     bundle = Bundle(data, described)
     return bundle if run is None or method != "run" else _codec(run).finish(header["layout"], bundle)
 
 
 def check_header(container: Container, name: str) -> None:
-    """Reject a header that `compress_data` does not write.
-
-    Args:
-        container: the file.
-        name: of the file, for errors.
-    """
     header = container.header
     expected = _HEADER | (_RUN_HEADER if header.get("method") == "run" else {})
     wrong = [key for key, kind in expected.items() if type(header.get(key)) is not kind]
@@ -174,7 +146,7 @@ def check_header(container: Container, name: str) -> None:
     if "threads" in expected and "threads" not in wrong and not 1 <= header["threads"] <= _MOST_THREADS:
         wrong.append("threads")
     if wrong or not container.parts:
-        raise DamagedError(f"{name}: no file that chainrule wrote: {', '.join(wrong) or 'parts'} not as expected")
+        raise DamagedError(f"{name}: not a file that chainrule wrote: invalid {', '.join(wrong) or 'parts'}")
 
 
 def _names_file(entry: Any) -> bool:
@@ -182,7 +154,7 @@ def _names_file(entry: Any) -> bool:
 
 
 def tell_damage(container: Container) -> str:
-    """Which parts are damaged.
+    """Name the damaged parts.
 
     >>> tell_damage(Container({"method": "run"}, [b"", None, b""]))
     'part 1 of 2 is damaged'
@@ -205,21 +177,21 @@ def _with_run(
     model = run.model()  # on the processor: a GPU's sums are not the same each time
     if not isinstance(model, AutoregressiveModel):
         raise ValueError(
-            f"--run {run.path}: its model has no exact likelihood to write with, only a code: leave --run out, or name "
-            "the run of a model without a code"
+            f"--run {run.path}: its model has a latent code and no exact likelihood to compress with: leave --run out, "
+            "or name the run of a model without a code"
         )
     try:
         codec, names = _codec(run), [name for name, _ in header["files"]]
         expressed = codec.express(dict(zip(names, cut(data, header["files"]), strict=True)))
     except ValueError as error:
         raise _InexpressibleError(error) from None
-    laid = expressed.laid
-    products = laid.rows * sum(weight.numel() for weight in model.parameters())
+    rows = expressed.laid
+    products = rows.rows * sum(weight.numel() for weight in model.parameters())
     threads = 1 if products < _SHARED else usable_threads()
     marks = {"machine": PORTABLE if portable else machine(model), "threads": threads}
     with _computing(codec.ready(model, expressed.layout), marks) as ready:
-        arithmetic = arithmetic_digest(ready, laid.rows, laid.length, laid.batches[0].context)
-        parts = [expressed.side, *write_batches(ready, laid, progress(expressed.elements, "writing"))]
+        arithmetic = arithmetic_digest(ready, rows.rows, rows.length, rows.batches[0].context)
+        parts = [expressed.side, *write_batches(ready, rows, progress(expressed.elements, "writing"))]
     expected = data if expressed.instead is None else expressed.instead
     header = header | {
         "sha256": hashlib.sha256(expected).hexdigest(),
@@ -234,8 +206,7 @@ def _with_run(
         again = _read_with(run, header, parts, "verification", progress, model)
         if again != expected:
             raise ValueError(
-                "verification: what was read back is not what was written: this model does not compute the same twice; "
-                "nothing is written"
+                "verification: the decoded data differ: this model does not compute reproducibly; nothing is written"
             )
     return Compressed(write_container(header, parts), "run", expressed.elements, expressed.unit, expressed.note)
 
@@ -245,49 +216,50 @@ def _read_with(
 ) -> bytes:
     if run.name != header["kind"]:
         raise ValueError(
-            f"--run {run.path}: a run of the task {run.name}, but {name} was written with one of {header['kind']}"
+            f"--run {run.path}: a run of the task {run.name}, but {name} was compressed with the task {header['kind']}"
         )
     model, codec = model or run.model(), _codec(run)
     if model_digest(model) != header["model"]:
-        raise ValueError(f"--run {run.path}: another model than the one that wrote {name}, or trained on since")
+        raise ValueError(f"--run {run.path}: not the model that compressed {name}, or trained further since")
     if header["machine"] not in (PORTABLE, machine(model)):
         raise ValueError(
-            f"{name}: written by a machine whose last bits differ ({header['machine']}; here {machine(model)}): "
-            "decompress it there, or write it with --portable"
+            f"{name}: compressed on a machine that rounds differently ({header['machine']}; here {machine(model)}): "
+            "decompress it there, or compress it with --portable"
         )
     try:
         return _restored(codec, model, header, parts, name, progress)
     except _UNFIT as error:
         if isinstance(error, DamagedError):
             raise
-        raise DamagedError(f"{name}: its parts do not fit its header ({error!r:.80}): nothing can be saved") from None
+        raise DamagedError(f"{name}: its parts do not match its header ({error!r:.80}): nothing can be saved") from None
 
 
 def _restored(
     codec: FileCodec, model: Any, header: dict[str, Any], parts: Any, name: str, progress: ProgressOf
 ) -> bytes:
     layout = header["layout"]
-    other = DamagedError(f"{name}: its layout is of other data than its files: nothing can be saved")
+    other = DamagedError(f"{name}: its layout does not match its files: nothing can be saved")
     most = max(sum(size for _, size in header["files"]), _LONGEST)
     if not all(0 <= number <= most for number in _numbers(layout)):  # before anything so large is laid out
         raise other
-    laid = codec.lay_out(layout)
-    if len(parts) != 1 + laid.coders or max(laid.rows, laid.length, len(laid.batches)) > most:
+    coded_rows = codec.lay_out(layout)
+    if len(parts) != 1 + coded_rows.coders or max(coded_rows.rows, coded_rows.length, len(coded_rows.batches)) > most:
         raise other
     with _computing(codec.ready(model, layout), header) as ready:
-        if arithmetic_digest(ready, laid.rows, laid.length, laid.batches[0].context) != header["arithmetic"]:
-            raise DamagedError(
-                f"{name}: this processor rounds otherwise than the one that wrote it: decompress it there"
-            )
-        size = math.prod((len(laid.batches), laid.rows, laid.length))
-        elements = read_batches(ready, laid, parts[1:], progress(layout.get("symbols", size), "reading"))
-    groups = zip(laid.groups(), parts[1:], strict=True)
+        if (
+            arithmetic_digest(ready, coded_rows.rows, coded_rows.length, coded_rows.batches[0].context)
+            != header["arithmetic"]
+        ):
+            raise DamagedError(f"{name}: compressed on a processor that rounds differently: decompress it there")
+        size = math.prod((len(coded_rows.batches), coded_rows.rows, coded_rows.length))
+        elements = read_batches(ready, coded_rows, parts[1:], progress(layout.get("symbols", size), "reading"))
+    groups = zip(coded_rows.groups(), parts[1:], strict=True)
     lost = {int(row) for rows, part in groups if part is None for row in rows}
     return codec.restore(layout, parts[0], elements, lost, _BESIDE * most)
 
 
 def _numbers(layout: Any) -> Iterator[int]:
-    """The whole numbers of a layout."""
+    """Yield all whole numbers of a layout."""
     if isinstance(layout, dict | list | tuple):
         for part in layout.values() if isinstance(layout, dict) else layout:
             yield from _numbers(part)
@@ -297,13 +269,13 @@ def _numbers(layout: Any) -> Iterator[int]:
 
 @contextmanager
 def _computing(model: Any, marks: dict[str, Any]) -> Iterator[Any]:
-    """Give the model as a file's marks say that it computes, in the block."""
+    """Provide the model in the arithmetic that a file's header names."""
     with reproducible(model, marks["threads"]):
         if marks["machine"] != PORTABLE:
             yield model
         else:
-            with portable_form(model) as made:
-                yield made
+            with portable_form(model) as portable:
+                yield portable
 
 
 def _codec(run: Task[Any]) -> FileCodec:
@@ -315,10 +287,10 @@ def _adaptive(data: bytes, header: dict[str, Any], progress: ProgressOf, *, veri
     from chainrule.coding import adaptive
 
     if not adaptive.is_compiled():
-        print("the model that learns as it reads is compiled once, which takes about ten seconds", file=sys.stderr)
+        print("compiling the adaptive model once, which takes about ten seconds", file=sys.stderr)
     part = adaptive.compress(data, _added(progress(len(data), "writing")))
     if verify and _read_adaptive(part, len(data), progress) != data:
-        raise ValueError("verification: what was read back is not what was written: nothing is written")
+        raise ValueError("verification: the decoded data differ: nothing is written")
     return Compressed(write_container(header | {"method": "adaptive"}, [part]), "adaptive", len(data), "byte")
 
 
@@ -329,7 +301,7 @@ def _read_adaptive(part: bytes, length: int, progress: ProgressOf) -> bytes:
 
 
 def _added(advance: Callable[[int], None]) -> Callable[[int], None]:
-    """Make of a function that takes what is new one that takes all that is done."""
+    """Convert a function of increments to a function of totals."""
     before = 0
 
     def told(done: int) -> None:
@@ -349,8 +321,4 @@ _READ: dict[str, Callable[[bytes, int, ProgressOf], bytes]] = {
     "lzma": lambda part, size, _: unpacked(part, size, _FILTERS),
     "adaptive": _read_adaptive,
 }
-_TOLD = {
-    "stored": "stored as it is",
-    "lzma": "compressed by lzma",
-    "adaptive": "compressed by the model that learns as it reads",
-}
+_TOLD = {"stored": "stored as it is", "lzma": "compressed by lzma", "adaptive": "compressed by the adaptive model"}

@@ -6,6 +6,7 @@ The dataclasses of options are the option groups of `chainrule train`: a default
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
@@ -30,28 +31,28 @@ def within(default: Any, low: float, high: float = math.inf) -> Any:
 
 
 def options_class(name: str, options: Iterable[tuple[str, Any, Any]], base: type = object) -> type:
-    """A frozen dataclass made from (name, type, `dataclasses.field`) of each option."""
-    made = make_dataclass(name, list(options), bases=() if base is object else (base,), frozen=True)
-    made.__module__ = __name__  # dataclasses says "types", which the parser takes for the standard library
-    return made
+    """Make a frozen dataclass from (name, type, `dataclasses.field`) of each option."""
+    options_type = make_dataclass(name, list(options), bases=() if base is object else (base,), frozen=True)
+    options_type.__module__ = __name__  # dataclasses says "types", which the parser takes for the standard library
+    return options_type
 
 
 def with_defaults(options: type[Options], **defaults: Any) -> type[Options]:
-    """A dataclass of the same options, some of them with other defaults.
+    """Derive a dataclass with other defaults.
 
     >>> with_defaults(OptimisationOptions, batch_size=7)().batch_size
     7
     """
-    found = {item.name: item for item in fields(cast(Any, options))}
-    made = [
-        (name, found[name].type, field(default=value, metadata=found[name].metadata))
+    items = {item.name: item for item in fields(cast(Any, options))}
+    changed = [
+        (name, items[name].type, field(default=value, metadata=items[name].metadata))
         for name, value in defaults.items()
     ]
-    return options_class(options.__name__, made, options)
+    return options_class(options.__name__, changed, options)
 
 
 class CheckedOptions:
-    """A dataclass of options that checks itself when it is made; its fields have their ranges from `within`."""
+    """Dataclass of options that checks itself; its fields have ranges from `within`."""
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -59,90 +60,85 @@ class CheckedOptions:
 
 @dataclass(frozen=True)
 class SplitOptions(CheckedOptions):
-    """Options of reading data of which a part is held out."""
+    """Options for holding out a part of the data."""
 
     validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the data that is held out where there is no --validation."""
+    """Share of the data to hold out without --validation."""
 
 
 @dataclass(frozen=True)
 class Duration(CheckedOptions):
-    """How long training lasts: one of the three, or none for the default of `chainrule.training.TrainingOptions`."""
+    """Length of training: one of steps, epochs and budget."""
 
     steps: int | None = within(None, 1, 1 << 53)
     epochs: float | None = within(None, 1e-9, 1e9)
     budget: float | None = within(None, 1e-3, 1e9)
-    most_seconds: float | None = within(None, 1e-3, 1e9)  # the budget that steps or epochs were chosen for
+    most_seconds: float | None = within(None, 1e-3, 1e9)  # budget from which steps or epochs were chosen
 
     @classmethod
-    def of(cls, budget: str | float | None, steps: int | None, epochs: float | None, usual: str) -> "Duration":
-        """The duration that a user gives; the budget is `usual` where there is none of the three."""
+    def of(cls, budget: str | float | None, steps: int | None, epochs: float | None, default: str) -> "Duration":
+        """Return the requested duration, by default the budget `default`."""
         if budget is None and steps is None and epochs is None:
-            budget = usual
+            budget = default
         return cls(steps, epochs, None if budget is None else parse_duration(str(budget)))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
-        if len(given) > 1:
-            raise ValueError(f"{given[1]}: expected one of --budget, --steps and --epochs, got {' and '.join(given)}")
+        lengths = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
+        if len(lengths) > 1:
+            raise ValueError(
+                f"{lengths[1]}: expected one of --budget, --steps and --epochs, got {' and '.join(lengths)}"
+            )
 
 
 @dataclass(frozen=True)
 class OptimisationOptions(CheckedOptions):
-    """The options of `chainrule.training.TrainingOptions` that every task has, except how long it lasts.
-
-    A task with other defaults has `with_defaults` of them, one with more options a subclass.
-    """
+    """Training options of every task; a task changes defaults by `with_defaults` or adds options in a subclass."""
 
     batch_size: int = within(32, 1, 1 << 24)
-    """Rows of a batch."""
+    """Batch size."""
     optimiser: Literal["adamw", "muon"] = "adamw"
     """adamw, or muon: orthogonal steps for the matrices of layers, AdamW for the rest."""
     learning_rate: float = within(6e-3, 0.0, 1e3)
     """Peak learning rate."""
     weight_decay: float | None = within(None, 0.0, 1e3)  # a float in every run that trains
-    """Decoupled weight decay of matrices; where not given 0.01, or what a rule of the task finds for the data."""
+    """Decoupled weight decay of matrices; 0.01 by default, or chosen by a rule of the task."""
     warmup: float = within(0.03, 0.0, 1.0)
     """Share of the run in which the learning rate rises."""
     clip_norm: float | None = within(1.0, 0.0, 1e9)
-    """Largest global norm of the gradient."""
+    """Maximum global norm of the gradient."""
     validate_every: int | None = within(None, 1, 1 << 53)
-    """Steps between validations; about ten over the run where not given."""
+    """Steps between validations; about ten validations per run by default."""
     patience: int | None = within(None, 1, 1 << 53)
-    """Stop after so many validations without improvement; never where not given."""
+    """Stop after this many validations without improvement; never by default."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products; auto follows a rule of processor and model."""
     threads: int | None = within(None, 1, 1 << 12)
-    """Threads of the processor; by default more of them the larger the model and the batch."""
+    """CPU threads; by default more for larger models and batches."""
     backend: Literal["auto", "vendor", "bptt"] = "auto"
-    """Kernel of recurrent layers: vendor (oneDNN, cuDNN) or bptt (steps written out); auto follows a rule."""
+    """Kernel of recurrent layers: vendor (oneDNN, cuDNN) or bptt (step by step); auto follows a rule."""
     seed: int = within(0, 0, MOST_SEED)
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda or mps."""
     track: Literal["tensorboard", "mlflow", "wandb"] | None = None
-    """Send the figures of training to TensorBoard (files in the run), MLflow or Weights & Biases too."""
+    """Also log training figures to TensorBoard (files in the run), MLflow or Weights & Biases."""
     samples: bool = True
-    """Keep samples drawn at validations in samples.jsonl, for `chainrule report`."""
+    """Save samples drawn at validations to samples.jsonl, for `chainrule report`."""
 
 
 @dataclass(frozen=True)
 class SearchOptions(CheckedOptions):
-    """Options of a beam search."""
-
     beam: int = within(5, 1, 1 << 12)
     """Prefixes kept alive by the search; 1 is greedy."""
     length_penalty: float = within(1.0, 0.0, 1e9)
-    """α of the score log p / length^α by which answers are ranked."""
+    """α of the score log p / length^α that ranks the results."""
 
 
 @dataclass(frozen=True)
 class NBestOptions(SearchOptions):
-    """Options of a beam search for several answers."""
-
     n_best: int = within(1, 1, 1 << 12)
-    """Answers to each input, the best first; at most as many as --beam."""
+    """Results per input, best first; at most --beam."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,7 +148,7 @@ class NBestOptions(SearchOptions):
 
 @dataclass(frozen=True)
 class ChosenComputation(CheckedOptions):
-    """How training steps are computed, chosen when the run began; a resumed run computes them the same way."""
+    """Way to compute training steps, chosen when the run began; a resumed run keeps it."""
 
     threads: int = within(1, 1, 1 << 12)
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -161,7 +157,7 @@ class ChosenComputation(CheckedOptions):
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Identification of a file of data: its name without folders, its size and the SHA-256 of its content."""
+    """Identity of a data file: its name without folders, its size and its SHA-256."""
 
     name: str
     bytes: int
@@ -174,7 +170,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Counts:
-    """Base of the counts of a run's data, all whole numbers >= 0."""
+    """Base of whole counts >= 0."""
 
     def __post_init__(self) -> None:
         for name, count in asdict(self).items():
@@ -184,7 +180,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Parts(Counts):
-    """A count of each part of the data."""
+    """Counts of the two parts of the data."""
 
     train: int
     valid: int
@@ -192,23 +188,23 @@ class Parts(Counts):
 
 @dataclass(frozen=True)
 class Facts:
-    """Base of the results of preparing a run's data that its config keeps."""
+    """Base of the facts about prepared data that the config keeps."""
 
     source: Fingerprint
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Options that were settled for the user when the run began, and the speed from which they follow."""
+    """Options that chainrule chose when the run began, and the speed that they follow from."""
 
     options: list[str]
-    passes: float | None = None  # over the data that the run has time for
+    passes: float | None = None  # passes over the data that fit the budget
     elements_per_second: float | None = None
 
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """The run whose weights a run starts from, and the SHA-256 of their file."""
+    """Run that provides the initial weights, and the SHA-256 of their file."""
 
     run: str
     sha256: str
@@ -216,39 +212,21 @@ class InitialWeights:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All of `config.json`.
+    """Content of `config.json`."""
 
-    Args:
-        sources: the files of the data as the user named them, by the names in `Task.SOURCES`; None where absent.
-        data: how they are read.
-        model: its name, one of `Task.MODELS`.
-        options: the options of the model.
-        duration: how long training lasts.
-        training: how it goes.
-        computation: how its steps are computed; None before the run begins.
-        facts: results of preparing the data, `Task.Facts`: the `Fingerprint` of each source by its name, used to
-            identify the data on resume; counts; other facts that the task needs. None before.
-        settled: None where nothing was settled for the user.
-        init: the weights that it starts from; None for random ones.
-    """
-
-    sources: dict[str, str | None]
+    sources: dict[str, str | None]  # data files as the user named them, by the names in Task.SOURCES
     data: Any
     model: str
     options: Any
     duration: Duration
     training: Any
-    computation: ChosenComputation | None = None
-    facts: Any = None
-    settled: Settled | None = None
-    init: InitialWeights | None = None
+    computation: ChosenComputation | None = None  # None before the run begins
+    facts: Any = None  # an instance of Task.Facts, once the data are prepared
+    settled: Settled | None = None  # None if chainrule chose no options
+    init: InitialWeights | None = None  # None for random weights
 
     def chosen_flags(self) -> str:
-        """The flags that name every option that was settled for the user, with its value; empty where none was.
-
-        With the flags that the user wrote, they repeat a run of steps or epochs bit for bit on the same machine. Epochs
-        are left out of a run that was given another duration since.
-        """
+        """Return the flags that repeat every option that chainrule chose; empty if it chose none."""
         values = asdict(self.options) | asdict(self.training) | asdict(self.duration)
         settled = {name: values[name] for name in (() if self.settled is None else self.settled.options)}
         settled = {name: value for name, value in settled.items() if value is not None or name != "epochs"}
@@ -259,7 +237,6 @@ class RunConfig:
         return flags_of(settled)
 
     def to_json(self, task: str) -> dict[str, Any]:
-        """The mapping that is written to disk."""
         from chainrule import __version__
 
         return {
@@ -277,7 +254,7 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, content: Any, task: "type[Task[Any]]") -> "RunConfig":
-        """Check and read what `to_json` made, for a task."""
+        """Check and read what `to_json` wrote."""
         name = task_in(content)
         if name != task.name:
             raise ValueError(f"task: expected {task.name!r}, got {name!r}")
@@ -307,19 +284,18 @@ class RunConfig:
 
 
 def _check_settled(config: RunConfig, *, timed: bool) -> None:
-    """Check the record of what was settled; it has the speed where that was `timed`, not found by a rule alone."""
+    """Check the record of chosen options; the speed is required if training was timed."""
     settled = config.settled
     if settled is None:
         return
-    known = [item.name for section in (config.options, config.training, config.duration) for item in fields(section)]
-    if unknown := [name for name in settled.options if name not in known]:
+    names = [item.name for section in (config.options, config.training, config.duration) for item in fields(section)]
+    if unknown := [name for name in settled.options if name not in names]:
         raise ValueError(f"settled.options: expected names of options, got {unknown[0]!r:.80}")
     if timed and None in (settled.passes, settled.elements_per_second):
         raise ValueError("settled: expected the passes and elements a second that were timed, got null")
 
 
 def format_in(content: Any) -> int:
-    """The format of a run."""
     if not isinstance(content, dict) or "format" not in content or "chainrule" not in content:
         raise ValueError("expected an object with the keys format and chainrule: this is no chainrule run")
     if type(content["format"]) is not int or content["format"] < 1:
@@ -328,7 +304,7 @@ def format_in(content: Any) -> int:
 
 
 def task_in(content: Any) -> str:
-    """The task that a run names, in a format that this version reads."""
+    """Return the task of a run, if this version reads its format."""
     if format_in(content) != FORMAT:
         other = "a newer" if content["format"] > FORMAT else "the older"
         raise ValueError(
@@ -340,13 +316,13 @@ def task_in(content: Any) -> str:
     return content["task"]
 
 
-def facts_of(kind: type[Options], found: Mapping[str, Any]) -> Options:
-    """The facts, a dataclass, among all results of preparing data."""
-    return cast(Options, read_value(kind, {name: found[name] for name in field_types(kind)}, "facts"))
+def facts_of(kind: type[Options], results: Mapping[str, Any]) -> Options:
+    """Select the facts, a dataclass, from all results of preparing data."""
+    return cast(Options, read_value(kind, {name: results[name] for name in field_types(kind)}, "facts"))
 
 
 def check_options(options: Any) -> None:
-    """Check every field of a dataclass against its annotation and the range in its metadata.
+    """Check every field of a dataclass against its annotation and its range.
 
     >>> OptimisationOptions(batch_size=0)
     Traceback (most recent call last):
@@ -363,7 +339,7 @@ def check_options(options: Any) -> None:
                 bounds[0] <= number <= bounds[1] for number in (value.values() if type(value) is dict else [value])
             )
         except ValueError:
-            fits = isinstance(value, Path)  # which JSON has not
+            fits = isinstance(value, Path)  # JSON has no paths
         if not fits:
             raise ValueError(f"{item.name}: expected {described(hint)}{_describe_range(bounds)}, got {value!r:.80}")
 
@@ -372,3 +348,33 @@ def _describe_range(bounds: tuple[float, float] | None) -> str:
     if bounds is None:
         return ""
     return f" >= {bounds[0]}" if bounds[1] == math.inf else f" from {bounds[0]} to {bounds[1]}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data file that `chainrule train` takes."""
+
+    help: str
+    flag: str = "DATA"  # "DATA" is the positional argument
+    alias: str = ""  # flag that may replace DATA, if any
+    alias_help: str = ""
+    needed: str = ""  # description for the error if it is missing; empty if optional
+
+    def is_given(self, explicit_flags: frozenset[str]) -> bool:
+        return self.flag in explicit_flags or self.alias in explicit_flags
+
+
+def run_word(source: str) -> str:
+    """Derive the name of a run directory from its data.
+
+    >>> run_word("logs/access.log.gz"), run_word("logs/*.gz"), run_word("-"), run_word("a.txt b.txt")
+    ('access.log', 'logs', 'standard-input', 'a.txt-b')
+    """
+    if source == "-":
+        return "standard-input"
+    path = Path(source)
+    if any(sign in source for sign in "*?[") and not path.exists():
+        path = Path(*takewhile(lambda part: not any(sign in part for sign in "*?["), path.parts))
+    name = path.resolve().name if path.name in ("", ".", "..") else path.name
+    stem = name if path.is_dir() else Path(name).stem
+    return "".join(sign if sign.isalnum() or sign in "._-+" else "-" for sign in stem) or "data"

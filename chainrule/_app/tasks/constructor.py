@@ -19,23 +19,13 @@ _LIGHT = ("typing", "collections.abc", "chainrule._ranges")  # imported where an
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a constructor.
-
-    Args:
-        hint: its annotation; None if the annotation needs more than numbers, texts, choices and ranges.
-        default: `REQUIRED` if there is none.
-        help: of the docstring of its class, or of the nearest base class that has any.
-    """
-
-    hint: Any
-    default: Any
-    help: str
+    hint: Any  # None for annotations beyond numbers, texts, choices and ranges
+    default: Any  # REQUIRED without a default
+    help: str  # from the class docstring, or the nearest base class that documents it
 
 
 def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
-    """The arguments of the constructor of a class by name, in order.
-
-    The keys of `**arguments: Unpack[Keys]` are among them; the default of a key is the attribute of its name.
+    """Return the constructor arguments of a class by name, in order.
 
     >>> constructor_arguments("chainrule.models", "SentenceVAE")["kl_warmup"].default
     0.3
@@ -55,7 +45,7 @@ def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
     positional = [*init.posonlyargs, *init.args][1:]  # without self
     defaults = [None] * (len(positional) - len(init.defaults)) + init.defaults
     parts = [*zip(positional, defaults, strict=True), *zip(init.kwonlyargs, init.kw_defaults, strict=True)]
-    found = {
+    arguments = {
         part.arg: (scope.hint(part.annotation), REQUIRED if default is None else scope.evaluate(default))
         for part, default in parts
     }
@@ -65,12 +55,12 @@ def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
         for home, node in reversed(list(_lineage(scope, keys.id))):
             for key in node.body:
                 if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name):
-                    found[key.target.id] = home.hint(key.annotation), _attribute(lineage, key.target.id)
-    return {name: Argument(hint, default, helps.get(name, "")) for name, (hint, default) in found.items()}
+                    arguments[key.target.id] = home.hint(key.annotation), _attribute(lineage, key.target.id)
+    return {name: Argument(hint, default, helps.get(name, "")) for name, (hint, default) in arguments.items()}
 
 
 class _Scope(dict[str, Any]):
-    """The names of a module, for the evaluation of its annotations; each is read from the source when it is needed."""
+    """Names of a module for evaluating annotations, each read from the source on demand."""
 
     def __init__(self, module: str):
         spec = find_spec(module)
@@ -113,7 +103,7 @@ def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _lineage(scope: _Scope, name: str) -> Iterator[tuple[_Scope, ast.ClassDef]]:
-    """A class and its base classes in this library, each with the scope of its module."""
+    """Yield a class and its base classes in this library, each with the scope of its module."""
     if name in scope.classes:
         node = scope.classes[name]
         yield scope, node
@@ -132,7 +122,7 @@ def _attribute(lineage: list[tuple[_Scope, ast.ClassDef]], name: str) -> Any:
 
 
 def argument_help(docstring: str) -> dict[str, str]:
-    """The text of each argument in the Args section of a docstring, as one line that begins with a capital or a symbol.
+    """Return the text of each argument in a docstring's Args section, as one capitalised line.
 
     >>> from chainrule.layers import CausalConv1d
     >>> argument_help(CausalConv1d.__doc__)["dilation"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
+from chainrule._app.heavy import np
 from chainrule._printing import OVERRIDES, printable, writable
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ Verb = Callable[..., int | None]
 
 
 def flag(name: str) -> str:
-    """The flag of a field.
+    """Return the flag of a field.
 
     >>> flag("hidden_size")
     '--hidden-size'
@@ -36,7 +37,7 @@ def flag(name: str) -> str:
 
 
 def flags_of(values: Mapping[str, Any]) -> str:
-    """Options as they are typed.
+    """Format options as flags.
 
     >>> flags_of({"hidden_size": 64, "dropout": 0.1, "tie_weights": False})
     '--hidden-size 64 --dropout 0.1 --no-tie-weights'
@@ -53,7 +54,7 @@ def _written(name: str, value: Any) -> str:
 
 
 def quoted(path: Path) -> str:
-    """A path as a shell reads it.
+    """Quote a path for the shell.
 
     >>> quoted(Path("my run"))
     "'my run'"
@@ -62,12 +63,12 @@ def quoted(path: Path) -> str:
 
 
 def resume_command(run: Path) -> str:
-    """The command that continues a run."""
+    """Return the command that continues a run."""
     return f"chainrule train --resume --out {quoted(run)}"
 
 
 def size_of(size: float) -> str:
-    """Bytes in a unit that keeps them short.
+    """Format a number of bytes in a suitable unit.
 
     >>> size_of(1234567)
     '1.23 MB'
@@ -84,7 +85,7 @@ _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration; a bare number is seconds.
+    """Parse a duration in seconds; a bare number is seconds.
 
     >>> parse_duration("1h30m"), parse_duration("90s"), parse_duration("45")
     (5400.0, 90.0, 45.0)
@@ -99,7 +100,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as a short text.
+    """Format seconds as a short text.
 
     >>> format_duration(5400), format_duration(200.4), format_duration(2.34)
     ('1h30m', '3m20s', '2.3s')
@@ -112,7 +113,7 @@ def format_duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things in words.
+    """Format a number with its noun.
 
     >>> counted(1, "row"), counted(0, "row"), counted(1234, "row")
     ('1 row', '0 rows', '1,234 rows')
@@ -121,7 +122,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def said_passes(passes: float, data: str) -> str:
-    """Passes over data in words.
+    """Format passes over data.
 
     >>> said_passes(1.0, "text"), said_passes(12.345, "rows"), said_passes(1234.5, "rows")
     ('1 pass over the text', '12 passes over the rows', '1,234 passes over the rows')
@@ -131,7 +132,7 @@ def said_passes(passes: float, data: str) -> str:
 
 
 def csv_line(cells: Iterable[str]) -> str:
-    """Cells separated by commas, quoted where they must be, without the line end.
+    """Format cells as a line of CSV, without the line end.
 
     >>> csv_line(["a", "b, c"])
     'a,"b, c"'
@@ -146,10 +147,7 @@ BeginBar = Callable[[int | None, str], Callable[[int], None]]
 
 @contextmanager
 def progress_bars() -> Iterator[BeginBar]:
-    """Give a function that begins a bar, of a total where it is known and a word, and returns one that advances it.
-
-    Where standard error is no terminal, nothing is shown.
-    """
+    """Provide a function that starts a progress bar and returns one that advances it; silent without a terminal."""
     if not sys.stderr.isatty():
         yield lambda total, word: lambda count: None
         return
@@ -167,7 +165,7 @@ def progress_bars() -> Iterator[BeginBar]:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
-    """Rows of a table, the heading first, as lines; the columns `left` are words, the others numbers.
+    """Align rows, the heading first, as lines; columns in `left` are text, the others numbers.
 
     >>> aligned([["", "a", "b"], ["total", "10", "2"]])
     ['        a  b', 'total  10  2']
@@ -175,15 +173,15 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list
     sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            cell.ljust(size) if place in left else cell.rjust(size)
-            for place, (cell, size) in enumerate(zip(row, sizes, strict=True))
+            cell.ljust(size) if index in left else cell.rjust(size)
+            for index, (cell, size) in enumerate(zip(row, sizes, strict=True))
         ).rstrip()
         for row in rows
     ]
 
 
 def measured_part(rows: int, all_rows: int) -> str:
-    """The words before "held-out sentences".
+    """Return the words before "held-out sentences".
 
     >>> measured_part(64, 1014), measured_part(872, 872)
     ('64 of the 1,014 ', 'the ')
@@ -195,7 +193,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], low: float, high: float) -> str:
-    """A bar for each value, low to high; what lies beyond is at the end.
+    """Draw a bar for each value, clipped to low and high.
 
     >>> sparkline([0.0, 1.0, 2.0, 3.0, 9.0], 0.0, 3.0)
     '▁▃▆██'
@@ -205,15 +203,11 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
 
 
 def loudness_line(amplitudes: "npt.ArrayLike", width: int = 60) -> str:
-    """Loudness of a sound from its beginning to its end: a bar for the largest amplitude of each of `width` parts.
-
-    Each step up is 6 decibels, twice the amplitude; the highest is 0.5 and more.
+    """Draw the loudness of a sound as `width` bars; each step up is 6 decibels, twice the amplitude.
 
     >>> loudness_line([0.0, 0.01, 0.3, -0.9], width=4)
     '▁▂▇█'
     """
-    import numpy as np
-
     parts = [np.abs(part) for part in np.array_split(np.asarray(amplitudes), width) if len(part)]
     return sparkline([math.log2(max(float(part.max()), 2.0**-10)) for part in parts], -len(_BARS), 0)
 
@@ -221,12 +215,8 @@ def loudness_line(amplitudes: "npt.ArrayLike", width: int = 60) -> str:
 _UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f\ud800-\udfff\u2028\u2029{OVERRIDES}]")  # JSON escapes U+0000 to U+001F itself
 
 
-class Harmless:
-    """Standard output while a verb runs: data reach a terminal as text alone, and anything else as they are.
-
-    Args:
-        stream: where the text goes.
-    """
+class SafeOutput:
+    """Standard output that sends data to a terminal as harmless text."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -234,14 +224,12 @@ class Harmless:
         self._held = ""  # a carriage return, until it is known whether a line feed follows
 
     def write(self, text: str) -> int:
-        """Write `text`, to a terminal as `printable` shows it."""
         whole = self._held + text
         self._held = "\r" if whole.endswith("\r") else ""
         self._stream.write(self._shown(whole.removesuffix("\r") if self._held else whole))
         return len(text)
 
     def flush(self) -> None:
-        """Write through what is held back."""
         self._stream.flush()
 
     def close(self) -> None:
@@ -254,7 +242,7 @@ class Harmless:
 
 
 def shortened(text: str, width: int) -> str:
-    """`text` in at most `width` characters: the middle of a longer one, which names and figures fill, is left out.
+    """Shorten a text to `width` characters by dropping its middle.
 
     >>> shortened("expected a number, got 1234567890: give another", 40)
     'expected a number, got  … : give another'
@@ -266,16 +254,16 @@ def shortened(text: str, width: int) -> str:
 
 
 def dump_json(record: Any) -> str:
-    r"""`record` as JSON that a terminal shows harmlessly and a reader reads back exactly.
+    r"""Encode a record as JSON that is harmless on a terminal and exact when read.
 
     >>> print(dump_json({"text": "é\x9b2J"}))
     {"text": "é\u009b2J"}
     """
-    return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(record, ensure_ascii=False))
+    return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(record, ensure_ascii=False))
 
 
 def plain_value(value: Any, cell: Any) -> Any:
-    """A value as JSON takes it; what JSON has no kind for, such as a date, is text as in the cell."""
+    """Convert a value for JSON; values without a JSON type, such as dates, become text."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if is_dataclass(value) and not isinstance(value, type):

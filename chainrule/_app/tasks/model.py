@@ -9,6 +9,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
+from chainrule._app.heavy import torch
 from chainrule._app.tasks.config import CheckedOptions, options_class
 from chainrule._app.tasks.constructor import REQUIRED, constructor_arguments
 from chainrule._app.tasks.run_directory import count_weights
@@ -24,20 +25,7 @@ _MEMBERS_HELP = "Models to average, each trained for itself; time and memory gro
 
 
 class Model:
-    """A model class and its options: flags, types, help, ranges and defaults come from the constructor.
-
-    An argument is an option if its annotation is a number, a switch, a text, a `Literal`, or one of them or None. Its
-    range is a `chainrule._ranges.Range` in the annotation, its help the text after its name in the docstring's Args.
-
-    Args:
-        home: the name of a class in `chainrule.models`, which is imported when it is needed; or a class.
-        fixed: arguments that the task sets, no options.
-        planned: options that the task settles from data and budget where the user gives none: None until then.
-        hidden: arguments that are no options.
-        members: whether several such models may be averaged, as many as the option `num_members` says, which may be
-            planned too.
-        defaults: of options, where the task has others than the constructor.
-    """
+    """Model class and its options: flags, types, help, ranges and defaults come from the constructor."""
 
     def __init__(
         self,
@@ -57,17 +45,15 @@ class Model:
 
     @cached_property
     def model_class(self) -> Any:
-        """The class."""
         return getattr(import_module(self.module), self.name)
 
     @cached_property
     def options(self) -> type[CheckedOptions]:
-        """A dataclass of the options; making one checks every value."""
         arguments = constructor_arguments(self.module, self.name)
         named = {*self.planned, *self.hidden, *self.defaults, *self.fixed}
         if unknown := named - arguments.keys() - ({"num_members"} if self.members else set()):
             raise TypeError(f"{self.name} has no argument {min(unknown)}")
-        made = []
+        option_fields = []
         for name, argument in arguments.items():
             hint, bounds = _without_range(argument.hint)
             if name in (*self.fixed, *self.hidden) or argument.default is REQUIRED or not _is_simple(hint):
@@ -76,25 +62,24 @@ class Model:
             if name in self.planned:
                 hint, default = hint | None, None
             metadata = {"help": argument.help, "range": bounds}
-            made.append((name, hint, field(default=default, metadata=metadata)))
+            option_fields.append((name, hint, field(default=default, metadata=metadata)))
         if self.members:
             planned = "num_members" in self.planned
             hint, default = (int | None, None) if planned else (int, 1)
-            told = f"{_MEMBERS_HELP} Follows from the budget where not given." if planned else _MEMBERS_HELP
-            made.append(("num_members", hint, field(default=default, metadata={"help": told, "range": (1, 16)})))
-        return options_class(f"{self.name}Options", made, CheckedOptions)
+            members_help = f"{_MEMBERS_HELP} Follows from the budget where not given." if planned else _MEMBERS_HELP
+            option_fields.append(
+                ("num_members", hint, field(default=default, metadata={"help": members_help, "range": (1, 16)}))
+            )
+        return options_class(f"{self.name}Options", option_fields, CheckedOptions)
 
-    def build(self, options: Any, **given: Any) -> Any:
-        """The model with options, and the arguments that data decide; those that it does not have are left out.
-
-        A planned option that is still None takes the constructor's default.
-        """
-        known = signature(self.model_class).parameters
+    def build(self, options: Any, **data_arguments: Any) -> Any:
+        """Build the model from options and data arguments; an unset planned option takes the constructor's default."""
+        parameters = signature(self.model_class).parameters
         chosen = {
             name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
         }
         members = chosen.pop("num_members", 1) if self.members else 1
-        of_data = {name: value for name, value in given.items() if name in known}
+        of_data = {name: value for name, value in data_arguments.items() if name in parameters}
         one = partial(self.model_class, **of_data, **self.fixed, **chosen)
         if members == 1:
             return one()
@@ -104,10 +89,10 @@ class Model:
 
 
 def _without_range(hint: Any) -> tuple[Any, tuple[float, float] | None]:
-    """A type without `Annotated`, and the range that was in it; also inside a union with None."""
+    """Split a type from its range, also inside a union with None."""
     if get_origin(hint) is Annotated:
-        found = [extra for extra in hint.__metadata__ if isinstance(extra, Range)]
-        return get_args(hint)[0], (found[0].low, found[0].high) if found else None
+        ranges = [extra for extra in hint.__metadata__ if isinstance(extra, Range)]
+        return get_args(hint)[0], (ranges[0].low, ranges[0].high) if ranges else None
     if get_origin(hint) in (UnionType, Union):
         parts = [_without_range(part) for part in get_args(hint)]
         bounds = next((bounds for _, bounds in parts if bounds is not None), None)
@@ -127,17 +112,7 @@ def _is_simple(hint: Any) -> bool:
 def check_size(
     build: "Callable[[], nn.Module]", config: Path, weights: Path | None, *, least: int = 0, confirm: str = ""
 ) -> int:
-    """Refuse options of a larger model than there are weights of, before it takes memory; else count its weights.
-
-    Args:
-        build: makes the model.
-        config: the file of the options.
-        weights: the file of its weights, or of its checkpoint; None where nothing is trained yet: then the model must
-            fit into memory.
-        least: weights that the model has at least.
-        confirm: what the user types to confirm a large model of which nothing is trained yet; empty where it is
-            confirmed. A changed file would take gigabytes, and minutes before its first step ends.
-    """
+    """Count the weights; refuse options of a larger model than the weights file, or than memory allows."""
     if weights is None:
         needed = least if least > memory() // _TRAINED else count_built(build, most=memory())
         check_memory(needed, f"{config}: its options", "restore it from a copy")
@@ -158,21 +133,20 @@ def check_size(
 
 
 def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
-    """Count the weights of a model, built without memory; building stops where they are many more than `most`.
+    """Count the weights of a model built on the meta device; stop at many more than `most`.
 
     >>> from torch import nn
     >>> count_built(lambda: nn.Linear(1 << 20, 1 << 20), most=10) > 10
     True
     """
-    import torch
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
-    made = 0
+    count = 0
 
     def stop_early(module: "nn.Module", name: str, weight: "nn.Parameter | None") -> None:
-        nonlocal made
-        made += 0 if weight is None else weight.numel()
-        if made > _OFTEN * most:
+        nonlocal count
+        count += 0 if weight is None else weight.numel()
+        if count > _OFTEN * most:
             raise _TooManyError
 
     hook = register_module_parameter_registration_hook(stop_early)
@@ -180,7 +154,7 @@ def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
         with torch.device("meta"):
             return sum(weight.numel() for weight in build().parameters())
     except _TooManyError:
-        return made
+        return count
     finally:
         hook.remove()
 
@@ -198,13 +172,7 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def check_memory(weights: int, what: str, remedy: str) -> None:
-    """Refuse a model that takes more memory to train than there is.
-
-    Args:
-        weights: of the model.
-        what: the cause of its size, for the error.
-        remedy: how to make it smaller.
-    """
+    """Refuse a model that takes more memory to train than there is."""
     needed, there = weights * _TRAINED, memory()
     if needed > there:
         raise ValueError(
@@ -214,11 +182,11 @@ def check_memory(weights: int, what: str, remedy: str) -> None:
 
 
 def memory() -> int:
-    """Bytes of memory that this process may use: those of the machine, or of its container where it has fewer."""
-    found = []
+    """Return the bytes of memory that this process may use, in its container."""
+    limits = []
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for path in map(Path, _LIMITS):
         if path.is_file() and (limit := path.read_text(encoding="utf-8").strip()).isdecimal():
-            found.append(int(limit))
-    return min(found, default=1 << 62)
+            limits.append(int(limit))
+    return min(limits, default=1 << 62)

@@ -14,67 +14,62 @@ if TYPE_CHECKING:
 
 
 class Recipe:
-    """The parts of a run's model, in words; the part of a task that `--plain` is about.
-
-    Attributes:
-        PLAIN: values of options with which the model is the architecture that its name says: one network that reads one
-            element at a time and begins with random weights. `--plain` sets them.
-    """
+    """Parts of a run's model in words; `--plain` sets the options in PLAIN."""
 
     PLAIN: ClassVar[dict[str, Any]] = {}
     MODELS: ClassVar[dict[str, Model]]
     config: RunConfig
 
     @classmethod
-    def plain(cls, asked: RunConfig, given: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
-        """The config of the named architecture alone, see `PLAIN`, and `given` with the flags of what this decides."""
-        sections, decided = {}, set(given)
+    def plain(cls, request: RunConfig, explicit_flags: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
+        """Return the config of the named architecture alone, and the flags that this decides."""
+        sections, decided = {}, set(explicit_flags)
         for section in ("data", "options", "training"):
-            part = getattr(asked, section)
+            part = getattr(request, section)
             own = {name: value for name, value in cls.PLAIN.items() if hasattr(part, name)}
             for name, value in own.items():
-                if flag(name) in given and getattr(part, name) != value:
+                if flag(name) in explicit_flags and getattr(part, name) != value:
                     raise ValueError(f"{flag(name)}: --plain leaves this part of the model out: drop one of the two")
             sections[section] = replace(part, **own)
             decided |= set(map(flag, own))
-        return replace(asked, **sections), frozenset(decided)
+        return replace(request, **sections), frozenset(decided)
 
     @property
     def recipe(self) -> str:
-        """The model in words: its networks, and the parts that the task adds, as `2 × LSTM 256 + 12-gram counts`."""
+        """Return the model in words, such as `2 × LSTM 256 + 12-gram counts`."""
         members = getattr(self.config.options, "num_members", None) or 1
         networks = f"{members} × {self.architecture}" if members > 1 else self.architecture
         return " + ".join([networks, *self.added_parts()])
 
     @property
     def architecture(self) -> str:
-        """One network of the run in words; with its size where several may be averaged."""
+        """Name one network of the run; with its size if several may be averaged."""
         name, options = self.config.model, self.config.options
         if not self.MODELS[name].members:
             return name
-        shown = name.upper() if "cell" in self.MODELS[name].fixed else name
+        label = name.upper() if "cell" in self.MODELS[name].fixed else name
         layers = f"{options.num_layers}-layer " if options.num_layers > 1 else ""
-        return f"{layers}{shown} {getattr(options, 'hidden_size', 0) or options.model_size}"
+        return f"{layers}{label} {getattr(options, 'hidden_size', 0) or options.model_size}"
 
     def added_parts(self) -> Sequence[str]:
-        """What the model has beside its networks, in words; `--plain` leaves it out."""
+        """List the parts added to the networks; `--plain` omits them."""
         return ()
 
 
-def share_of(name: str, told: str) -> "Observe":
-    """An observer of the companion's weight in a `CalibratedMixture`: `name` is for figures, `told` for display."""
+def share_of(name: str, description: str) -> "Observe":
+    """Observe the companion's weight in a `CalibratedMixture`."""
 
     def share(trained: Any) -> "Findings":
         from chainrule.training._validation import Findings
 
-        found = float(trained.share)
-        return Findings({f"share_of_{name}": found}, f"{told}: {found:.0%} of the mean")
+        value = float(trained.share)
+        return Findings({f"share_of_{name}": value}, f"{description}: {value:.0%} of the mean")
 
     return share
 
 
-def averaged_with(run: "Task[Any]", name: str, told: str) -> dict[str, str]:
-    """The companion with which the network of a run is averaged, and its weight at the best validation."""
+def averaged_with(run: "Task[Any]", name: str, description: str) -> dict[str, str]:
+    """Describe the companion of the network, and its weight at the best validation."""
     key = f"share_of_{name}"
     shares = [record[key] for record in run.metrics() if record.get("best") and key in record]
-    return {"averaged": f"with {told}" + (f", {shares[-1]:.0%} of the mean" if shares else "")}
+    return {"averaged": f"with {description}" + (f", {shares[-1]:.0%} of the mean" if shares else "")}

@@ -25,7 +25,9 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from math import prod
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, cast
+from weakref import finalize
 
 from chainrule._app.tasks.config import FORMAT, format_in, task_in
 
@@ -61,7 +63,6 @@ _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for 
 
 
 def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
-    """Read a config.json and apply `read` to its content."""
     if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
         raise ValueError(f"{path}: expected a file, got a folder, device or pipe: damaged")
     if path.stat().st_size > _CONFIG_LIMIT:
@@ -73,26 +74,20 @@ def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
 
 
 def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
-    """Refuse a config with other facts than the prepared data have: fewer labels, or a row of 16 million symbols.
-
-    Args:
-        path: of the run.
-        facts: of its config.
-        prepared: the file that lists those of the data; where it is absent or damaged, using the data says so.
-    """
+    """Refuse a config whose facts differ from the prepared data's."""
     from chainrule.data._atomic import read_json
 
     try:
-        found = read_json(path / prepared)
+        manifest = read_json(path / prepared)
     except (OSError, ValueError):
         return
-    for name in facts.keys() & found.keys() - {"name"}:  # a file may be renamed
-        if json.loads(json.dumps(facts[name])) != found[name]:
+    for name in facts.keys() & manifest.keys() - {"name"}:  # a file may be renamed
+        if json.loads(json.dumps(facts[name])) != manifest[name]:
             raise ValueError(f"{path / CONFIG}: facts.{name}: not what {prepared} says: one of the two was changed")
 
 
 def task_of(path: Path) -> str | None:
-    """The name of the task of the run in a directory; None where no run can be read."""
+    """Return the task of the run in a directory; None if no run can be read."""
     try:
         return cast(str, read_config(path / CONFIG, task_in))
     except (OSError, ValueError):
@@ -100,7 +95,7 @@ def task_of(path: Path) -> str | None:
 
 
 def refuse_taken(path: Path, *, overwrite: bool) -> None:
-    """Raise FileExistsError unless `path` is free, or with `overwrite` a run. What a killed process left is free."""
+    """Raise FileExistsError unless `path` is free, holds leftovers of a killed process, or with `overwrite` a run."""
     if not path.exists():
         return
     if not path.is_dir():
@@ -108,17 +103,17 @@ def refuse_taken(path: Path, *, overwrite: bool) -> None:
     names = {part.name for part in path.iterdir()} - {LOCK}
     if not names or (DRAFT in names and CONFIG not in names):
         return
-    found = _format_of_run(path)
-    if found is None:
-        raise FileExistsError(f"--out {path}: the directory is not empty and no run: name another one")
+    run_format = _format_of_run(path)
+    if run_format is None:
+        raise FileExistsError(f"--out {path}: the directory is not empty and not a run: name another one")
     if not overwrite:
-        ours = found == FORMAT
+        ours = run_format == FORMAT
         there = "a run is there already: continue it with --resume," if ours else "a run of another format is there:"
         raise FileExistsError(f"--out {path}: {there} replace it with --overwrite, or name another directory")
 
 
 def remove(path: Path) -> None:
-    """Delete what a run consists of, except a draft; never another file, and not the directory itself."""
+    """Delete the files of a run except a draft; keep other files and the directory."""
     _remove_parts(path)
     for name in FILES:
         (path / name).unlink(missing_ok=True)
@@ -127,7 +122,7 @@ def remove(path: Path) -> None:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Delete what killed processes left in a run directory: files written in part, and the draft of another run."""
+    """Delete what killed processes left: partial files, and the draft of another run."""
     _remove_parts(path)
     remove_folder(path / DRAFT)
 
@@ -141,7 +136,7 @@ def _remove_parts(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Delete a folder with all in it; of a link, the link alone."""
+    """Delete a folder; of a link, the link alone."""
     if path.is_symlink():
         path.unlink()
     elif path.is_dir():
@@ -149,7 +144,6 @@ def remove_folder(path: Path) -> None:
 
 
 def bytes_on_disk(path: Path) -> dict[str, int]:
-    """Size of each part of a run that exists, bytes."""
     parts = {}
     for name in (*FILES, *FOLDERS):
         part = path / name
@@ -161,7 +155,7 @@ def bytes_on_disk(path: Path) -> dict[str, int]:
 
 
 def count_weights(path: Path) -> int:
-    """How many numbers a file of weights announces in its header, without reading them."""
+    """Count the numbers of a weights file by its header."""
     return _read_header(
         path,
         lambda file: sum(prod(file.get_slice(name).get_shape()) for name in file.keys()),  # noqa: SIM118  no dict
@@ -169,24 +163,20 @@ def count_weights(path: Path) -> int:
 
 
 def count_parameters(path: Path) -> int:
-    """How many parameters a file of trained weights holds, its buffers not counted where the file says so."""
+    """Count the parameters of a weights file, without buffers if the file tells them apart."""
     count = sealed_record(path).get("parameters")
     return count if isinstance(count, int) else count_weights(path)
 
 
 def sealed_record(path: Path) -> dict[str, Any]:
-    """The JSON record in the header of a file that `chainrule.training._checkpoint` wrote; its tensors are not read.
-
-    Raises:
-        ValueError: the file is damaged, or there is no record.
-    """
+    """Read the JSON record in the header of a file of `chainrule.training._checkpoint`."""
     text = (_read_header(path, lambda file: file.metadata()) or {}).get("chainrule", "")
     try:
         record = json.loads(text.partition(" ")[2])
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        raise ValueError(f"{path}: expected a record as chainrule wrote it, got another: restore the file from a copy")
+        raise ValueError(f"{path}: expected a record written by chainrule, got another: restore the file from a copy")
     return record
 
 
@@ -200,20 +190,19 @@ def _read_header(path: Path, read: Callable[[Any], Any]) -> Any:
         with safe_open(path, framework="np") as file:  # imports no torch
             return read(file)
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: damaged, or no file of weights ({error}): restore it from a copy") from None
+        raise ValueError(f"{path}: damaged, or not a weights file ({error}): restore it from a copy") from None
 
 
 def _format_of_run(path: Path) -> int | None:
-    """The format of the run in a directory; None where there is none that can be read."""
     from chainrule._app.tasks import open_run
 
     try:
-        found: int = read_config(path / CONFIG, format_in)
-        if found == FORMAT:
+        run_format: int = read_config(path / CONFIG, format_in)
+        if run_format == FORMAT:
             open_run(path)
     except (OSError, ValueError):
         return None
-    return found
+    return run_format
 
 
 LOCK = ".lock"
@@ -222,12 +211,8 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 @contextmanager
 def lock_run(path: Path) -> Iterator[None]:
-    """Hold the lock of a run directory for the length of the block; the directory is made if it is missing.
-
-    The lock belongs to the open file, so the system frees it however the process ends. A file left by a killed process
-    is taken over. Directories made here that the block leaves empty are removed again.
-    """
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    """Hold the lock of a run directory during the block; creates the directory."""
+    new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = _acquire(path / LOCK, path)
@@ -237,12 +222,12 @@ def lock_run(path: Path) -> Iterator[None]:
             _release(descriptor, path / LOCK)
     finally:
         with suppress(OSError):  # not empty: the run is there
-            for folder in made:
+            for folder in new_folders:
                 folder.rmdir()
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process is at work in a run directory."""
+    """Tell if a process is working in a run directory."""
     file = path / LOCK
     if not file.is_file():
         return False
@@ -258,7 +243,7 @@ def _acquire(file: Path, run: Path) -> int:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if not _try_lock(descriptor):
-                raise FileExistsError(f"--out {run}: {_holder(descriptor)} is at work there: wait for it, or stop it")
+                raise FileExistsError(f"--out {run}: {_holder(descriptor)} is working there: wait for it, or stop it")
             if _is_same(descriptor, file):  # else its holder removed the file between our two calls
                 _write_holder(descriptor)
                 return descriptor
@@ -292,7 +277,7 @@ else:
     import fcntl
 
     def _try_lock(descriptor: int) -> bool:
-        """Whether the lock is held now; true on file systems that have no locks."""
+        """Try to take the lock; always succeeds on file systems without locks."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -328,3 +313,36 @@ def _holder(descriptor: int) -> str:
         return f"process {int(holder['pid'])} on {holder['host']!s:.64} (since {holder['since']!s:.32})"
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # not yet written, or damaged
         return "another process"
+
+
+class TemporaryFolder:
+    """New folder, deleted together with this object or when Python ends."""
+
+    def __init__(self) -> None:
+        self.path = Path(mkdtemp(prefix="chainrule-run-"))
+        self.remove = finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+def refuse_existing(path: Path, *, overwrite: bool) -> None:
+    """Raise FileExistsError unless a path is free, or with `overwrite` a run."""
+    try:
+        refuse_taken(path, overwrite=overwrite)
+    except FileExistsError:
+        again = "only a run is replaced" if overwrite else "overwrite=True replaces a run"
+        raise FileExistsError(f"{path}: already exists: {again}; or name another directory") from None
+
+
+def copy_run(run: Path, target: Path, *, overwrite: bool) -> None:
+    """Copy a run directory; the target is replaced only when the copy is complete."""
+    if target.resolve().is_relative_to(run.resolve()):
+        raise ValueError(f"{target}: the run is there already: name another directory")
+    refuse_existing(target, overwrite=overwrite)
+    draft = target / DRAFT
+    remove_folder(draft)
+    try:
+        shutil.copytree(run, draft, ignore=shutil.ignore_patterns(".*"))
+        remove(target)
+        for part in sorted(draft.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes the directory a run
+            part.rename(target / part.name)
+    finally:
+        remove_folder(draft)

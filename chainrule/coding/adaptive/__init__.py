@@ -13,7 +13,6 @@ any machine can decode the code.
 | `mixer` | the network |
 | `predictor` | the contexts' parts of the past, and all models together |
 | `bitstream` | arithmetic coder and main loop |
-| `machine_code` | cache of compiled code |
 
 Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Mahoney, "Data compression
 explained"; Veness et al. 2021, "Gated linear networks"; Knoll, cmix. Needs the extra compress: numba compiles the
@@ -21,6 +20,7 @@ loops when they are first used.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -102,9 +102,9 @@ def code_length(data: bytes) -> float:
 def is_compiled() -> bool:
     """Return true if compiled code is cached; otherwise the first use takes about ten seconds."""
     _compiled()
-    from chainrule.coding.adaptive._machine_code import is_kept
+    from chainrule.kernels._machine_code import is_kept
 
-    return is_kept()
+    return is_kept(Path(__file__).parent)
 
 
 def _compiled() -> ModuleType:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chainrule.coding.adaptive import _predictor as model
-from chainrule.coding.adaptive._machine_code import compiled, kept
+from chainrule.kernels._machine_code import compiled, kept
 
 _ALL = 0xFFFFFFFF
 _SLACK = 64  # bytes: more than any byte of a text can cost
@@ -104,8 +104,7 @@ def end_writing(coder: Coder) -> int:
 def _run(
     predictor: model.Predictor, coder: Coder, text: np.ndarray, piece: int, reading: bool, trace: np.ndarray
 ) -> int:
-    """Encode or decode a piece of a text, fill a non-empty trace, and return the code's length, -1 if it does not fit.
-    """
+    """Encode or decode a piece of a text, and fill a non-empty trace; return the code's length, -1 if too long."""
     if reading and piece == 0:
         begin_reading(coder)
     end = min(len(text), piece + _PIECE)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.coding.adaptive._machine_code import compiled
 from chainrule.coding.adaptive._probabilities import combine, counters, learn, probability, stretch, towards
+from chainrule.kernels._machine_code import compiled
 
 _EXACT = 4  # number of bits stored in order
 _MOST = (48, 40, 16, 12, 10, 8, 8, 7)  # maximum of one count if the other is 0, 1, 2, ...

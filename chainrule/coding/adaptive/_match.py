@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.coding.adaptive._machine_code import compiled
 from chainrule.coding.adaptive._probabilities import combine, counters, learn, probability, stretch
+from chainrule.kernels._machine_code import compiled
 
 INPUTS = 2
 LENGTHS = 32  # number of length classes

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.coding.adaptive._machine_code import compiled
 from chainrule.coding.adaptive._probabilities import LIMIT, squash
+from chainrule.kernels._machine_code import compiled
 
 ONE = 1 << 16  # the weight 1
 _RATE_BITS = 22  # error (16 bits) * input (8 bits) * rate (14 bits) -> weight (16 bits)

@@ -9,10 +9,10 @@ from chainrule.coding.adaptive import _match as match_model
 from chainrule.coding.adaptive import _mixer as mixing
 from chainrule.coding.adaptive import _probabilities as refinement
 from chainrule.coding.adaptive._contexts import CONTEXTS, Contexts, make_contexts
-from chainrule.coding.adaptive._machine_code import compiled
 from chainrule.coding.adaptive._match import Match, expected_bit, kind_of_length, make_match
 from chainrule.coding.adaptive._mixer import ONE, Mixer, make_mixer
 from chainrule.coding.adaptive._probabilities import combine, squash
+from chainrule.kernels._machine_code import compiled
 
 _MATCH_INPUTS = CONTEXTS * context_models.INPUTS
 _BIAS = _MATCH_INPUTS + match_model.INPUTS

@@ -21,7 +21,7 @@ from decimal import Context, Decimal
 
 import numpy as np
 
-from chainrule.coding.adaptive._machine_code import compiled
+from chainrule.kernels._machine_code import compiled
 
 _HALF = 1 << 21
 _RATE = np.array([(65536 * 2) // (2 * n + 3) for n in range(1024)], np.int32)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule._app.tasks import ladder
+from chainrule._app.tasks import size_schedule
 from chainrule._app.tasks.classify import task as classify_task
 from chainrule._app.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
 from chainrule._app.tasks.config import Duration, RunConfig
@@ -195,7 +195,7 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
     assert "https:" not in written
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib: pip install matplotlib")
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="requires matplotlib: pip install matplotlib")
 def test_an_image_is_drawn(command: Callable, run: Path, files: Path, tmp_path: Path) -> None:
     from matplotlib import rc_context
 
@@ -295,13 +295,13 @@ def test_damaged_ngrams_are_refused_in_a_line(refused: Callable, run: Path, tmp_
 def test_a_long_budget_reads_words_five_times_or_for_a_thousand_steps(
     command: Callable, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
     monkeypatch.setattr(classify_task, "_FEWEST_STEPS", 18)
     train = ["train", files / "train.tsv", "--task", "classify", "--hidden-size", 4, "--embedding-size", 6]
     outcome = command(*train, "--batch-size", 8, "--out", tmp_path / "run", "--budget", "20s")
     assert outcome.status == 0, outcome.err
     assert "5 passes over the texts are enough\n" in outcome.err
-    assert "the same again: --epochs 5 " in outcome.err
+    assert "reproduce with: --epochs 5 " in outcome.err
     config = ClassifyTask.open(tmp_path / "run").config
     assert (config.duration.epochs, config.duration.budget) == (5.0, None)
     monkeypatch.setattr(classify_task, "_FEWEST_STEPS", 63)

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from chainrule._app.tasks import ladder, open_run
+from chainrule._app.tasks import open_run, size_schedule
 
 SMALL = {
     "cnn": ["--channels", 4, "--stages", 2],
@@ -94,12 +94,12 @@ def test_images_that_are_read_often_are_mixed(command, digits, tmp_path, asked, 
 def test_the_passes_of_a_budget_decide_on_mixup_where_the_user_names_the_size(
     command, digits, tmp_path, monkeypatch, rate, mixup
 ):
-    monkeypatch.setattr(ladder, "step_rate", lambda *_: rate)
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: rate)
     asked = ("--task", "classify", *SMALL["cnn"], "--budget", "0.05s", "--threads", 1, "--out", tmp_path / "run")
     outcome = command("train", digits / "train.npz", *asked)
     assert outcome.status == 0, outcome.err
     assert f"over the data, mixup {mixup}\n" in outcome.err
-    assert f"the same again: --mixup {mixup} --precision " in outcome.err
+    assert f"reproduce with: --mixup {mixup} --precision " in outcome.err
 
 
 @pytest.mark.parametrize("model", ["cnn", "vit", "cct", "swin"])
@@ -126,7 +126,7 @@ def test_pairs_are_mixed_more_evenly_for_attention_between_patches(command, digi
     [
         (16, 1e-3, (), 4, "patch size 4, mixup 0"),
         (16, 1e-3, ("--model-size", 8, "--num-heads", 2), 4, "patch size 4, mixup 0"),
-        (16, 1e6, (), None, "the usual size, mixup 1"),
+        (16, 1e6, (), None, "the default size, mixup 1"),
         (16, 1e-3, ("--patch-size", 2), 2, "over the data, mixup 0"),
         (12, 1e-3, (), None, "model size 32 instead of 48, num heads 2 instead of 3, mixup 0"),
         (16, 1e-3, ("--stages", 4), None, "model size 32 instead of 48, num heads 2 instead of 3, mixup 0"),
@@ -136,7 +136,7 @@ def test_pairs_are_mixed_more_evenly_for_attention_between_patches(command, digi
 def test_swin_takes_larger_patches_where_there_is_time_for_few_steps(
     command, tmp_path, monkeypatch, side, rate, asked, patch_size, said
 ):
-    monkeypatch.setattr(ladder, "step_rate", lambda *_: rate)
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: rate)
     images = np.random.default_rng(0).integers(256, size=(40, side, side), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", images=images, labels=np.arange(40) % 2)
     data = (tmp_path / "images.npz", "--task", "classify", "--model", "swin", *asked)
@@ -175,7 +175,7 @@ def test_what_cannot_be_classified_gets_one_line(refused, command, digits, tmp_p
     asked = ("--task", "classify", "--model", "vit", "--model-size", 10, "--out", tmp_path / "none")
     assert "--model-size: expected a multiple of" in refused("train", digits / "train.npz", *asked)
     assert not (tmp_path / "none").exists()
-    assert "no such verb" in refused("score", run, digits / "test.npz")
+    assert "not a verb of the task" in refused("score", run, digits / "test.npz")
 
 
 def test_labels_that_are_half_there_or_of_a_single_image_get_one_line(refused, command, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from chainrule._app.cli.main import main
-from chainrule._app.tasks import ladder
+from chainrule._app.tasks import size_schedule
 from chainrule._app.tasks.forecast import task as forecast_task
 from chainrule._app.tasks.forecast.prediction import parse_quantiles
 from chainrule._app.tasks.forecast.task import ForecastTask
@@ -102,7 +102,7 @@ def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(co
 
 
 def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tmp_path, monkeypatch):
-    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
     monkeypatch.setattr(forecast_task, "_FEWEST_STEPS", 10)
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--overwrite", "--out", tmp_path / "run")
     outcome = command(*asked, "--budget", "1h")
@@ -111,7 +111,7 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tm
     config = ForecastTask.open(tmp_path / "run").config
     assert (config.duration.budget, config.training.validate_every) == (None, 1)
     repeat = f"--epochs {config.duration.epochs:g} --validate-every 1 --num-members 4 --patience 3"
-    assert f"the same again: {repeat} --threads " in outcome.err
+    assert f"reproduce with: {repeat} --threads " in outcome.err
     assert repeat in command("info", tmp_path / "run").out
     metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
     assert command(*asked, *repeat.split()).status == 0
@@ -122,7 +122,7 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tm
     outcome = command(*asked, "--budget", "1h", "--num-members", 1)
     assert "passes over the windows are enough\n" in outcome.err
 
-    monkeypatch.setattr(ladder, "step_rate", lambda *_: 10.0)
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 10.0)
     assert command(*asked, "--budget", "1s").status == 0
     config = ForecastTask.open(tmp_path / "run").config
     assert (config.duration.budget, config.options.num_members) == (1, 1)

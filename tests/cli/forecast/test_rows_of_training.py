@@ -42,7 +42,7 @@ def test_a_file_that_goes_on_is_measured_after_the_rows_of_training(command, ref
     found = json.loads(command("evaluate", run, longer, "--json").out)
     assert (found["first_row"], found["origins"], found["trained_rows"]) == (TRAINED + 1, 2, TRAINED)
     trained_on = "dates up to 2024-04-17" if dated else "them"
-    line = f"rows 1 to {TRAINED} are left out, as the run was trained on {trained_on}"
+    line = f"rows 1 to {TRAINED} are skipped, as the run was trained on {trained_on}"
     assert line in command("evaluate", run, longer).out.splitlines()
     expected = f"--start: expected a row of {longer} from {TRAINED + 1} on, got row {TRAINED}: {line}"
     assert expected in refused("evaluate", run, longer, "--start", TRAINED)

@@ -2,7 +2,7 @@
 
 import math
 
-from chainrule._app.tasks import ladder, open_run
+from chainrule._app.tasks import open_run, size_schedule
 from chainrule._app.tasks.config import Duration, RunConfig
 from chainrule._app.tasks.forecast.task import ForecastTask
 from chainrule._app.training_run import create_run
@@ -18,12 +18,12 @@ def planned(path, out, given=frozenset(), **training):
         duration=Duration(budget=20.0),
         training=ForecastTask.Training(batch_size=8, **training),
     )
-    create_run(ForecastTask, asked, out, overwrite=False, given=given)
+    create_run(ForecastTask, asked, out, overwrite=False, explicit_flags=given)
     return open_run(out).config
 
 
 def test_passes_over_a_short_series_end_early_and_with_the_budget(tmp_path, monkeypatch):
-    monkeypatch.setattr(ladder, "step_rate", lambda *_: 150.0)
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 150.0)
     path = tmp_path / "months.csv"
     path.write_text("v\n" + "".join(f"{math.sin(n):.3f}\n" for n in range(60)))
     config = planned(path, tmp_path / "run")

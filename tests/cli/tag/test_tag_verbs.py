@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import chainrule
 from chainrule._app.cli.main import main
-from chainrule._app.tasks.tag import templates
+from chainrule._app.tasks.tag import training as tag_training
 from chainrule._app.tasks.tag.task import TagTask
 from chainrule.data import Batches
 from chainrule.layers._template_scores import TemplateScores
@@ -153,7 +153,7 @@ def test_tags_of_spans_get_no_templates_unless_asked_for(command, names_run, fil
 
 def test_a_short_budget_fits_templates_in_less_time(command, files, tmp_path, monkeypatch):
     clock = iter((0.0, 1.0))
-    monkeypatch.setattr(templates, "monotonic", lambda: next(clock))  # a second for what is timed, a whole pass
+    monkeypatch.setattr(tag_training, "monotonic", lambda: next(clock))  # a second for what is timed, a whole pass
     outcome = command("train", files / "train.conllu", *SMALL, "--budget", "2s", "--out", tmp_path / "run")
     assert outcome.status == 0, outcome.err
     assert TagTask.open(tmp_path / "run").config.training.template_passes == 0.2  # of a tenth of the budget

@@ -89,9 +89,7 @@ def test_a_prompt_longer_than_the_context_is_cut_to_what_can_be_read_and_that_is
     reach = 1 + 2 * 7 + 3  # of two windows of 8, and n-grams of 4
     prompt = "line 1 of the café log, all is well line 2 of the café log"
     long = drawn("stream", prompt)
-    assert (
-        long.err == f"--prompt: {len(prompt)} symbols, of which the model can read the last {reach}: these are kept\n"
-    )
+    assert long.err == f"--prompt: the model reads only the last {reach} of {len(prompt)} symbols\n"
     short = drawn("stream", prompt[-reach:])
     assert short.err == ""
     assert long.out.removeprefix(prompt) == short.out.removeprefix(prompt[-reach:])
@@ -117,5 +115,5 @@ def test_bad_input_gets_one_line(refused, transformers, text_file, tmp_path):
     assert "expected a divisor of --model-size 10" in refused(*linear, "--model-size", 10)
     assert "--length: expected fewer than the 64 positions" in refused("sample", transformers / "lines", "--length", 64)
     inspect = ("inspect", transformers / "stream")
-    assert "--property: units are sought in recurrences" in refused(*inspect, "--property", "digit")
+    assert "--property: only recurrences have units to find" in refused(*inspect, "--property", "digit")
     assert "rows × steps² of at most" in refused(*inspect, "--rows", 8, "--steps", 2000)

@@ -128,7 +128,7 @@ def test_a_file_that_is_gone_or_changed_gets_one_line(refused, run_copy, text_fi
     assert "after their contexts" in refused("score", run_copy, text_file)
     for wrong in ({"kind": "weights"}, {"source": "0" * 64}, {"train": {}}, {"reading": "lines"}):
         write_sealed(path, run_tables(run), record | wrong)
-        assert "those of another" in refused("score", run_copy, text_file)
+        assert "n-grams of another text" in refused("score", run_copy, text_file)
     path.write_bytes(whole)
     assert run.model() is not None
 

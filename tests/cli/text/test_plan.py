@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule._app.tasks import ladder, open_run
+from chainrule._app.tasks import open_run, size_schedule
 from chainrule._app.tasks.config import Duration
 from chainrule._app.tasks.text import plan as text_plan
 from chainrule._app.tasks.text.options import TextTraining
@@ -153,8 +153,8 @@ def test_the_flags_that_are_printed_make_the_same_model(command, text_file, tmp_
     monkeypatch.chdir(tmp_path)
     first = command("train", text_file, "--steps", 1, "--level", level, "--validation-fraction", 0.2, "--out", "first")
     assert first.status == 0, first.err
-    line = next(line for line in first.err.splitlines() if line.startswith("the same again: "))
-    flags = line.removeprefix("the same again: ").split()
+    line = next(line for line in first.err.splitlines() if line.startswith("reproduce with: "))
+    flags = line.removeprefix("reproduce with: ").split()
     assert " ".join(flags) in command("info", "first").out
     again = command(
         "train", text_file, "--steps", 1, "--level", level, "--validation-fraction", 0.2, "--out", "second", *flags
@@ -182,7 +182,7 @@ BLOCKS = ("--model", "transformer", "--model-size", 8, "--num-layers", 1, "--num
     ],
 )
 def test_blocks_drop_the_more_the_oftener_the_text_is_read(command, text_file, tmp_path, monkeypatch, said, dropouts):
-    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
     outcome = command("train", text_file, *BLOCKS, *said, "--out", tmp_path / "run")
     assert outcome.status == 0, outcome.err
     options = open_run(tmp_path / "run").config.options
@@ -190,21 +190,21 @@ def test_blocks_drop_the_more_the_oftener_the_text_is_read(command, text_file, t
 
 
 def test_dropouts_of_a_budget_are_recorded_where_the_user_names_the_size(command, text_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
     outcome = command("train", text_file, *BLOCKS, "--budget", "0.05s", "--out", tmp_path / "run")
     assert outcome.status == 0, outcome.err
     assert "over the data, dropout 0.3, ngram dropout 0.6\n" in outcome.err
-    assert "the same again: --dropout 0.3 --ngram-dropout 0.6 --threads " in outcome.err
+    assert "reproduce with: --dropout 0.3 --ngram-dropout 0.6 --threads " in outcome.err
 
 
 def test_the_line_of_a_chosen_size_of_blocks_names_dropouts_and_the_flags_that_repeat_them(
     command, text_file, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e-3)
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e-3)
     outcome = command("train", text_file, "--model", "transformer", "--budget", "0.05s", "--out", tmp_path / "run")
     assert outcome.status == 0, outcome.err
     assert ", dropout 0, ngram dropout 0\n" in outcome.err
-    assert "the same again: --model-size 64 --num-layers 2 --dropout 0 --ngram-dropout 0 --threads " in outcome.err
+    assert "reproduce with: --model-size 64 --num-layers 2 --dropout 0 --ngram-dropout 0 --threads " in outcome.err
     assert open_run(tmp_path / "run").config.training.weight_decay == 2.0  # a short text
 
 

@@ -45,7 +45,7 @@ def test_two_trainings_do_not_share_a_directory(refused, trained):
     before = tree(trained)
     with lock_run(trained):
         for asked in (["--resume", "--steps", 5], ["log.txt", *TINY, "--overwrite"]):
-            assert "at work there" in refused("train", *asked, "--out", "run")
+            assert "working there" in refused("train", *asked, "--out", "run")
     assert tree(trained) == before
 
 
@@ -56,7 +56,7 @@ def test_two_trainings_begun_at_once_leave_one_whole_run(here):
     said = {process.communicate()[1].splitlines()[-1]: process.returncode for process in both}
     assert sorted(said.values()) == [0, 2]
     (line,) = (line for line, status in said.items() if status == 2)
-    assert "at work there" in line or "already" in line
+    assert "working there" in line or "already" in line
     steps = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in steps if record["event"] == "step"] == list(range(1, 41))
 
@@ -85,7 +85,7 @@ def test_resuming_a_finished_run_says_that_there_is_nothing_to_do(command, train
     weights = (trained / "model.safetensors").read_bytes()
     outcome = command("train", "--resume", "--out", "run")
     assert outcome.status == 0
-    assert "nothing to do: the run has had all that it was asked for, 2 steps" in outcome.out
+    assert "Nothing to do: the run has finished its 2 steps" in outcome.out
     assert "--resume --out run --steps ..." in outcome.out
     assert (trained / "model.safetensors").read_bytes() == weights
 

@@ -130,7 +130,7 @@ def test_a_property_can_be_asked_for(command, runs, page, name):
     assert marked
     assert set(marked) <= set("0123456789" if name == "digit" else "o")
     assert len(shown["layers"][0]["units"]) == 5
-    assert "as asked for" in page.read_text(encoding="utf-8")
+    assert "as requested" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("name", "said"), [("zebra", "No element has"), ("(?s:.)", "Every element has")])
@@ -176,7 +176,7 @@ def test_no_command_of_a_text_reaches_the_terminal(command, runs, page, tmp_path
         (["--seed", -1], ["--seed", "-1"]),
         (["--property", "("], ["--property", "quotes", "regular expression", "'('"]),
         (["--out", "page.txt"], ["page.txt", ".html"]),
-        (["--out", "nowhere/page.html"], ["nowhere", "make it first"]),
+        (["--out", "nowhere/page.html"], ["nowhere", "create it first"]),
     ],
 )
 def test_options_out_of_range_get_one_line(refused, runs, options, parts, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 
 from chainrule import load
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.text._sampler import Sampler
+from chainrule._app.tasks.text.sampler import Sampler
 
 
 def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(command, runs):
@@ -161,7 +161,7 @@ def test_the_file_that_is_named_holds_what_would_be_printed(command, refused, ru
     heading, *texts = csv.reader(csv_file.read_text(encoding="utf-8").splitlines(keepends=True))
     assert heading == ["text"]
     assert [[text] for text in load(runs / "stream").sample(2, length=20, seed=3)] == texts
-    assert "make it first" in refused("sample", vae, "--out", tmp_path / "none" / "drawn.txt")
+    assert "create it first" in refused("sample", vae, "--out", tmp_path / "none" / "drawn.txt")
     assert not (tmp_path / "none").exists()
 
 

@@ -224,7 +224,7 @@ def test_what_cannot_be_read_is_refused(refused, runs, tmp_path):
     assert "line 2" in line
     for rank in (("--sort",), ("--top", 3)):
         line = refused("score", runs / "stream", tmp_path / "latin.txt", "--per", "file", *rank)
-        assert f"{rank[0]}: these are figures of the whole" in line
+        assert f"{rank[0]}: these figures describe the whole" in line
         assert "use --per line or --per element" in line
     assert "--top" in refused("score", runs / "stream", tmp_path / "latin.txt", "--top", 0)
     assert "line, element" in refused("score", runs / "stream", tmp_path / "a", "--per", "page").replace('"', "")

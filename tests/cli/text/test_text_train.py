@@ -11,7 +11,7 @@ import pytest
 
 from chainrule._app.cli.main import main
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.text._sampler import Sampler
+from chainrule._app.tasks.text.sampler import Sampler
 from chainrule.training import train
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
@@ -112,7 +112,7 @@ def test_a_finished_run_can_be_made_longer(command, here):
     command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
     outcome = command("train", "--resume", "--out", "run")
     assert outcome.status == 0
-    assert outcome.out.startswith("\nnothing to do: the run has had all that it was asked for, 2 steps")
+    assert outcome.out.startswith("\nNothing to do: the run has finished its 2 steps")
     assert "--resume --out run --steps ..." in outcome.out
     outcome = command("train", "--resume", "--out", "run", "--steps", 4, "--json")
     assert json.loads(outcome.out)["steps"] == 4
@@ -127,7 +127,7 @@ def test_a_run_that_stopped_early_trains_on_with_more_patience(command, here):
     steps = open_run("run").metrics()[-1]["step"]
     assert steps < 30
     longer = command("train", "--resume", "--out", "run", "--steps", 60)
-    assert longer.out.startswith(f"\nnothing to do: the run stopped early by --patience 1, after {steps} steps")
+    assert longer.out.startswith(f"\nNothing to do: the run stopped early by --patience 1, after {steps} steps")
     for outcome in (first, longer):
         assert "--resume --out run --patience ...  (a larger one trains on)" in outcome.out
         assert "--steps ..." not in outcome.out

@@ -220,8 +220,8 @@ def test_info_tells_what_the_run_is(folder, capsys):
         (["train", "{p}", "--max-length", "3"], "p.tsv line 1: expected at most 3 symbols, got 4"),
         (["train", "{p}", "--cell", "cnn"], "--cell"),
         (["train", "{p}", "--model", "transformer", "--model-size", "10"], "--model-size: expected a multiple of"),
-        (["train", "{p}", "--model", "transformer", "--scheduled-sampling", "linear"], "leave it out, or take --model"),
-        (["train", "{p}", "--hidden-size", "8"], "leave it out, or take --model seq2seq"),
+        (["train", "{p}", "--model", "transformer", "--scheduled-sampling", "linear"], "leave it out, or use --model"),
+        (["train", "{p}", "--hidden-size", "8"], "leave it out, or use --model seq2seq"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing_behind(folder, capsys, tmp_path, arguments, message):
@@ -252,7 +252,7 @@ def test_bad_requests_of_a_run_are_one_line(folder, capsys, tmp_path):
         "long line 2: expected at most 256 symbols, got 300": ["translate", tmp_path / "long"],
         "none: no such file": ["translate", tmp_path / "none"],
         "p.tsv line 1: expected a source sentence, got several columns": ["translate", folder / "p.tsv"],
-        "DATA: expected pairs, or --source and --target": ["evaluate"],
+        "DATA: expected either pairs, or --source and --target": ["evaluate"],
         "a.de line 1: expected a source, a tab and a target": ["evaluate", folder / "a.de"],
     }
     for message, (verb, *rest) in asked.items():

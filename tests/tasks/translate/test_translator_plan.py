@@ -6,21 +6,18 @@ from typing import Literal
 import pytest
 
 from chainrule._app.tasks.config import Duration, RunConfig, Settled
-from chainrule._app.tasks.translate.plan import LADDER, with_usual_training
-from chainrule._app.tasks.translate.task import TranslateTask
+from chainrule._app.tasks.translate.task import TRANSFORMER_SIZES, TranslateTask, resolve_training
 
 
 def planned(passes: float | None = None, given: frozenset[str] = frozenset(), **options: int) -> RunConfig:
     settled = None if passes is None else Settled(["model_size"], passes)
     asked = TranslateTask.MODELS["transformer"].options(**options)
     training, duration = TranslateTask.Training(), Duration(budget=600.0)
-    return with_usual_training(
-        RunConfig({}, None, "transformer", asked, duration, training, settled=settled), given, 450
-    )
+    return resolve_training(RunConfig({}, None, "transformer", asked, duration, training, settled=settled), given, 450)
 
 
 def test_a_smaller_model_learns_at_a_higher_rate_and_more_passes_drop_more():
-    sizes = [192, *(size["model_size"] for size in LADDER.smaller)]
+    sizes = [192, *(size["model_size"] for size in TRANSFORMER_SIZES.smaller)]
     rates = [planned(20, model_size=size).training.learning_rate for size in sizes]
     assert rates == sorted(rates)
     assert rates[0] < rates[-1]
@@ -31,7 +28,7 @@ def test_a_smaller_model_learns_at_a_higher_rate_and_more_passes_drop_more():
 
 def test_feed_forward_networks_are_twice_as_wide_as_the_model():
     assert [planned(20, model_size=size).options.feed_forward_size for size in (64, 512)] == [128, 1024]
-    for size in LADDER.smaller:
+    for size in TRANSFORMER_SIZES.smaller:
         assert size["feed_forward_size"] == 2 * size["model_size"]
 
 
@@ -55,7 +52,7 @@ def test_the_learning_rate_is_that_of_the_optimiser(model):
     def rate(optimiser: Literal["adamw", "muon"], *given: str) -> float:
         options, training = TranslateTask.MODELS[model].options(), TranslateTask.Training(optimiser=optimiser)
         config = RunConfig({}, None, model, options, Duration(epochs=3), training)
-        return with_usual_training(config, frozenset(given), 450).training.learning_rate
+        return resolve_training(config, frozenset(given), 450).training.learning_rate
 
     assert rate("adamw") < rate("muon")
     assert rate("adamw", "--learning-rate") == rate("muon", "--learning-rate") == TranslateTask.Training().learning_rate
@@ -74,7 +71,7 @@ def dropped(duration: Duration, passes: float | None = None, given: frozenset[st
     """A recurrent translator whose pairs are read in 450 steps."""
     settled = None if passes is None else Settled(["hidden_size"], passes)
     options, training = TranslateTask.MODELS["seq2seq"].options(), TranslateTask.Training()
-    return with_usual_training(RunConfig({}, None, "seq2seq", options, duration, training, settled=settled), given, 450)
+    return resolve_training(RunConfig({}, None, "seq2seq", options, duration, training, settled=settled), given, 450)
 
 
 def test_recurrences_drop_more_in_more_passes_however_they_are_counted():

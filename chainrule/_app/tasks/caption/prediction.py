@@ -1,13 +1,16 @@
-"""Caption images, and compare captions with human references."""
+"""Caption images, compare captions with human references, and look inside a captioner."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._app.results import Column, Result
-from chainrule._app.tasks.config import MOST_SEED, NBestOptions, SearchOptions, within
+from chainrule._app.heavy import modes, np, torch
+from chainrule._app.results import Column, Report, Result
+from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, NBestOptions, SearchOptions, within
 from chainrule._app.tasks.display import Switch
+from chainrule._app.tasks.output import attention_report, inspect_again
+from chainrule.data import _captions, _pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,28 +29,25 @@ class CaptionOptions(NBestOptions):
 
     Args:
         files: Image files.
-        json: Print one JSON object a caption, with "image", "caption", "nats" and "proven".
-        plot: A .png file, of one image: where the model looked for each word.
+        json: Print one JSON object per caption, with "image", "caption", "nats" and "proven".
+        plot: A .png file that shows, for a single image, where the model looked for each word.
     """
 
     length_penalty: float = within(0.7, 0.0, 1e9)
     max_length: int | None = within(None, 1, 1 << 16)
-    """Most words of a caption; that of training if not given."""
+    """Maximum words of a caption; as in training by default."""
 
 
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
-    """Caption images."""
-    import torch
 
     from chainrule._app.tasks.caption.searching import search, words_of
-    from chainrule._modes import device_of
     from chainrule.decoding import rescored
 
     if not images:
         raise ValueError("FILES: expected at least one image, got none")
     pixels = [read_image(Path(image), run.data) for image in images]
     model, vocabulary = run.model(device), run.prepared.vocabulary
-    found = search(
+    results = search(
         model,
         pixels,
         vocabulary,
@@ -59,11 +59,11 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
     best: dict[int, Tensor] = {}
 
     def rows() -> Iterator[Sequence[Any]]:
-        device = device_of(model)
-        for place, (image, shown, decoded) in enumerate(zip(images, pixels, found, strict=True)):
-            context = torch.from_numpy(shown).unsqueeze(0).to(device)
+        device = modes.device_of(model)
+        for index, (image, image_pixels, decoded) in enumerate(zip(images, pixels, results, strict=True)):
+            context = torch.from_numpy(image_pixels).unsqueeze(0).to(device)
             decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
-            best[place] = decoded.sequences[0]
+            best[index] = decoded.sequences[0]
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
                 yield image, text, -log_prob, decoded.proven
 
@@ -77,7 +77,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
 
 
 def read_image(path: Path, data: "CaptionData") -> "Pixels":
-    """An image file as pixels (3, S, S), made to fit as those of the run."""
+    """Read an image file as pixels (3, S, S), fitted like the run's images."""
     from chainrule.data._images.folder import Reading
     from chainrule.data._text import check_file
 
@@ -87,7 +87,7 @@ def read_image(path: Path, data: "CaptionData") -> "Pixels":
 
 
 def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor") -> "Figure":
-    """Where the model looked for each word of a caption."""
+    """Draw the attention for each word of a caption."""
     from chainrule._app.tasks.caption.searching import looked_at
     from chainrule.diagnostics._attention_maps import image_attention
 
@@ -101,7 +101,7 @@ def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "
 
 @dataclass(frozen=True)
 class CaptionEvaluation(SearchOptions):
-    """Compare the captions that a model writes with those that people wrote: BLEU-1 to BLEU-4, and perplexity.
+    """Compare a model's captions with human references: BLEU-1 to BLEU-4, and perplexity.
 
     Args:
         data: The images: an archive (zip, tar) or a folder.
@@ -111,36 +111,34 @@ class CaptionEvaluation(SearchOptions):
     """Reference captions; any number for each image."""
     length_penalty: float = within(0.7, 0.0, 1e9)
     shuffle: Switch = False
-    """Give the model a wrong image for each caption, to measure how much it knows of captions alone."""
+    """Pair each caption with a wrong image, to measure what the model predicts from captions alone."""
     seed: int = within(0, 0, MOST_SEED)
     """Seed of the shuffling."""
 
 
 def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Result:
-    """Write a caption of each image, and compare."""
     from chainrule._app.tasks.caption.searching import search, words_of
-    from chainrule.data._captions import ImageStore, captions_by_image
     from chainrule.metrics import caption_bleu
 
     if data is None or options.captions is None:
-        raise ValueError("DATA and --captions: expected images and what people wrote of them: give both")
-    store = ImageStore(Path(data), run.data.image_size, run.data.fit)
-    people = captions_by_image(options.captions, store, lower_case=run.data.lower_case)
+        raise ValueError("DATA and --captions: expected images and their reference captions: give both")
+    store = _captions.ImageStore(Path(data), run.data.image_size, run.data.fit)
+    people = _captions.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
-    shown = _turned(names, options.seed) if options.shuffle else names
+    shown_names = _turned(names, options.seed) if options.shuffle else names
     model, vocabulary = run.model(device), run.prepared.vocabulary
-    found = search(
+    results = search(
         model,
-        (store.image(name) for name in shown),
+        (store.image(name) for name in shown_names),
         vocabulary,
         beam=options.beam,
         max_length=run.data.max_length,
         length_penalty=options.length_penalty,
     )
-    written = [words_of(each, vocabulary)[0] for each in found]
+    written = [words_of(each, vocabulary)[0] for each in results]
     references = [[caption.text for caption in people[name]] for name in names]
     scores = {f"bleu_{order}": caption_bleu(written, references, order) for order in (1, 2, 3, 4)}
-    perplexity = _perplexity(run, model, store, [people[name] for name in names], shown, str(options.captions))
+    perplexity = _perplexity(run, model, store, [people[name] for name in names], shown_names, str(options.captions))
     signature = scores["bleu_4"].signature
     figures = {
         "images": len(names),
@@ -154,14 +152,12 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
 
 
 def _turned(names: Sequence[str], seed: int) -> list[str]:
-    """The names in a cycle drawn from the seed: none keeps its place."""
-    import numpy as np
-
+    """Turn the names in a cycle drawn from the seed: none keeps its position."""
     if len(names) < 2:
         raise ValueError(f"--shuffle: expected at least two images, got {len(names)}")
     order = np.random.default_rng(seed).permutation(len(names)).tolist()
     following = dict(zip(order, [*order[1:], order[0]], strict=True))
-    return [names[following[place]] for place in range(len(names))]
+    return [names[following[index]] for index in range(len(names))]
 
 
 def _perplexity(
@@ -169,24 +165,71 @@ def _perplexity(
     model: "Captioner",
     store: "ImageStore",
     people: "Sequence[Sequence[Caption]]",
-    shown: Sequence[str],
+    shown_names: Sequence[str],
     file: str,
 ) -> float:
-    """Nats of the reference captions, given the images that are shown."""
-    import numpy as np
-    import torch
-
+    """Return the perplexity of the reference captions, given the images `shown_names`."""
     from chainrule.data import Batch
-    from chainrule.data._pairs import encode_sentence
     from chainrule.data._ragged import Ragged
     from chainrule.training import evaluate
 
     vocabulary, longest = run.prepared.vocabulary, run.data.max_length
 
     def batches() -> "Iterator[Batch]":
-        for image, captions in zip(shown, people, strict=True):
-            rows = [encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
+        for image, captions in zip(shown_names, people, strict=True):
+            rows = [_pairs.encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
             x, lengths = Ragged.of(rows).padded(np.arange(len(rows)))
             yield Batch(x, lengths, context=torch.from_numpy(store.image(image)).expand(len(rows), -1, -1, -1))
 
     return evaluate(model, batches()).perplexity
+
+
+@dataclass(frozen=True)
+class CaptionerInspection(CheckedOptions):
+    """Look inside a trained captioner: the size of its parts, and where it looked for each word.
+
+    Captions held-out images, or the image DATA, greedily. Prints the parts and how narrowly the decoder attends, and
+    writes a page that shows each image once per word, bright where the model looked (HTML, one file, needs no network).
+
+    Args:
+        data: An image file; held-out images by default.
+    """
+
+    rows: int = within(4, 1, 64)
+    """Number of held-out images."""
+
+
+def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerInspection, *, seed: int) -> Report:
+
+    from chainrule._app.pages.attention_page import AttentionExample
+    from chainrule._app.tasks.caption.searching import looked_at, search, words_of
+
+    images = _images(run, file, options.rows)
+    model, vocabulary = run.model(), run.prepared.vocabulary
+    results = search(model, [pixels for _, pixels, _ in images], vocabulary, beam=1, max_length=run.data.max_length)
+    examples = []
+    for (name, pixels, people), decoded in zip(images, results, strict=True):
+        symbols = decoded.sequences[0]
+        if decoded.ended[0]:
+            symbols = torch.cat([symbols, symbols.new_tensor([vocabulary.eos])])
+        with torch.no_grad():
+            conditionals = model(symbols.unsqueeze(0), torch.from_numpy(pixels).unsqueeze(0))
+        surprise = (-conditionals.log_prob(symbols.unsqueeze(0))[0]).double().tolist()
+        alpha = None if model.attention is None else looked_at(model, pixels, symbols)
+        [text], words = words_of(decoded, vocabulary), [vocabulary.token(symbol) for symbol in symbols.tolist()]
+        lines = {"caption": text} | ({"people wrote": people[0]} if people else {})
+        facts = {"image": name, "caption": text, "references": people}
+        examples.append(AttentionExample(name, lines, facts, words, surprise, alpha, image=pixels))
+    command = inspect_again(run, file, rows=options.rows)
+    return attention_report(run, model, examples, looks_at="places of the grid", command=command)
+
+
+def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":
+    """Return images by name, with their reference captions if known."""
+    if file is not None:
+        return [(file, read_image(Path(file), run.data), [])]
+    valid = run.prepared.valid
+    return [
+        (f"held-out image {index + 1}", np.array(valid.images[index]), run.held_out_captions(index))
+        for index in range(min(rows, len(valid)))
+    ]

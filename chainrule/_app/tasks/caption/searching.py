@@ -33,7 +33,7 @@ def search(
     length_penalty: float = 0.0,
     batch_size: int = 64,
 ) -> Iterator[Decoded]:
-    """The most probable captions of each image (3, S, S), in their order."""
+    """Search the most probable captions of each image (3, S, S), in order."""
     device = device_of(model)
     for block in in_blocks(images, batch_size):
         yield from beam_search(
@@ -47,20 +47,20 @@ def search(
         )
 
 
-def words_of(found: Decoded, vocabulary: WordVocabulary) -> list[str]:
-    """The captions of one image as text, the best first."""
-    return [vocabulary.decode(sequence.tolist()).strip() for sequence in found.sequences]
+def words_of(result: Decoded, vocabulary: WordVocabulary) -> list[str]:
+    """Decode the captions of one image, best first."""
+    return [vocabulary.decode(sequence.tolist()).strip() for sequence in result.sequences]
 
 
 @torch.no_grad()
 def looked_at(model: Captioner, image: np.ndarray, symbols: torch.Tensor) -> torch.Tensor:
-    """The attention over the places of an image (3, S, S) when each of T symbols was written, (T, P)."""
+    """Return the attention over the P regions of an image (3, S, S) for each of T symbols, (T, P)."""
     device = device_of(model)
     return model.attended(symbols.unsqueeze(0).to(device), torch.from_numpy(image).unsqueeze(0).to(device))[0].cpu()
 
 
 def caption_metric(run: "CaptionTask") -> ValidationMetric:
-    """BLEU-4 of greedy captions of the first held-out images; with two of them and a reference of each."""
+    """Measure BLEU-4 of greedy captions of the first held-out images; show two of them."""
     from chainrule.metrics import caption_bleu
 
     vocabulary, valid = run.prepared.vocabulary, run.prepared.valid
@@ -68,12 +68,12 @@ def caption_metric(run: "CaptionTask") -> ValidationMetric:
 
     def answer(model: "TrainableModel", rows: Rows) -> Sequence[str]:
         images = (valid.images[row] for row in rows)
-        found = search(cast(Captioner, model), images, vocabulary, beam=1, max_length=run.data.max_length)
-        return [words_of(each, vocabulary)[0] for each in found]
+        results = search(cast(Captioner, model), images, vocabulary, beam=1, max_length=run.data.max_length)
+        return [words_of(each, vocabulary)[0] for each in results]
 
     def compare(rows: Rows, captions: Sequence[str], step: int) -> MetricValue:
         true = [references[row] for row in rows]
-        shown = [f"{caption}   ({row[0]})" for caption, row in list(zip(captions, true, strict=True))[:_SHOWN]]
-        return MetricValue("bleu", caption_bleu(captions, true).value, "\n".join(shown))
+        examples = [f"{caption}   ({row[0]})" for caption, row in list(zip(captions, true, strict=True))[:_SHOWN]]
+        return MetricValue("bleu", caption_bleu(captions, true).value, "\n".join(examples))
 
     return ValidationMetric(len(references), answer, compare)

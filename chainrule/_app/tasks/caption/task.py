@@ -5,26 +5,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.caption.inspection import CaptionerInspection, inspect_captioner
-from chainrule._app.tasks.caption.prediction import CaptionEvaluation, CaptionOptions, caption, evaluate_captioner
-from chainrule._app.tasks.config import (
-    Counts,
-    Facts,
-    Fingerprint,
-    OptimisationOptions,
-    RunConfig,
-    SplitOptions,
-    within,
+from chainrule._app.heavy import np
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.caption.prediction import (
+    CaptionerInspection,
+    CaptionEvaluation,
+    CaptionOptions,
+    caption,
+    evaluate_captioner,
+    inspect_captioner,
 )
+from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted, size_of
-from chainrule._app.tasks.ladder import Ladder
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data import _captions
 
 if TYPE_CHECKING:
     from chainrule.data._captions import PreparedCaptions
@@ -33,42 +33,38 @@ if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
 
 BACKBONE = f"{DATA}/backbone.safetensors"
-_LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "image_features": 64},), passes=5)
+_SIZES = SizeSchedule("words", ({"hidden_size": 128, "embedding_size": 128, "image_features": 64},), passes=5)
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
 
 
 @dataclass(frozen=True)
 class CaptionData(SplitOptions):
-    """How images and captions are read, and which are held out."""
+    """Options for reading images and captions, and for holding some out."""
 
     image_size: int = within(64, 8, 1024)
     """Height and width in pixels to which every image is scaled."""
     fit: Literal["crop", "pad", "stretch"] = "crop"
-    """How an image that is no square becomes one: cut off two sides, add black bars, or change its proportions."""
+    """Way to make an image square: cut two sides, add black bars, or change the proportions."""
     min_count: int = within(3, 1, 1 << 40)
     """Rarer words become unknown."""
     lower_case: bool = True
     """Read captions in lower case."""
     max_length: int = within(100, 1, 1 << 16)
-    """Most words of a caption."""
+    """Maximum words of a caption."""
     validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the images that is held out where there is no --validation-captions."""
+    """Share of the images to hold out without --validation-captions."""
 
 
 @dataclass(frozen=True)
 class CaptionTraining(OptimisationOptions):
-    """How a captioner is trained."""
-
     batch_size: int = within(64, 1, 1 << 24)
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; with AdamW 0.002, where not given."""
+    """Peak learning rate; 0.002 by default with AdamW."""
 
 
 @dataclass(frozen=True)
 class CaptionCounts(Counts):
-    """Counts of a part of the images."""
-
     images: int
     captions: int
     words: int
@@ -77,16 +73,14 @@ class CaptionCounts(Counts):
 
 @dataclass(frozen=True)
 class CaptionFacts(Facts):
-    """Results of preparing images with captions."""
-
     captions: Fingerprint
     validation: Fingerprint | None
     validation_captions: Fingerprint | None
     backbone_weights: Fingerprint | None
     train: CaptionCounts
     valid: CaptionCounts
-    words: int  # of the vocabulary
-    size: int  # pixels a side
+    words: int  # vocabulary size
+    size: int  # pixels per side
 
     def __post_init__(self) -> None:
         for name, value in (("words", self.words), ("size", self.size)):
@@ -95,33 +89,31 @@ class CaptionFacts(Facts):
 
 
 class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
-    """A run on captioned images."""
-
     name = "caption"
     help = "Train a captioner: a convolutional network, and a recurrent one that looks at it word by word."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source("The images: an archive (zip, tar) or a folder.", needed="images"),
         "captions": Source(
-            "Their captions, a line each: NAME, a tab, and the caption; NAME#0, NAME#1 where there are several.",
+            "Captions, one per line: NAME, a tab, and the caption; NAME#0, NAME#1 for several captions.",
             "--captions",
             needed="captions",
         ),
-        "validation": Source("Images to hold out, if they are not among DATA.", "--validation"),
+        "validation": Source("Images to hold out, if they are not in DATA.", "--validation"),
         "validation_captions": Source(
-            "Captions of the images to hold out; some images are drawn if not given.", "--validation-captions"
+            "Captions of the images to hold out; a random part of DATA by default.", "--validation-captions"
         ),
         "backbone_weights": Source(
-            "A safetensors file with the weights of --backbone; they stay as they are.", "--backbone-weights"
+            "A safetensors file with the weights of --backbone, which are not trained.", "--backbone-weights"
         ),
     }
     Data = CaptionData
     Facts = CaptionFacts
     Training = CaptionTraining
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"captioner": {"learning_rate": {"adamw": 2e-3}}}
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"captioner": {"learning_rate": {"adamw": 2e-3}}}
     APPLE = True
     MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("Captioner")}
     BUDGET = "10m"
-    LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(MODELS, _LADDER)
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = dict.fromkeys(MODELS, _SIZES)
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/captions.json"
     metric_name = "bleu"
@@ -131,42 +123,33 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     Evaluation, evaluate = CaptionEvaluation, evaluate_captioner
     Inspection, inspect = CaptionerInspection, inspect_captioner
 
-    @property
-    def facts(self) -> CaptionFacts:
-        return cast(CaptionFacts, self.config.facts)
-
     @cached_property
     def prepared(self) -> "PreparedCaptions":
-        """Pixels, words and captions, opened once."""
-        from chainrule.data._captions import open_captions
-
-        return open_captions(self.path / DATA)
+        return _captions.open_captions(self.path / DATA)
 
     def held_out_captions(self, image: int) -> list[str]:
-        """Reference captions of a held-out image, as the vocabulary knows them."""
-        import numpy as np
-
+        """Return the reference captions of a held-out image, as the vocabulary decodes them."""
         valid, decode = self.prepared.valid, self.prepared.vocabulary.decode
         padded, lengths = valid.captions.padded(np.array(valid.captions_of(image)))
         rows = zip(padded.tolist(), lengths.tolist(), strict=True)
         return [decode(row[:length]).strip() for row, length in rows]
 
     @classmethod
-    def run_name(cls, asked: RunConfig) -> str:
-        source = asked.sources["source"]
+    def run_name(cls, request: RunConfig) -> str:
+        source = request.sources["source"]
         return f"{'images' if source is None else Path(source).stem}-caption"
 
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
         from chainrule.data._text import check_file
 
-        sources = asked.sources
+        sources = request.sources
         if sources["source"] is None or sources["captions"] is None:
             raise ValueError("DATA and --captions: expected images and their captions: give both")
         if sources["validation"] is not None and sources["validation_captions"] is None:
             raise ValueError("--validation: expected --validation-captions too: give both")
         weights = sources["backbone_weights"]
-        if (weights is None) != (asked.options.backbone is None):
+        if (weights is None) != (request.options.backbone is None):
             raise ValueError(
                 "--backbone and --backbone-weights: expected a network and a file with its weights: give both"
             )
@@ -175,18 +158,14 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        from chainrule.data._captions import store_fingerprint
-
         assert path is not None
-        return store_fingerprint(path)
+        return _captions.store_fingerprint(path)
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data._captions import prepare_captions
-
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         assert sources["captions"] is not None
-        found = prepare_captions(
+        manifest = _captions.prepare_captions(
             self.path / DATA,
             sources["source"],
             sources["captions"],
@@ -199,7 +178,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         weights = sources["backbone_weights"]
         if weights is not None:  # kept in the run, so that nothing else is needed to go on with it
             shutil.copyfile(weights, self.path / BACKBONE)
-        return found | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
+        return manifest | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
 
     def build(self) -> "Captioner":
         from chainrule.data._atomic import check_header
@@ -217,11 +196,9 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return model
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data._captions import caption_batches, caption_evaluation
-
         prepared, training = self.prepared, self.training
-        batches = caption_batches(prepared.train, training.batch_size, training.seed, shard)
-        return batches, lambda: caption_evaluation(prepared.valid)
+        batches = _captions.caption_batches(prepared.train, training.batch_size, training.seed, shard)
+        return batches, lambda: _captions.caption_evaluation(prepared.valid)
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts
@@ -235,8 +212,8 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
         return caption_metric(self)
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        part, perplexity = measured_part(rows, self.facts.valid.images), found.perplexity
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        part, perplexity = measured_part(rows, self.facts.valid.images), evaluation.perplexity
         return (
             {"bleu": value, "perplexity": perplexity},
             f"BLEU-4 {value:.2f} on {part}held-out images (greedy), perplexity of their captions {perplexity:.4g}",
@@ -262,8 +239,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return Basis("symbol", tokens=f"word level, {counted(self.facts.words, 'symbol')}", given="the image")
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-
         valid = self.prepared.valid
         images = range(min(_CHECKED_ROWS, len(valid)))
         captions = [valid.captions_of(image)[0] for image in images]

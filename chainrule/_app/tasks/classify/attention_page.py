@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from chainrule._app.pages.page import Page, Text
-from chainrule._app.pages.render import marked
+from chainrule._app.pages.page import Page, Text, marked
 from chainrule._app.tasks.classify.labelling import LabelledAnswer
 
 if TYPE_CHECKING:
@@ -18,21 +17,15 @@ _COLUMNS = 90  # characters of a line of an image
 
 
 _LEGEND = (
-    "The darker a word, the larger its share of the attention: pale for an even share of its text, darkest for five "
-    "times as much or more; point at it for the share."
+    "Darker words receive more attention: pale words an even share of their text, the darkest five times as much or "
+    "more. Point at a word for its share."
 )
 
 
 def attention_page(answers: Sequence[LabelledAnswer], names: Sequence[str], lead: str) -> Page:
-    """A page that needs nothing else: the darker a word, the larger its share of the attention.
-
-    Args:
-        answers: to show.
-        names: of the labels.
-        lead: the run and the texts, in words.
-    """
+    """Build a page of texts whose words are shaded by attention."""
     texts = [Text(_shaded(answer, names[answer.best]), "attended") for answer in answers]
-    return Page("What the classifier looked at", lead, [Text(_LEGEND, "legend"), *texts])
+    return Page("Where the classifier looked", lead, [Text(_LEGEND, "legend"), *texts])
 
 
 def _shaded(answer: LabelledAnswer, label: str) -> Markup:
@@ -40,20 +33,19 @@ def _shaded(answer: LabelledAnswer, label: str) -> Markup:
     words = [
         marked('<i style="--a:{:.0f}%" title="{:.3f}">{}</i>', 100 * strength, weight, token)
         for token, weight, strength in zip(answer.tokens, answer.attention, _strengths(answer.attention), strict=True)
-    ] or [Markup('<small class="note">empty: the shares of the labels in training</small>')]
+    ] or [Markup('<small class="note">empty: label frequencies of training</small>')]
     head = '<b>{}</b> {:.1f}% <small class="note">line {}</small><br>'
     return marked(head, label, 100 * exp(answer.log_probs[answer.best]), answer.row.line) + Markup("\n").join(words)
 
 
 def attention_figure(answers: Sequence[LabelledAnswer], names: Sequence[str]) -> "Figure":
-    """The texts alone, drawn by matplotlib."""
+    """Draw the shaded texts with matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError(
-            "--plot: images are drawn by matplotlib, which is not installed: pip install matplotlib, or name a file "
-            "that ends in .html"
+            "--plot: images require matplotlib: pip install matplotlib, or name a file that ends in .html"
         ) from None
     rows: list[tuple[int, float, str, float]] = []  # column, line, word, strength
     line = 0.0
@@ -76,13 +68,13 @@ def attention_figure(answers: Sequence[LabelledAnswer], names: Sequence[str]) ->
     for column, at, word, strength in rows:
         shade = None if strength < 0 else {"facecolor": (0.12, 0.44, 0.92, strength), "linewidth": 0, "pad": 1.5}
         weight = "bold" if strength < 0 else "normal"
-        shown = word.replace("$", r"\$")  # no mathematics
-        axes.text(column, at, shown, family="monospace", size=9, va="center", bbox=shade, weight=weight)
+        text = word.replace("$", r"\$")  # no mathematics
+        axes.text(column, at, text, family="monospace", size=9, va="center", bbox=shade, weight=weight)
     return figure
 
 
 def _strengths(weights: Sequence[float]) -> list[float]:
-    """Weights as opacities: 0.8 from five times an even share on, in proportion below it.
+    """Scale weights to opacities: 0.8 from five times an even share, proportional below.
 
     >>> [round(strength, 3) for strength in _strengths([0.125] * 8)] == [0.16] * 8, _strengths([0.75, 0.25, 0, 0, 0, 0])
     (True, [0.72, 0.24, 0.0, 0.0, 0.0, 0.0])

@@ -1,24 +1,44 @@
-"""Texts read by a trained classifier: a label and its probability, or the features that it is predicted from."""
+"""Label and embed texts with a trained classifier, evaluate it, and look inside it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from math import exp, log
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule._app.results import Column, Result
-from chainrule._app.tasks.classify.answers import label_cells, label_columns
+from chainrule._app.heavy import modes, np, torch
+from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
 from chainrule._blocks import in_blocks
+from chainrule.data import _labelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from chainrule._app.tasks.classify.task import ClassifyTask
     from chainrule.data._labelled import LabelledText
+    from chainrule.metrics._classification import ClassificationScores
     from chainrule.models import SequenceClassifier
+
+
+def label_columns(top: int, labels: int) -> list[Column]:
+    """Return the columns that `label_cells` fills."""
+    named = [Column("label"), Column("probability", 4)]
+    for number in range(2, min(top, labels) + 1):
+        named += [Column(f"label_{number}"), Column(f"probability_{number}", 4)]
+    return [*named, Column("probabilities", shown=False)]
+
+
+def label_cells(names: Sequence[str], log_probs: Sequence[float], top: int) -> list[Any]:
+    """Return the `top` most probable labels with their probabilities, then the probabilities of all labels."""
+    order = sorted(range(len(names)), key=lambda label: -log_probs[label])
+    cells: list[Any] = [part for label in order[:top] for part in (names[label], exp(log_probs[label]))]
+    return [*cells, {name: exp(value) for name, value in zip(names, log_probs, strict=True)}]
+
 
 _BLOCK = 64  # texts read together
 _PICTURED, _DRAWN = 500, 20  # texts of a page, of an image
@@ -26,38 +46,37 @@ _PICTURED, _DRAWN = 500, 20  # texts of a page, of an image
 
 @dataclass(frozen=True)
 class TextColumn(CheckedOptions):
-    """Which column of a file holds the texts."""
+    """Option that selects the column of the texts."""
 
     text_column: str | None = None
-    """Name, or number from 1, of the column of texts; found by itself where it can be."""
+    """Column of the texts (name, or number from 1); detected by default."""
 
 
 @dataclass(frozen=True)
 class Labelling(TextColumn):
-    """Label texts: for each the number of its line, its label, the probability of the label, and the text.
+    """Label texts: print the line, the label, its probability and the text of each.
 
     Args:
-        file: A text a line, or a file in columns as that of training; - is standard input. Empty texts are answered
-            with the shares of the labels in training.
-        json: Print a JSON object for each text, with the probabilities of all labels, the words and their weights.
-        plot: A page (.html) or image (.png) in which the words are shaded by how much they counted.
+        file: One text per line, or a file with the columns of the training file; - is standard input. Empty texts get
+            the label frequencies of training.
+        json: Print one JSON object per text, with the probabilities of all labels, the words and their weights.
+        plot: A page (.html) or image (.png) of the texts, with words shaded by attention.
     """
 
     top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
-    """How many of the likeliest labels of each text to give."""
+    """Number of most probable labels per text."""
 
 
 @dataclass(frozen=True)
 class LabelledEmbedding(TextColumn):
-    """Embed texts: for each the number of its line, and the pooled features that its label is predicted from.
+    """Embed texts: print the line of each, and the pooled features that predict its label.
 
     Args:
-        data: A text a line, or a file in columns as that of training; - is standard input.
+        data: One text per line, or a file with the columns of the training file; - is standard input.
     """
 
 
 def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, device: str) -> Result:
-    """Label the texts of a file."""
     names, pictured, counts = run.labels.names, list[LabelledAnswer](), Counter[str]()
     rows = run.file(data[0], text_column=options.text_column, labelled=False)
 
@@ -73,10 +92,10 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
 
     def notes() -> Iterator[str]:
         if counts["empty"]:
-            yield f"{counted(counts['empty'], 'empty text')}: answered with the shares of the labels in training"
+            yield f"{counted(counts['empty'], 'empty text')}: predicted the label frequencies of training"
         if counts["cut"]:
             limit = f"{run.data.max_length:,} (--max-length)"
-            yield f"{counted(counts['cut'], 'text')} read up to element {limit}, the rest is left out"
+            yield f"{counted(counts['cut'], 'text')} cut after element {limit}"
 
     def page() -> str:
         from chainrule._app.tasks.classify.attention_page import attention_page
@@ -96,56 +115,40 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
 def _attended(run: "ClassifyTask", read: "list[LabelledAnswer]") -> "list[LabelledAnswer]":
     if any(answer.attention is None for answer in read):
         pooling = run.config.options.pooling
-        raise ValueError(f"--plot: the model pools by {pooling}: train one with --pooling attention")
+        raise ValueError(f"--plot requires a model with --pooling attention, this one uses {pooling}")
     return read
 
 
 @dataclass(frozen=True)
 class LabelledAnswer:
-    """The answer of a classifier to one text.
-
-    Attributes:
-        row: the text, with its line.
-        log_probs: of each label, nats.
-        tokens: the elements that were read.
-        attention: how much each of them counted, where the model has attention.
-        cut: elements at the end that were not read.
-    """
-
     row: "LabelledText"
-    log_probs: tuple[float, ...]
+    log_probs: tuple[float, ...]  # nats of each label
     tokens: list[str]
-    attention: list[float] | None
-    cut: int
+    attention: list[float] | None  # weight of each token, if the model has attention
+    cut: int  # number of unread elements at the end
 
     @property
     def best(self) -> int:
-        """The number of the likeliest label."""
         return max(range(len(self.log_probs)), key=self.log_probs.__getitem__)
 
 
 def answers(
     run: "ClassifyTask", model: "SequenceClassifier", rows: "Iterable[LabelledText]"
 ) -> Iterator[LabelledAnswer]:
-    """The answers to texts, in order, in bounded memory; an empty text is answered with the prior."""
-    import torch
-
+    """Classify texts in order, in bounded memory; an empty text gets the prior."""
     limit = run.data.max_length
     for block, context in _contexts(run, model, rows):
         with torch.no_grad():
             log_probs = model(context).logits.cpu().double().tolist()
             attention = None if model.attention is None else model.attend(context).tolist()
-        for place, row in enumerate(block):
+        for index, row in enumerate(block):
             tokens = run.symbols.tokens(row.text)
             read = min(len(tokens), limit)
-            weights = None if attention is None else attention[place][:read]
-            yield LabelledAnswer(row, tuple(log_probs[place]), tokens[:read], weights, len(tokens) - read)
+            weights = None if attention is None else attention[index][:read]
+            yield LabelledAnswer(row, tuple(log_probs[index]), tokens[:read], weights, len(tokens) - read)
 
 
 def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, device: str) -> Result:
-    """The code of each text."""
-    import torch
-
     model = run.model(device)
 
     def rows() -> Iterator[Sequence[Any]]:
@@ -160,15 +163,190 @@ def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, d
 def _contexts(
     run: "ClassifyTask", model: "SequenceClassifier", rows: "Iterable[LabelledText]"
 ) -> "Iterator[tuple[list[LabelledText], Any]]":
-    """Texts in blocks, and each block as the model reads it."""
-    import numpy as np
-
-    from chainrule._modes import device_of
-    from chainrule.data._labelled import EncodedTexts
+    """Yield texts in blocks, each with the context that the model reads."""
     from chainrule.state import map_state
 
-    device = device_of(model)
+    device = modes.device_of(model)
     for block in in_blocks(rows, _BLOCK):
-        texts = EncodedTexts.of((row.text for row in block), run.symbols)
+        texts = _labelled.EncodedTexts.of((row.text for row in block), run.symbols)
         context = texts.context(np.arange(len(block)), run.data.max_length)
         yield block, map_state(lambda leaf: leaf.to(device), context)
+
+
+_MATRIX = 20  # labels in the confusion matrix at most
+
+
+@dataclass(frozen=True)
+class LabelEvaluation(CheckedOptions):
+    """Evaluate a classifier on labelled texts.
+
+    Prints accuracy, F1 averaged over labels, nats per text, calibration error, the confusion matrix, and the most
+    confident mistakes.
+
+    Args:
+        data: Texts and labels, in a file like the training file.
+    """
+
+    text_column: str | None = None
+    """Column of the texts (name, or number from 1); as in training by default."""
+    label_column: str | None = None
+    """Column of the labels (name, or number from 1); as in training by default."""
+    errors: int = within(5, 0, 1 << 30)
+    """Number of mistakes to show."""
+
+
+def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluation, *, device: str) -> Result:
+
+    from chainrule._app.tasks.classify.validation_metric import ROWS, label_log_probs, surest_mistakes
+    from chainrule.metrics import classification_scores
+
+    if data is None:
+        raise ValueError("DATA: expected a file of texts and labels, got none")
+    names, limit = run.labels.names, run.data.max_length
+    rows = list(run.file(data, text_column=options.text_column, label_column=options.label_column))
+    if not rows:
+        raise ValueError(f"{data}: expected at least one row below the header, got none")
+    part = _labelled.encoded_part(rows, run.symbols, run.labels, data)
+    log_probs = label_log_probs(run.model(device), _labelled.labelled_evaluation(part.texts, part.labels, ROWS, limit))
+    true = torch.from_numpy(part.labels)
+    scores, facts = classification_scores(log_probs, true, names), _labelled.part_facts(part, limit)
+    figures = {
+        "texts": scores.count,
+        "empty": facts["empty"],
+        "cut": facts["cut"],
+        **label_figures(scores, "text", names),
+    }
+    figures["errors"] = [
+        {"line": rows[row].line, "true": rows[row].label, "given": names[predicted], "probability": share,
+         "text": rows[row].text}
+        for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
+    ]  # fmt: skip
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures))
+
+
+def label_figures(scores: "ClassificationScores", unit: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return overall and per-label figures and the confusion matrix; `unit` names a row."""
+    figures = {
+        "accuracy": scores.accuracy,
+        "macro_f1": scores.macro_f1,
+        f"nats_per_{unit}": scores.nats,
+        "calibration_error": scores.calibration_error,
+        "labels": {
+            name: {"precision": precision, "recall": recall, "f1": f1, f"{unit}s": count}
+            for name, (precision, recall, f1, count) in scores.by_label.items()
+        },
+    }
+    if len(names) <= _MATRIX:
+        rows = zip(names, scores.confusion, strict=True)
+        figures["confusion"] = {true: dict(zip(names, row, strict=True)) for true, row in rows}
+    return figures
+
+
+def figure_notes(figures: dict[str, Any]) -> list[str]:
+    """Explain how to read the figures."""
+    return ["confusion: a row for each true label, a column for each predicted one"] if "confusion" in figures else []
+
+
+_SEEN = 3  # times that a word must be read, so that its mean share says something
+
+
+@dataclass(frozen=True)
+class ClassifierInspection(CheckedOptions):
+    """Look inside a trained classifier: its parts, its confidence, and its attention.
+
+    The entropy of the attention tells over how much of a text it spreads; a word's share is relative to an even share.
+    If the model pools by attention, writes a page of texts with shaded words. Reads held-out texts or DATA.
+
+    Args:
+        data: Texts to read; held-out texts by default; - is standard input.
+        seed: No effect: nothing is random.
+    """
+
+    rows: int = within(256, 1, 1 << 16)
+    """Maximum number of texts to read."""
+    top: int = within(12, 1, 1000)
+    """Number of words with the largest share of attention to show."""
+
+
+def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
+    from chainrule.diagnostics._parts import parts_of
+
+    model = run.model()
+    if data is None:
+        texts = run.texts()
+        lines, source = texts.valid.lines.tolist(), "held-out texts"
+        held_out = zip(lines, texts.valid_texts, strict=True)
+        rows = [_labelled.LabelledText(line, text, "") for line, text in islice(held_out, options.rows)]
+    else:
+        rows, source = list(islice(run.file(data, labelled=False), options.rows)), f"texts of {data}"
+    read = list(answers(run, model, rows))
+    if not read:
+        raise ValueError(f"{data}: expected at least one text, got none")
+    names = run.labels.names
+    figures: dict[str, Any] = {
+        "run": str(run.path),
+        "model": run.config.model,
+        "recipe": run.recipe,
+        "pooling": run.config.options.pooling,
+        "parameters": parts_of(model),
+        "read": {"source": source, "texts": len(read), "elements": sum(len(answer.tokens) for answer in read)},
+        **_certainty(read, names),
+        "attention": None,
+    }
+    page = ""
+    if model.attention is not None:
+        from chainrule._app.tasks.classify.attention_page import attention_page
+
+        page = str(attention_page(read, names, f"{run.path}: {source}"))
+        figures["attention"] = _attention(read, options.top)
+    return Report(figures, tuple(_lines(figures)), page)
+
+
+def _certainty(read: Sequence[LabelledAnswer], names: tuple[str, ...]) -> dict[str, Any]:
+    """Average the probability of the predicted label: over all texts, and by label."""
+    probabilities: dict[str, list[float]] = {name: [] for name in names}
+    for answer in read:
+        probabilities[names[answer.best]].append(exp(answer.log_probs[answer.best]))
+    return {
+        "certainty": sum(map(sum, probabilities.values())) / len(read),
+        "labels": {
+            name: {"texts": len(shares), "certainty": sum(shares) / len(shares) if shares else None}
+            for name, shares in probabilities.items()
+        },
+    }
+
+
+def _attention(read: Sequence[LabelledAnswer], top: int) -> dict[str, Any]:
+    """Measure how widely attention spreads, and list the words with the largest shares, relative to an even share."""
+    spread, shares = [], defaultdict[str, list[float]](list)
+    for answer in read:
+        weights, size = answer.attention or [], len(answer.tokens)
+        if size > 1:
+            spread.append(exp(-sum(weight * log(weight) for weight in weights if weight > 0)) / size)
+            for token, weight in zip(answer.tokens, weights, strict=True):
+                shares[token].append(weight * size)
+    means = {token: sum(values) / len(values) for token, values in shares.items() if len(values) >= _SEEN}
+    chosen = sorted(means, key=lambda token: (-means[token], token))[:top]
+    return {
+        "spread": sum(spread) / len(spread) if spread else None,
+        "words": [{"word": token, "share": means[token], "seen": len(shares[token])} for token in chosen],
+    }
+
+
+def _lines(figures: dict[str, Any]) -> Iterator[str]:
+    parts, read, attention = figures["parameters"], figures["read"], figures["attention"]
+    yield f"{figures['run']}: {figures['recipe']} with {counted(sum(parts.values()), 'parameter')}"
+    yield "parts      " + ", ".join(f"{name} {count:,}" for name, count in parts.items())
+    yield f"read       {read['texts']:,} {read['source']}, {counted(read['elements'], 'element')}"
+    yield f"certainty  {figures['certainty']:.2%} on average, the probability of the predicted label"
+    for name, row in figures["labels"].items():
+        sure = "" if row["certainty"] is None else f", {row['certainty']:.2%}"
+        yield f"  {name}: {counted(row['texts'], 'text')}{sure}"
+    if attention is None:
+        yield f"attention  none: the model pools by {figures['pooling']}; train with --pooling attention to learn it"
+        return
+    if attention["spread"] is not None:
+        yield f"attention  spreads over {attention['spread']:.1%} of a text on average; 100% is even"
+    if attention["words"]:
+        yield f"words with the largest shares, relative to an even share (read at least {_SEEN} times):"
+        yield "  " + ", ".join(f"{word['word']} {word['share']:.2f}" for word in attention["words"])

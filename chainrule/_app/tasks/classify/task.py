@@ -18,27 +18,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.classify.evaluation import LabelEvaluation, evaluate_labels
-from chainrule._app.tasks.classify.inspection import ClassifierInspection, inspect_classifier
-from chainrule._app.tasks.classify.labelling import LabelledEmbedding, Labelling, TextColumn, embed_texts, label_texts
-from chainrule._app.tasks.config import (
-    Counts,
-    Facts,
-    Fingerprint,
-    OptimisationOptions,
-    RunConfig,
-    SplitOptions,
-    within,
+from chainrule._app.heavy import np, torch
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.classify.labelling import (
+    ClassifierInspection,
+    LabelEvaluation,
+    LabelledEmbedding,
+    Labelling,
+    TextColumn,
+    embed_texts,
+    evaluate_labels,
+    inspect_classifier,
+    label_texts,
 )
+from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
-from chainrule._app.tasks.ladder import limit_passes, tell_passes
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA, WEIGHTS
+from chainrule._app.tasks.size_schedule import limit_passes, tell_passes
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data import _labelled
 
 if TYPE_CHECKING:
     from chainrule.data import TextSymbols
@@ -58,37 +60,31 @@ _MODEL = "SequenceClassifier"
 
 @dataclass(frozen=True)
 class LabelledData(TextColumn, SplitOptions):
-    """How a file of labelled texts is read."""
-
     label_column: str | None = None
-    """The same of the labels."""
+    """Column of the labels (name, or number from 1); detected by default."""
     level: Literal["word", "char", "byte"] = "word"
     """Unit of one element."""
     lower: bool = True
-    """Read upper case as lower case; not of bytes."""
+    """Convert to lower case; not for bytes."""
     ngrams: bool = True
-    """Read a word also by its runs of 3 to 6 characters, so that one never seen says something too."""
+    """Also read the character n-grams (3 to 6) of each word, which inform about unseen words."""
     min_count: int = within(2, 1, 1 << 40)
     """Rarer words or characters are unknown."""
     max_length: int = within(1024, 1, 1 << 24)
-    """Elements after which a text is cut."""
+    """Maximum elements of a text; the rest is cut."""
 
 
 @dataclass(frozen=True)
 class ClassifierTraining(OptimisationOptions):
-    """How a classifier is trained."""
-
     learning_rate: float = within(1e-3, 0.0, 1e3)
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """Precision of matrix products; those of a classifier are too small to gain by bfloat16 on a processor."""
+    """Precision of matrix products; a classifier's are too small to gain from bfloat16 on a CPU."""
     naive_bayes: bool = True
-    """Begin with how often each symbol, and each n-gram, was seen with each label."""
+    """Initialise from the counts of each symbol and n-gram per label."""
 
 
 @dataclass(frozen=True)
 class LabelledCounts(Counts):
-    """Counts of a part of the texts."""
-
     rows: int
     elements: int
     longest: int
@@ -98,7 +94,7 @@ class LabelledCounts(Counts):
 
 @dataclass(frozen=True)
 class FoundColumns:
-    """`chainrule.data._labelled.Columns` of the file."""
+    """Stored form of `chainrule.data._labelled.Columns`."""
 
     text: int
     label: int
@@ -109,27 +105,22 @@ class FoundColumns:
 
 @dataclass(frozen=True)
 class LabelledFacts(Facts):
-    """Results of preparing texts with labels."""
-
     validation: Fingerprint | None
     columns: FoundColumns
     train: LabelledCounts
     valid: LabelledCounts
-    labels: dict[str, int]  # texts of each
+    labels: dict[str, int]  # number of texts per label
     symbols: int
 
 
 class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
-    """A run on labelled texts."""
-
     name = "classify"
-    help = "Train a classifier on texts with labels; the accuracy on held-out texts decides which weights are kept."
+    help = "Train a classifier on labelled texts; the best accuracy on held-out texts selects the weights."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "Texts and labels: a line each with a tab between them, or .csv.",
-            needed="a file of texts and labels",
+            "Texts and labels: one pair per line, separated by a tab, or .csv.", needed="a file of texts and labels"
         ),
-        "validation": Source("Texts to hold out, in place of some of DATA.", "--validation"),
+        "validation": Source("Texts to hold out; a random part of DATA by default.", "--validation"),
     }
     Data = LabelledData
     Facts = LabelledFacts
@@ -137,11 +128,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     MODELS: ClassVar[dict[str, Model]] = {
         "classifier": Model(_MODEL, planned=_PLANNED, hidden=(*_FROM_DATA, "num_heads")),
         "transformer": Model(
-            _MODEL,
-            fixed={"cell": "transformer"},
-            planned=_PLANNED,
-            hidden=(*_FROM_DATA, "bidirectional"),
-            num_layers=2,
+            _MODEL, fixed={"cell": "transformer"}, planned=_PLANNED, hidden=(*_FROM_DATA, "bidirectional"), num_layers=2
         ),
     }
     BUDGET = "1m"
@@ -154,35 +141,27 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     Inspection, inspect = ClassifierInspection, inspect_classifier
     Embedding, embed = LabelledEmbedding, embed_texts
 
-    @property
-    def facts(self) -> LabelledFacts:
-        return cast(LabelledFacts, self.config.facts)
-
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
         if config.facts is not None and config.options.ngram_order is None:  # prepared: nothing is left open
             raise ValueError("ngram_order: expected a value, got none")
 
     @classmethod
-    def settle(cls, asked: RunConfig) -> RunConfig:
-        """Count pairs of words, and up to six characters or bytes."""
-        if asked.options.ngram_order is not None:
-            return asked
-        return replace(asked, options=replace(asked.options, ngram_order=_NGRAM_ORDER[asked.data.level]))
+    def resolve_reading(cls, request: RunConfig) -> RunConfig:
+        """Choose the default n-gram order by level."""
+        if request.options.ngram_order is not None:
+            return request
+        return replace(request, options=replace(request.options, ngram_order=_NGRAM_ORDER[request.data.level]))
 
     @cached_property
     def symbols(self) -> "TextSymbols":
-        """The elements of texts, read once."""
         from chainrule.data import TextSymbols
 
         return TextSymbols.load(self.path / DATA / "symbols.json")
 
     @cached_property
     def labels(self) -> "Labels":
-        """The labels, read once."""
-        from chainrule.data._labelled import Labels
-
-        return Labels.load(self.path / DATA / "labels.json")
+        return _labelled.Labels.load(self.path / DATA / "labels.json")
 
     def file(
         self,
@@ -192,24 +171,19 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         label_column: str | None = None,
         labelled: bool = True,
     ) -> "LabelledFile":
-        """Another file, read as that of training was where nothing else is said and it has as many columns."""
-        from chainrule.data._labelled import Columns, LabelledFile
-
-        like = Columns(**asdict(self.facts.columns))
-        return LabelledFile(path, text_column=text_column, label_column=label_column, labelled=labelled, like=like)
+        """Read another file with the training file's layout, unless columns are named or the layout differs."""
+        like = _labelled.Columns(**asdict(self.facts.columns))
+        return _labelled.LabelledFile(
+            path, text_column=text_column, label_column=label_column, labelled=labelled, like=like
+        )
 
     def texts(self) -> "LabelledTexts":
-        """The prepared texts."""
-        from chainrule.data._labelled import open_labelled
-
-        return open_labelled(self.path / DATA)
+        return _labelled.open_labelled(self.path / DATA)
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data._labelled import prepare_labelled
-
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
-        return prepare_labelled(
+        return _labelled.prepare_labelled(
             sources["source"],
             self.path / DATA,
             limit=options.pop("max_length"),
@@ -219,8 +193,8 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             **options,
         ).manifest
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
-        """Five passes over texts of words are enough, and at least 1,000 steps: more learn them by heart."""
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+        """Limit training on words to five passes and at least 1,000 steps: more would overfit."""
         config = self.config
         if config.duration.budget is None or self.data.level != "word":
             return config
@@ -241,18 +215,15 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return [part for part, is_added in parts.items() if is_added]
 
     def build(self) -> "SequenceClassifier":
-        import torch
-
-        from chainrule.data._labelled import load_counts, load_ngrams
 
         options, labels, symbols = self.config.options, len(self.labels), len(self.symbols)
         model = self._network()
         if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():
             if 2 * labels <= options.embedding_size:
-                model.start_from_counts(torch.from_numpy(load_counts(self.path / DATA, (symbols, labels))))
+                model.start_from_counts(torch.from_numpy(_labelled.load_counts(self.path / DATA, (symbols, labels))))
             if model.ngrams is not None:
                 table = model.ngrams.table.weight.data
-                table.copy_(torch.from_numpy(load_ngrams(self.path / DATA, (len(table), labels))))
+                table.copy_(torch.from_numpy(_labelled.load_ngrams(self.path / DATA, (len(table), labels))))
         return model
 
     def _network(self) -> "SequenceClassifier":
@@ -266,13 +237,12 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule._app.tasks.classify.validation_metric import ROWS
-        from chainrule.data._labelled import labelled_batches, labelled_evaluation
 
         texts, training, limit = self.texts(), self.training, self.data.max_length
-        batches = labelled_batches(
+        batches = _labelled.labelled_batches(
             texts.train.texts, texts.train.labels, training.batch_size, limit, training.seed, shard
         )
-        return batches, lambda: labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)
+        return batches, lambda: _labelled.labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)
 
     def introduce(self) -> Iterable[str]:
         facts, element = self.facts, _ELEMENT[self.data.level]
@@ -288,45 +258,43 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         yield from self._unnamed_header()
         for part, what in ((train, "to train on"), (valid, "held out")):
             if part.empty:
-                yield f"{part.empty:,} of the texts {what} are empty: they are answered with these shares"
+                yield f"{part.empty:,} of the texts {what} are empty: their prediction is these shares"
             if part.cut:
                 limit = self.data.max_length
                 yield f"{part.cut:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
 
     def _unnamed_header(self) -> Iterator[str]:
-        """A remark where the first row of the file has a label of its own, as an unusual header has."""
+        """Warn if the first row has a label of its own, as an unrecognised header would."""
         texts = self.texts()
         name, line = texts.labels.names[int(texts.train.labels[0])], int(texts.train.lines[0])
         first = self.facts.validation is not None or line < min(texts.valid.lines)
         if first and not (self.facts.columns.header or name.isdigit()) and texts.labels.counts[name] == 1:
             yield (
-                f"the label {name!r:.60} occurs once, in line {line}: if that is a header, say "
+                f"the label {name!r:.60} occurs once, in line {line}: if that is a header, pass "
                 f"--label-column {shlex.quote(name)}"
             )
 
     def validation_metric(self) -> "ValidationMetric":
-        import torch
 
         from chainrule._app.tasks.classify.validation_metric import ROWS, label_metric
-        from chainrule.data._labelled import labelled_evaluation
 
         texts, limit = self.texts(), self.data.max_length
         part = texts.valid
         return label_metric(
             texts.labels.names,
             torch.from_numpy(part.labels.copy()),
-            lambda rows: labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
+            lambda rows: _labelled.labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
             lambda row: (f"line {part.lines[row]}", texts.valid_texts[row]),
         )
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        counts, nats = self.facts.labels, found.nats_per_element
-        usual = max(counts.values()) / sum(counts.values())
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        counts, nats = self.facts.labels, evaluation.nats_per_element
+        most_frequent = max(counts.values()) / sum(counts.values())
         part = measured_part(rows, self.facts.valid.rows)
         return (
             {"accuracy": value, "nats_per_text": nats},
-            f"accuracy {value:.2%} on {part}held-out texts, where the most frequent label alone has about {usual:.0%} "
-            f"({nats:.4f} nats per text)",
+            f"accuracy {value:.2%} on {part}held-out texts; always predicting the most frequent label gives about "
+            f"{most_frequent:.0%} ({nats:.4f} nats per text)",
         )
 
     def next_steps(self) -> Sequence[str]:
@@ -349,22 +317,19 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return Basis("label", f"{counted(len(self.labels), 'label')}", given="the text")
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-        import torch
-
         part = self.texts().valid
         rows = np.argsort(-np.minimum(part.texts.lengths, _CHECKED_ELEMENTS), kind="stable")[:_CHECKED_ROWS]
         context = part.texts.context(rows, _CHECKED_ELEMENTS)
-        told = f"{len(rows)} held-out texts, the first {_CHECKED_ELEMENTS} {_ELEMENT[self.data.level]} of each"
-        return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, note=told)
+        note = f"{len(rows)} held-out texts, the first {_CHECKED_ELEMENTS} {_ELEMENT[self.data.level]} of each"
+        return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, note=note)
 
 
 def labels_with_shares(counts: dict[str, int], most: int = 12) -> str:
-    """Labels with their share, the first few of many.
+    """Format labels with their shares, the first few of many.
 
     >>> labels_with_shares({"bad": 1, "good": 3})
     'bad 25%, good 75%'
     """
     total = sum(counts.values())
-    shown = [f"{name} {count / total:.0%}" for name, count in list(counts.items())[:most]]
-    return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")
+    first = [f"{name} {count / total:.0%}" for name, count in list(counts.items())[:most]]
+    return ", ".join(first) + (f", and {len(counts) - most} more" if len(counts) > most else "")

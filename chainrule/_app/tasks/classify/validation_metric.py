@@ -23,7 +23,7 @@ _WIDTH = 90  # characters of a text that is shown
 
 @torch.no_grad()
 def label_log_probs(model: "SequenceClassifier", batches: Iterable["Batch"]) -> Tensor:
-    """log p(label | row) of every row, (N, C) nats on the CPU; the model should be in evaluation mode."""
+    """Return log p(label | row) of every row, (N, C) nats on the CPU; expects a model in evaluation mode."""
     device = device_of(model)
     contexts = (map_state(lambda leaf: leaf.to(device), batch.context) for batch in batches)
     return torch.cat([model(context).logits.float().cpu() for context in contexts])
@@ -33,20 +33,11 @@ def label_metric(
     names: Sequence[str],
     true: Tensor,
     batches: Callable[[Rows], Iterable["Batch"]],
-    told: Callable[[int], tuple[str, str]],
+    describe: Callable[[int], tuple[str, str]],
     *,
     prefer_later: bool = False,
 ) -> ValidationMetric:
-    """The accuracy on held-out rows, and the wrong answers that were given with most confidence.
-
-    Args:
-        names: of the labels.
-        true: (N,) the label of each row.
-        batches: those of some rows, in order.
-        told: position and content of a row, in words.
-        prefer_later: whether later weights are kept unless their accuracy p is worse than the highest by more than its
-            standard error, :math:`\\sqrt{p (1 - p) / n}` of n rows (Breiman et al. 1984).
-    """
+    """Measure accuracy on held-out rows, and show the most confident mistakes."""
 
     def answer(model: "TrainableModel", rows: Rows) -> Sequence[Tensor]:
         return list(label_log_probs(cast("SequenceClassifier", model), batches(rows)))
@@ -54,9 +45,9 @@ def label_metric(
     def compare(rows: Rows, answers: Sequence[Tensor], step: int) -> MetricValue:
         log_probs, right = torch.stack(list(answers)), true[rows]
         lines = []
-        for place, given, share in surest_mistakes(log_probs, right, _SHOWN):
-            where, what = told(int(rows[place]))
-            answered = f"{where}: {names[given]} {share:.0%}, is {names[int(right[place])]}"
+        for index, predicted, share in surest_mistakes(log_probs, right, _SHOWN):
+            where, what = describe(int(rows[index]))
+            answered = f"{where}: {names[predicted]} {share:.0%}, is {names[int(right[index])]}"
             lines.append(f"{answered}: {shortened(what)}" if what else answered)
         accuracy = float((log_probs.argmax(1) == right).cpu().double().mean())
         error = (accuracy * (1 - accuracy) / len(right)) ** 0.5
@@ -66,19 +57,19 @@ def label_metric(
 
 
 def surest_mistakes(log_probs: Tensor, true: Tensor, most: int) -> list[tuple[int, int, float]]:
-    """Wrong answers, those with the highest probability first: row, given label, and its probability.
+    """List the most confident wrong predictions: row, predicted label, its probability.
 
     >>> surest_mistakes(torch.tensor([[0.9, 0.1], [0.6, 0.4]]).log(), torch.tensor([1, 1]), most=1)
     [(0, 0, 0.8999999761581421)]
     """
-    shares, given = log_probs.exp().max(1)
-    wrong = (given != true).nonzero().squeeze(1)
+    shares, predicted = log_probs.exp().max(1)
+    wrong = (predicted != true).nonzero().squeeze(1)
     order = wrong[shares[wrong].argsort(descending=True, stable=True)][:most]
-    return [(row, int(given[row]), float(shares[row])) for row in order.tolist()]
+    return [(row, int(predicted[row]), float(shares[row])) for row in order.tolist()]
 
 
 def shortened(text: str) -> str:
-    """A text in one line, its end left out where it is long.
+    """Cut a text to one short line.
 
     >>> shortened("so\\ngood")
     'so good'

@@ -4,15 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chainrule._app.heavy import np, torch
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
-from chainrule._app.tasks.page import inspect_again, page_report
+from chainrule._app.tasks.output import inspect_again, page_report
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._app.pages.classifier_page import LabelledImage
+    from chainrule._app.pages.image_page import LabelledImage
     from chainrule._app.tasks.classify_images.task import ClassifyImagesTask
     from chainrule.models import ImageClassifier
 
@@ -21,28 +22,25 @@ _DISTANCE_ROWS = 64  # whose attention is averaged
 
 @dataclass(frozen=True)
 class ImageClassifierInspection(CheckedOptions):
-    """Look inside a trained classifier of images: where it looked, right and wrong, and how far attention reaches.
+    """Look inside a trained image classifier: where it looked for right and wrong answers, and how far it attends.
 
-    Maps are by attention rollout for vit and cct, by Grad-CAM for cnn and swin. The distance of attention is that of
-    the places that are read, in pixels, averaged by their weights. Writes a page (HTML, one file, needs no network).
+    Maps use attention rollout for vit and cct, Grad-CAM for cnn and swin. The attention distance in pixels is weighted
+    by attention. Writes a page (HTML, one file, needs no network).
     """
 
     rows: int = within(1000, 1, 4096)
-    """Held-out images that are labelled."""
+    """Number of held-out images to label."""
     examples: int = within(12, 0, 4096)
-    """Number of wrong answers to show on the page, and of right ones."""
+    """Number of wrong answers to show, and of right ones."""
 
 
 def inspect_classifier(
     run: "ClassifyImagesTask", data: str | None, options: ImageClassifierInspection, *, seed: int
 ) -> Report:
-    """Inspect a run on its held-out images."""
     if data is not None:
-        raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
-    import numpy as np
-    import torch
+        raise ValueError(f"inspect reads the run's held-out images, got {data}: leave it out")
 
-    from chainrule._app.pages.classifier_page import classifier_sections
+    from chainrule._app.pages.image_page import classifier_sections
     from chainrule._app.pages.page import Page, parts_section
     from chainrule._app.tasks.classify.validation_metric import surest_mistakes
     from chainrule.diagnostics._parts import parts_of, parts_table
@@ -63,8 +61,8 @@ def inspect_classifier(
     described = f"{run.config.model} with {counted(sum(parts.values()), 'parameter')}"
     accuracy = f"{count:,} of the first {len(true):,} held-out images have the right label, {count / len(true):.1%}."
     method = saliency_method(model)
-    found = [_sharpness(kind, shown) for kind, shown in (("wrong", mistakes), ("right", answers)) if shown]
-    sections = classifier_sections([accuracy, *found], method, distances, mistakes, answers)
+    sharpness = [_sharpness(kind, examples) for kind, examples in (("wrong", mistakes), ("right", answers)) if examples]
+    sections = classifier_sections([accuracy, *sharpness], method, distances, mistakes, answers)
     command = inspect_again(run, rows=options.rows, examples=options.examples)
     lead = f"{described}; {run.facts.name}"
     content = Page(f"Inside {run.path}", lead, [*sections, parts_section(parts)], command)
@@ -73,7 +71,7 @@ def inspect_classifier(
         "attention": distances, "wrong": [_values(image) for image in mistakes],
         "right": [_values(image) for image in answers],
     }  # fmt: skip
-    lines = [*parts_table(parts), accuracy, f"maps: {method}", *found, *_attention_lines(distances)]
+    lines = [*parts_table(parts), accuracy, f"maps: {method}", *sharpness, *_attention_lines(distances)]
     return page_report(run, content, figures, lines, about=described)
 
 
@@ -85,43 +83,41 @@ def _images(
     true: "Tensor",
     rows: list[int],
 ) -> "list[LabelledImage]":
-    """Some of the held-out images for the page, their values brought to 8 bits, each with where the model looked."""
-    from chainrule._app.pages.classifier_page import LabelledImage
+    """Return images for the page, scaled to 8 bits, each with its saliency map."""
+    from chainrule._app.pages.image_page import LabelledImage
     from chainrule.diagnostics import saliency_maps
 
     if not rows:
         return []
-    given = log_probs.argmax(1)
+    predicted = log_probs.argmax(1)
     levels = (pixels[rows].double() * (255 / (run.facts.found_levels - 1))).round().byte().numpy()
     return [
         LabelledImage(
             name=f"held-out image {row}",
             image=image,
             looked=looked,
-            given=run.classes[int(given[row])],
-            probability=float(log_probs[row, given[row]].exp()),
+            given=run.classes[int(predicted[row])],
+            probability=float(log_probs[row, predicted[row]].exp()),
             right=run.classes[int(true[row])],
         )
-        for row, image, looked in zip(rows, levels, saliency_maps(model, pixels[rows], given[rows]), strict=True)
+        for row, image, looked in zip(rows, levels, saliency_maps(model, pixels[rows], predicted[rows]), strict=True)
     ]
 
 
 def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
-    """How small a part of the places has half of a map, in words."""
-    import torch
-
+    """Describe the share of a map's area that holds half of its weight."""
     from chainrule.diagnostics._saliency import half_share
 
     share = half_share(torch.stack([image.looked for image in images])).mean()
-    return f"Half of a map lies on {share:.0%} of its places, the mean over the {kind} answers below."
+    return f"Half of a map's weight lies on {share:.0%} of its area, averaged over the {kind} answers below."
 
 
 def _attention_lines(distances: Sequence[Sequence[float]]) -> Iterator[str]:
     if not distances:
-        yield "attention: none; every place reads its neighbours, wider with each stage"
+        yield "attention: none; every position reads its neighbours, a wider area with each stage"
     for number, heads in enumerate(distances, 1):
         each = ", ".join(f"{distance:.1f}" for distance in heads)
-        yield f"attention of block {number}: {each} pixels away on average, a number for each head"
+        yield f"attention of block {number}: {each} pixels away on average, one number per head"
 
 
 def _values(image: "LabelledImage") -> dict[str, object]:

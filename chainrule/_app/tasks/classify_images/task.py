@@ -8,24 +8,25 @@ data/images.json                   counts, names of labels, fingerprints
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.classify.answers import label_cells, label_columns
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.classify.labelling import label_cells, label_columns
 from chainrule._app.tasks.classify_images.inspection import ImageClassifierInspection, inspect_classifier
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
-from chainrule._app.tasks.ladder import Ladder, record_settled, time_passes
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.size_schedule import SizeSchedule, record_resolved, time_passes
 from chainrule._app.tasks.task import Shard, Source
+from chainrule.data import _images
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     from torch import Tensor
 
@@ -39,35 +40,32 @@ _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
 _MANY_PASSES = 40.0  # over the images: they are mixed, so that the model does not learn them by heart
 _MIXUP_OF_MANY = {"cnn": 0.4, "cct": 0.4, "vit": 1.0, "swin": 1.0}
-_COARSE_PATCH = 4  # pixels; of the usual patches of 2×2 there are four times as many, and a step takes that much longer
-_COARSE_SWIN = Ladder("images", ({"patch_size": _COARSE_PATCH},), passes=10, steps=8000, fewest_steps=5000)
+_COARSE_PATCH = 4  # pixels; the default 2×2 patches are four times as many, and a step takes four times as long
+_COARSE_SWIN = SizeSchedule("images", ({"patch_size": _COARSE_PATCH},), passes=10, steps=8000, fewest_steps=5000)
 
 
 @dataclass(frozen=True)
 class ImageClassifierTraining(OptimisationOptions):
-    """How a classifier of images is trained."""
-
     batch_size: int = within(64, 1, 1 << 24)
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; 0.015 of cnn and 0.01 of swin, and with AdamW 0.002, where not given."""
+    """Peak learning rate; by default 0.015 for cnn, 0.01 for swin, and 0.002 with AdamW."""
     weight_decay: float = within(0.05, 0.0, 1e3)
     """Decoupled weight decay of matrices."""
     shift: float = within(2.0, 0.0, 1e4)
-    """Largest random shift of each image, in pixels."""
+    """Maximum random shift of each image, in pixels."""
     rotate: float = within(0.0, 0.0, 180.0)
-    """Largest random rotation of each image, in degrees."""
+    """Maximum random rotation of each image, in degrees."""
     scale: float = within(0.0, 0.0, 9.0)
-    """Scale each image at random: 0.1 is by 1 / 1.1 to 1.1."""
+    """Random scaling of each image: 0.1 scales by 1 / 1.1 to 1.1."""
     flip: bool = False
-    """Mirror half of the images, left for right: only where that keeps labels, as of a cat and not of a digit."""
+    """Mirror half of the images: only if that keeps labels, as for a cat and not for a digit."""
     random_operations: int = within(0, 0, 16)
-    """Number of random operations on each image: shifts, turns, shears, brightness, contrast, cutout (RandAugment)."""
+    """Random operations per image: shifts, rotations, shears, brightness, contrast, cutout (RandAugment)."""
     magnitude: float = within(0.3, 0.0, 1.0)
-    """Strength of random operations, as a share of the largest."""
+    """Strength of random operations, as a share of the maximum."""
 
     def augmentation(self, levels: int) -> "Augmentation":
-        """How images of so many levels are changed in training."""
         from chainrule.data._images.augmentation import Augmentation
 
         return Augmentation(
@@ -77,26 +75,26 @@ class ImageClassifierTraining(OptimisationOptions):
 
 @dataclass(frozen=True)
 class ImageLabelling(CheckedOptions, ImageFiles):
-    """Label images: for each its name, its label and the probability of the label.
+    """Label images: print the name of each, its label and the label's probability.
 
     Args:
         file: An image file, a folder, a .zip or .tar file, an npz, npy or idx file.
-        json: Print a JSON object for each image, with the probabilities of all labels.
+        json: Print one JSON object per image, with the probabilities of all labels.
     """
 
     top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
-    """How many of the likeliest labels of each image to give."""
+    """Number of most probable labels per image."""
 
 
 @dataclass(frozen=True)
 class ImageLabelEvaluation(CheckedOptions):
-    """Compare a classifier with images whose labels are known.
+    """Evaluate a classifier on labelled images.
 
-    Accuracy, F1 averaged over labels, nats per image, how far confidence is from accuracy, the table of confusions,
-    and the mistakes made with most confidence.
+    Prints accuracy, F1 averaged over labels, nats per image, calibration error, the confusion matrix, and the most
+    confident mistakes.
 
     Args:
-        data: Images and labels, as those of training.
+        data: Images and labels, in the form of the training data.
     """
 
     errors: int = within(5, 0, 1 << 30)
@@ -105,7 +103,7 @@ class ImageLabelEvaluation(CheckedOptions):
 
 @dataclass(frozen=True)
 class ImageClassifierEmbedding(ImageFiles):
-    """Embed images: for each its name, and the features that its label is predicted from.
+    """Embed images: print the name of each, and the features that predict its label.
 
     Args:
         data: An image file, a folder, an npz, npy or idx file.
@@ -114,24 +112,20 @@ class ImageClassifierEmbedding(ImageFiles):
 
 @dataclass(frozen=True)
 class LabelledImageFacts(ImageFacts):
-    """Results of preparing images with labels."""
-
     classes: list[str]
 
 
 class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
-    """A run on labelled images."""
-
     name = "classify-images"
     verb = "classify"
-    help = "Train a classifier on images with labels; the accuracy on held-out images decides which weights are kept."
+    help = "Train a classifier on labelled images; the best accuracy on held-out images selects the weights."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A folder, .zip or .tar file with a sub-folder of image files for each label; x.npz with images and "
-            "labels; or an idx file such as train-images-idx3-ubyte.gz, labels in the same folder.",
+            "A folder, .zip or .tar file with a sub-folder of image files per label; x.npz with images and labels; or "
+            "an idx file such as train-images-idx3-ubyte.gz, with labels in the same folder.",
             needed="labelled images",
         ),
-        "validation": Source("Images to hold out in place of some of DATA.", "--validation"),
+        "validation": Source("Images to hold out; a random part of DATA by default.", "--validation"),
     }
     Data = ImageReading
     Facts = LabelledImageFacts
@@ -144,13 +138,13 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         "swin": Model("SwinTransformer", hidden=("levels",)),
     }
     BUDGET = "5m"
-    LADDERS: ClassVar[dict[str, Ladder]] = {
-        "cnn": Ladder("images", ({"channels": 16},), passes=10, steps=8000),
-        "vit": Ladder("images", ({"model_size": 64, "num_layers": 4},), passes=10, steps=8000),
-        "cct": Ladder("images", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
-        "swin": Ladder("images", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
+        "cnn": SizeSchedule("images", ({"channels": 16},), passes=10, steps=8000),
+        "vit": SizeSchedule("images", ({"model_size": 64, "num_layers": 4},), passes=10, steps=8000),
+        "cct": SizeSchedule("images", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
+        "swin": SizeSchedule("images", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
     }
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
         "cnn": {"learning_rate": {"muon": 1.5e-2, "adamw": 2e-3}},
         "vit": {"learning_rate": {"adamw": 2e-3}},
         "cct": {"learning_rate": {"adamw": 2e-3}},
@@ -163,32 +157,27 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     Embedding = ImageClassifierEmbedding
 
     @property
-    def facts(self) -> LabelledImageFacts:
-        return cast(LabelledImageFacts, self.config.facts)
-
-    @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the labels."""
         return tuple(self.facts.classes)
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
-        """Settle the size where it is open, and mixup: images that are read often are mixed."""
-        config = super().plan(given)
-        if "--mixup" in given:
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+        """Choose the size if it is open, and mixup: images that are read often are mixed."""
+        config = super().plan(explicit_flags)
+        if "--mixup" in explicit_flags:
             return config
         run = type(self)(self.path, config)
         batches, _ = run.batches((0, 1))
         config, passes = time_passes(run, batches)
         options = replace(config.options, mixup=_MIXUP_OF_MANY[config.model] if passes >= _MANY_PASSES else 0.0)
-        return replace(record_settled(config, ["mixup"]), options=options)
+        return replace(record_resolved(config, ["mixup"]), options=options)
 
     @property
-    def ladder(self) -> Ladder | None:
+    def schedule(self) -> SizeSchedule | None:
         if self.config.model != "swin":
-            return super().ladder
+            return super().schedule
         places = 2 ** ((self.config.options.stages or 2) - 1)  # to a side, that the stages merge into one
         fits = all(side % (places * _COARSE_PATCH) == 0 and side >= 4 * _COARSE_PATCH for side in self.shape[1:])
-        return _COARSE_SWIN if fits else super().ladder
+        return _COARSE_SWIN if fits else super().schedule
 
     def choice(self) -> str:
         return f"{super().choice()}, mixup {self.config.options.mixup:g}"
@@ -214,7 +203,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 
     def validation_metric(self) -> "ValidationMetric":
-        import torch
 
         from chainrule._app.tasks.classify.validation_metric import label_metric
         from chainrule.data._images.batches import labelled_image_evaluation
@@ -230,8 +218,8 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             prefer_later=True,
         )
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        part, nats = measured_part(rows, self.facts.images.valid), found.nats_per_element
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        part, nats = measured_part(rows, self.facts.images.valid), evaluation.nats_per_element
         return (
             {"accuracy": value, "nats_per_image": nats},
             f"accuracy {value:.2%} on {part}held-out images ({nats:.4f} nats per image)",
@@ -255,9 +243,8 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return Basis("label", f"{counted(len(self.classes), 'label')}", given="the image")
 
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Result:
-        import torch
 
-        from chainrule._app.tasks.classify.evaluation import figure_notes, label_figures
+        from chainrule._app.tasks.classify.labelling import figure_notes, label_figures
         from chainrule._app.tasks.classify.validation_metric import surest_mistakes
         from chainrule.metrics import classification_scores
 
@@ -271,17 +258,14 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             classification_scores(log_probs, true, self.classes), "image", self.classes
         )
         figures["errors"] = [
-            {"image": source.called(row), "true": self.classes[int(true[row])], "given": self.classes[given],
+            {"image": source.called(row), "true": self.classes[int(true[row])], "given": self.classes[predicted],
              "probability": share}
-            for row, given, share in surest_mistakes(log_probs, true, options.errors)
+            for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
         ]  # fmt: skip
         notes = figure_notes(figures)
         return Result([], [], summary=lambda: figures, about={"measured": self.basis}, notes=lambda: notes)
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-        import torch
-
         images = self.images()
         assert images.valid_labels is not None
         labels = torch.from_numpy(np.array(images.valid_labels[:_CHECKED_ROWS], np.int64))
@@ -289,17 +273,14 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return CheckedRows(self.model(), labels, context, note=f"{len(labels)} held-out images")
 
     def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Result:
-        import torch
-
-        from chainrule._modes import device_of
 
         model = self.model(device)
-        place = device_of(model)
+        model_device = modes.device_of(model)
 
         def rows() -> Iterator[Sequence[Any]]:
             for block, names in self._blocks(data, skip_bad=options.skip_bad):
                 for start in range(0, len(block), _ROWS):
-                    x = torch.from_numpy(block[start : start + _ROWS].copy()).to(place)
+                    x = torch.from_numpy(block[start : start + _ROWS].copy()).to(model_device)
                     with torch.no_grad():
                         features = model.features(model.scaled(x)).float().cpu().numpy()
                     yield from zip(names[start : start + _ROWS], features, strict=True)
@@ -307,16 +288,16 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
 
     def _source(self, data: str, *, labelled: bool, skip_bad: bool) -> "ImageSource":
-        from chainrule.data._images import check_alike, is_collection, open_source
-
-        reading = self.config.data.reading if is_collection(Path(data)) else None
+        reading = self.config.data.reading if _images.is_collection(Path(data)) else None
         levels = self.facts.found_levels
-        source = open_source(data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=levels)
-        check_alike(source, self.shape, levels)
+        source = _images.open_source(
+            data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=levels
+        )
+        _images.check_alike(source, self.shape, levels)
         return source
 
     def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
-        """Images and their names, of one image file or of many."""
+        """Yield images and their names, from one image file or many."""
         from chainrule.data._kinds import IMAGES
 
         path = Path(data)
@@ -325,33 +306,25 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             return
         source, start = self._source(data, labelled=False, skip_bad=skip_bad), 0
         for block in source.blocks():
-            yield block, [source.called(start + place) for place in range(len(block))]
+            yield block, [source.called(start + index) for index in range(len(block))]
             start += len(block)
 
     def _labelled(self, data: str, device: str, *, skip_bad: bool) -> "Iterator[tuple[str, Tensor]]":
-        """Each image with log p of every label."""
-        import torch
-
+        """Yield each image name with log p of every label."""
         model = self.model(device)
         for block, names in self._blocks(data, skip_bad=skip_bad):
             yield from zip(names, self.label_log_probs(model, torch.from_numpy(block.copy())), strict=True)
 
     def label_log_probs(self, model: "ImageClassifier", images: "Tensor") -> "Tensor":
-        """log p of every label of images (N, C, H, W), (N, K) in float64 on the CPU."""
-        import torch
-
-        from chainrule._modes import device_of
-
-        place = device_of(model)
+        """Return log p of every label for images (N, C, H, W), as (N, K) in float64 on the CPU."""
+        device = modes.device_of(model)
         with torch.no_grad():
-            found = [model(part.to(place)).logits.log_softmax(-1).cpu().double() for part in images.split(_ROWS)]
-        return torch.cat(found)
+            log_probs = [model(part.to(device)).logits.log_softmax(-1).cpu().double() for part in images.split(_ROWS)]
+        return torch.cat(log_probs)
 
 
 def _check_labels(images: "PreparedImages") -> None:
-    """Raise ValueError for a label that nothing can be learned of, or that nothing can be told of."""
-    import numpy as np
-
+    """Raise ValueError for a label without training or held-out images."""
     assert images.train_labels is not None
     assert images.valid_labels is not None
     assert images.classes is not None

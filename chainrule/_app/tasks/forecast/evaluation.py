@@ -5,14 +5,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import np
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule._app.tasks.display import counted
 from chainrule._app.tasks.forecast.prediction import draw_paths
 from chainrule._printing import one_line
+from chainrule.data import _series
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from chainrule._app.tasks.forecast.task import ForecastTask
@@ -28,45 +29,35 @@ _SHARES = (0.0, 0.25, 0.5, 1.0)  # of the rows before those that lags reach
 class ForecastEvaluation(CheckedOptions):
     """Forecast a file from rolling origins, a horizon apart, and score the forecasts against the observed values.
 
-    Rows that the run was trained on are left out: those up to its last training date; without dates, the first ones
-    where they are those of training. In a file without such rows, the first origin is the first row with the run's
-    history before it.
+    Skips the rows that the run was trained on: rows up to its last training date, or without dates the first rows, if
+    they equal the training rows. In a file without such rows, the first origin is the first row with the run's history
+    before it.
 
-    The model is compared with persistence, which repeats the last value, and seasonal-naive, which repeats the last
-    season, each with and without errors drawn from those that it made before the first origin. CRPS and RMSE are in the
-    unit of the series; lower is better. Intervals of 80% probability should contain 80% of the values.
+    Compares the model with persistence, which repeats the last value, and seasonal-naive, which repeats the last
+    season, each with and without errors drawn from its errors before the first origin. CRPS and RMSE are in the unit
+    of the series; lower is better. Intervals of 80% probability should contain 80% of the values.
 
     Args:
         data: A file with the columns that the run was trained on.
     """
 
     start: str | None = None
-    """The first origin: a date, or the number of a row from 1, not one that was trained on."""
+    """First origin: a date, or a row number from 1, after the training rows."""
     paths: int = within(100, 2, 1 << 20)
-    """How many draws each forecast has."""
+    """Number of draws per forecast."""
     seed: int = within(0, 0, MOST_SEED)
     """Seed of the draws."""
 
 
 @dataclass(frozen=True)
 class TrainedRows:
-    """Rows of a file that a run was trained on: those up to its last training date.
+    """Rows that a run was trained on: up to its last training date, or counted if their values agree."""
 
-    Where rows are counted, these are the first ones, if they have the values of training.
-
-    Args:
-        count: how many rows, the first ones.
-        until: the last date of training as the file writes it; None where rows are counted.
-    """
-
-    count: int
-    until: str | None
+    count: int  # number of rows, from the beginning
+    until: str | None  # last training date as written in the file; None if rows are counted
 
     @classmethod
     def find(cls, run: "ForecastTask", file: "SeriesFile") -> "TrainedRows":
-        """Look for them in a file."""
-        import numpy as np
-
         last = run.schema.last_trained
         if last is not None:
             return cls(bisect_right(file.dates, last, hi=len(file.values)), file.date_text(last))
@@ -76,19 +67,16 @@ class TrainedRows:
 
     def __str__(self) -> str:
         what = "them" if self.until is None else f"dates up to {self.until}"
-        return f"rows 1 to {self.count:,} are left out, as the run was trained on {what}"
+        return f"rows 1 to {self.count:,} are skipped, as the run was trained on {what}"
 
 
 def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Result:
-    """Evaluate a run on a file."""
-    from chainrule.data._series import rolling_origins
-
     if data is None:
         raise ValueError("DATA: expected a file of series to forecast, got none")
     file, horizon = run.schema.open(data), run.data.horizon
     trained = TrainedRows.find(run, file)
     first = _first_origin(run, file, data, options.start, trained)
-    origins = rolling_origins(first, len(file.values), horizon)
+    origins = _series.rolling_origins(first, len(file.values), horizon)
     if not origins:
         remedy = "choose an earlier --start" if first > trained.count else f"give it more rows; {trained}"
         raise ValueError(
@@ -105,34 +93,32 @@ def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str
     from chainrule.data._tables.dates import as_date
 
     if start is None:
-        complete = trained.count >= run.facts.rows.train  # these are as many as there were in training
+        complete = trained.count >= run.facts.rows.train  # all training rows are here
         return trained.count if complete else max(trained.count, min(run.history, len(file.values)))
     if start.isdecimal():
-        place = int(start) - 1
+        index = int(start) - 1
     else:
         date = as_date(start)
         date = None if date is None else as_shown(date, file.utc_offset)
         if date is None or date not in file.dates:
             raise ValueError(f"--start: expected a date of {data}, or the number of a row, got {start!r}")
-        place = file.dates.index(date)
-    if not max(run.schema.season, 1) <= place < len(file.values):
+        index = file.dates.index(date)
+    if not max(run.schema.season, 1) <= index < len(file.values):
         raise ValueError(
             f"--start: expected a row from {run.schema.season + 1} on, with a season before it, "
-            f"to {len(file.values)}, got {place + 1}"
+            f"to {len(file.values)}, got {index + 1}"
         )
-    if place < trained.count:
+    if index < trained.count:
         raise ValueError(
-            f"--start: expected a row of {data} from {trained.count + 1} on, got row {place + 1}: {trained}"
+            f"--start: expected a row of {data} from {trained.count + 1} on, got row {index + 1}: {trained}"
         )
-    return place
+    return index
 
 
 def _scores(
     run: "ForecastTask", file: "SeriesFile", origins: list[int], options: ForecastEvaluation, device: str
 ) -> dict[str, Any]:
-    import numpy as np
 
-    from chainrule.data._series import window_evaluation
     from chainrule.metrics import seasonal_naive
     from chainrule.metrics._forecasting import ForecastScores, naive_paths
     from chainrule.training import evaluate as likelihood
@@ -141,7 +127,7 @@ def _scores(
     paths, seed = options.paths, options.seed
     features = run.schema.features(file)
     model = run.model(device)
-    nats = likelihood(model, window_evaluation(values, features, origins, run.history, horizon, 256))
+    nats = likelihood(model, _series.window_evaluation(values, features, origins, run.history, horizon, 256))
     drawn = draw_paths(model, values, features, origins, run.history, horizon, paths, seed)
     came = np.stack([values[origin : origin + horizon].T for origin in origins])  # (O, S, H)
     random = np.random.default_rng(seed)
@@ -179,13 +165,13 @@ def _scores(
 
 @dataclass(frozen=True)
 class ForecastInspection(CheckedOptions):
-    """Show what a trained forecaster gains from the past, and from each column that is known in advance.
+    """Measure how much the past, and each column known in advance, improve a trained forecaster.
 
-    The likelihood of the last horizons of the held-out rows, or of DATA, is computed again with fewer rows of the past,
-    and with one column at a time shuffled in time (permutation importance).
+    Recomputes the likelihood of the last horizons of the held-out rows, or of DATA, with fewer rows of the past, and
+    with one column at a time shuffled in time (permutation importance).
 
     Args:
-        data: A file with the columns that the run was trained on, to read in place of the held-out rows.
+        data: A file with the columns that the run was trained on; the held-out rows by default.
         seed: Seed of the shuffling.
     """
 
@@ -194,40 +180,45 @@ class ForecastInspection(CheckedOptions):
 
 
 def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out rows, or on a file."""
-    import numpy as np
 
-    from chainrule.data._series import rolling_origins, window_evaluation
     from chainrule.training import evaluate
 
     values, features, first = _rows_of(run, data)
     horizon, history, schema, model = run.data.horizon, run.history, run.schema, run.model()
-    origins = rolling_origins(first, len(values), horizon)[-options.origins :]
+    origins = _series.rolling_origins(first, len(values), horizon)[-options.origins :]
     if not origins:
         raise ValueError(f"{data}: expected at least {first + horizon} rows, got {len(values)}: give it more")
     history = min(history, origins[0])
 
     def nats(features: "Floats", past: int) -> float:
-        return evaluate(model, window_evaluation(values, features, origins, past, horizon, 256)).nats_per_element
+        return evaluate(
+            model, _series.window_evaluation(values, features, origins, past, horizon, 256)
+        ).nats_per_element
 
     lag = min(run.longest_lag, history)
     pasts = sorted({lag + round(share * (history - lag)) for share in _SHARES})
-    told = [{"rows": past, "nats_per_value": nats(features, past)} for past in pasts]
-    usual, random, columns = told[-1]["nats_per_value"], np.random.default_rng(seed), len(schema.covariates)
+    past_nats = [{"rows": past, "nats_per_value": nats(features, past)} for past in pasts]
+    baseline, random, columns = past_nats[-1]["nats_per_value"], np.random.default_rng(seed), len(schema.covariates)
     # Two features for each cycle of the calendar, its sine and cosine.
-    places = [[place] for place in range(columns)]
+    places = [[index] for index in range(columns)]
     places += [[columns + 2 * cycle, columns + 2 * cycle + 1] for cycle in range(len(schema.calendar))]
-    known = {}
-    for name, place in zip([*schema.covariates, *schema.calendar], places, strict=True):
+    gains = {}
+    for name, index in zip([*schema.covariates, *schema.calendar], places, strict=True):
         shuffled = features.copy()
-        shuffled[:, place] = features[random.permutation(len(features))][:, place]
-        known[name] = nats(shuffled, history) - usual
-    figures = {"run": str(run.path), "origins": len(origins), "nats_per_value": usual, "past": told, "known": known}
+        shuffled[:, index] = features[random.permutation(len(features))][:, index]
+        gains[name] = nats(shuffled, history) - baseline
+    figures = {
+        "run": str(run.path),
+        "origins": len(origins),
+        "nats_per_value": baseline,
+        "past": past_nats,
+        "known": gains,
+    }
     return Report(figures, tuple(_inspection_lines(run, figures)))
 
 
 def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, int]":
-    """Values, features, and the first row to forecast."""
+    """Return values, features, and the first row to forecast."""
     if data is None:
         series = run.series()
         return series.values, series.features, series.train_rows
@@ -236,13 +227,13 @@ def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, in
 
 
 def _near(run: "ForecastTask") -> str:
-    """What the linear autoregression reads besides."""
+    """Describe the extra lags of the linear autoregression."""
     if not run.training.linear:
         return ""
     from chainrule._app.tasks.forecast.linear import lags_of
 
     lags = lags_of(run.schema, run.facts.rows.train)
-    near = sum(lag == place for place, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap
+    near = sum(lag == index for index, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap
     return f"; the linear autoregression also the last {near}"
 
 

@@ -1,4 +1,4 @@
-"""The linear autoregression beside the network of a run."""
+"""Linear autoregression averaged with the network of a run."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ _MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other num
 
 
 def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
-    """The network of a run, averaged with a linear autoregression of its training rows."""
+    """Average a network with a linear autoregression of its training rows."""
     schema, options, rows = run.schema, run.config.options, run.facts.rows.train
     linear = LinearForecaster(
         schema.scalings,
@@ -33,10 +33,7 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
 
 
 def lags_of(schema: "SeriesSchema", rows: int) -> list[int]:
-    """Which earlier values the line reads: those of the network, and each of the last season, or two if rows are many.
-
-    None is farther back than the longest lag of the network, which decides how much of the past a run reads.
-    """
+    """Choose the lags of the linear model: the network's, and each of the last season, or two for many rows."""
     enough = rows >= _ROWS_A_LAG * 2 * schema.season
     near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
     return sorted({*schema.lags, *range(1, near + 1)})

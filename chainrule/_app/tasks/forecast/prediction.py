@@ -7,12 +7,13 @@ from datetime import datetime
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule._app.tasks.display import counted
+from chainrule.data import _series
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from chainrule._app.tasks.forecast.task import ForecastTask
@@ -34,34 +35,33 @@ class ForecastPrediction(CheckedOptions):
     """Forecast what comes after the last row of a file.
 
     Args:
-        file: A file with the columns that the run was trained on; rows at the end with empty targets are the future, of
-            which covariates are known.
+        file: A file with the columns that the run was trained on; last rows with empty targets are the future, with
+            their known covariates.
         out: A CSV file with the quantiles; standard output by default.
-        json: Print one JSON object a row, with its time, its mean, its quantiles and all paths.
+        json: Print one JSON object per row, with its time, its mean, its quantiles and all paths.
         plot: An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles.
     """
 
     quantiles: str = "0.1,0.5,0.9"
-    """Quantiles to give, separated by commas."""
+    """Quantiles to print, separated by commas."""
     paths: int = within(100, 2, 1 << 20)
-    """How many possible futures to draw; quantiles are those of the draws."""
+    """Number of sample paths, from which quantiles are computed."""
     horizon: int | None = within(None, 1, 1 << 20)
-    """Rows to forecast; that of the run if not given."""
+    """Rows to forecast; the run's horizon by default."""
     seed: int | None = within(None, 0, MOST_SEED)
-    """The same seed gives the same paths; new ones each time if not given."""
+    """The same seed gives the same paths; random by default."""
 
 
 def predict_series(run: "ForecastTask", data: list[str], options: ForecastPrediction, *, device: str) -> Result:
-    """Forecast a file."""
     levels = parse_quantiles(options.quantiles)
     horizon = run.data.horizon if options.horizon is None else options.horizon
     seed = randbelow(1 << 31) if options.seed is None else options.seed
-    found = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
+    prediction = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
 
     def notes() -> Iterator[str]:
-        if len(found.file.values) < run.longest_lag:
-            rows = counted(len(found.file.values), "row")
-            yield f"{data[0]}: {rows}, but the model looks {run.longest_lag} rows back: give it more"
+        if len(prediction.file.values) < run.longest_lag:
+            rows = counted(len(prediction.file.values), "row")
+            yield f"{data[0]}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
 
     others = [
         Column("series"),
@@ -69,20 +69,20 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
         *(Column(f"q{level:g}") for level in levels),
         Column("paths", shown=False),
     ]
-    time = "time" if found.place in [column.name for column in others] else found.place
+    time = "time" if prediction.place in [column.name for column in others] else prediction.place
     return Result(
-        [Column(time, heading=found.place, parse=_as_time), *others],
-        found.rows(),
+        [Column(time, heading=prediction.place, parse=_as_time), *others],
+        prediction.rows(),
         about={"seed": seed, "paths": options.paths},
         notes=notes,
         main="mean",
         form="csv",
         hints={"index": time},
-        plots=dict.fromkeys(PLOTS, lambda: forecast_figure(found)),
+        plots=dict.fromkeys(PLOTS, lambda: forecast_figure(prediction)),
         views={
             "path": lambda: Result(
                 [Column(time, parse=_as_time), Column("series"), Column("path"), Column("value")],
-                found.path_rows(),
+                prediction.path_rows(),
                 main="value",
                 hints={"index": time},
             )
@@ -91,7 +91,7 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
 
 
 def _as_time(text: str) -> datetime | int | str:
-    """The time of a row: a date, or the number of the row."""
+    """Parse the time of a row: a date, or a row number."""
     with suppress(ValueError):
         return int(text) if text.isdecimal() else datetime.fromisoformat(text)
     return text
@@ -99,29 +99,21 @@ def _as_time(text: str) -> datetime | int | str:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A forecast of all series of a file.
+    """Forecast of all series of a file."""
 
-    Args:
-        file: the data it was made from.
-        times: name of each step: its date, or its number in rows.
-        levels: Q quantiles.
-        quantiles: (Q, S, H).
-        paths: (n, S, H).
-    """
-
-    file: "SeriesFile"
-    times: list[str]
+    file: "SeriesFile"  # source data
+    times: list[str]  # date or row number of each step
     levels: list[float]
-    quantiles: "Floats"
-    paths: "Floats"
+    quantiles: "Floats"  # (Q, S, H)
+    paths: "Floats"  # (n, S, H)
 
     @property
     def place(self) -> str:
-        """Meaning of the times."""
+        """Return the name of the time column."""
         return self.file.date or "row"
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        """A row for each series and step: time, series, mean, quantiles and all paths."""
+        """Yield one row per series and step: time, series, mean, quantiles and all paths."""
         for number, name in enumerate(self.file.targets):
             paths = self.paths[:, number]
             digits = significant_digits(paths)
@@ -130,21 +122,19 @@ class Forecast:
                 yield time, name, *(float(f"{value:.{digits}g}") for value in (mean, *levels)), values.tolist()
 
     def path_rows(self) -> Iterator[Sequence[Any]]:
-        """A row for each series, path and step: time, series, number of the path and value."""
+        """Yield one row per series, path and step: time, series, path number and value."""
         for number, name in enumerate(self.file.targets):
             for path, values in enumerate(self.paths[:, number].tolist()):
                 yield from ((time, name, path, value) for time, value in zip(self.times, values, strict=True))
 
 
 def significant_digits(paths: "Floats") -> int:
-    """Digits that write each number to a thousandth of the spread of the paths (n, H), 6 to 15.
+    """Return the digits that resolve a thousandth of the spread of the paths (n, H), 6 to 15.
 
     >>> import numpy as np
     >>> [significant_digits(level + np.linspace(-100, 100, 21)[:, None]) for level in (0, 500, 123456789)]
     [6, 6, 10]
     """
-    import numpy as np
-
     low, high = np.quantile(paths, (0.1, 0.9), axis=0)
     spread = (high - low)[high > low]
     if not spread.size:
@@ -154,7 +144,7 @@ def significant_digits(paths: "Floats") -> int:
 
 
 def parse_quantiles(text: str) -> list[float]:
-    """The quantiles that a user named, ascending.
+    """Parse quantiles in ascending order.
 
     >>> parse_quantiles("0.9, 0.1")
     [0.1, 0.9]
@@ -171,7 +161,6 @@ def parse_quantiles(text: str) -> list[float]:
 def _forecast(
     run: "ForecastTask", data: str, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
 ) -> Forecast:
-    from chainrule.data._series import future_dates
     from chainrule.metrics import quantiles_of_samples
 
     schema = run.schema
@@ -183,7 +172,7 @@ def _forecast(
     if schema.frequency is None:
         times = [str(origin + step) for step in range(1, horizon + 1)]
     else:
-        dates = future_dates(file.dates[:origin], schema.frequency, horizon)[origin:]
+        dates = _series.future_dates(file.dates[:origin], schema.frequency, horizon)[origin:]
         times = list(map(file.date_text, dates))
     return Forecast(file, times, list(levels), quantiles_of_samples(drawn, levels), drawn)
 
@@ -198,45 +187,27 @@ def draw_paths(
     paths: int,
     seed: int,
 ) -> "Floats":
-    """Forecasts of all series from each origin.
-
-    Args:
-        model: the trained model.
-        values: (T, S).
-        features: (N, F) covariates, as far as the last forecast goes.
-        origins: rows at which forecasts begin.
-        past: rows before each that it is made from; fewer where there are not so many.
-        horizon: H.
-        paths: n draws of each.
-        seed: of the draws.
-
-    Returns:
-        (n, O, S, H).
-    """
-    import torch
-
-    from chainrule._modes import device_of
-    from chainrule.data._series import window_context
+    """Draw n paths of all S series from each of O origins, (n, O, S, H), from `past` rows before each."""
     from chainrule.decoding import sample_paths
 
-    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     past, series = min(past, min(origins)), values.shape[1]
     places = [(origin, number) for origin in origins for number in range(series)]
     block = max(_TOGETHER // paths, 1)
     drawn = []
     for start in range(0, len(places), block):
-        context = window_context(values, features, places[start : start + block], past, horizon)
+        context = _series.window_context(values, features, places[start : start + block], past, horizon)
         drawn.append(sample_paths(model, context, paths=paths, length=horizon, generator=generator).cpu())
     result: Floats = torch.cat(drawn).view(len(origins), series, paths, horizon).movedim(2, 0).double().numpy()
     return result
 
 
 def forecast_figure(forecast: Forecast) -> Any:
-    """The last rows, some paths and the quantiles of each series, drawn by matplotlib."""
+    """Plot the last rows, some paths and the quantiles of each series."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("--plot: matplotlib is not installed: pip install matplotlib") from None
+        raise ValueError("--plot requires matplotlib: pip install matplotlib") from None
     names = forecast.file.targets
     figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
     axes = figure.subplots(len(names), squeeze=False)[:, 0]
@@ -247,23 +218,23 @@ def forecast_figure(forecast: Forecast) -> Any:
 
 def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
     values, horizon = forecast.file.values[:, number], len(forecast.times)
-    shown = min(max(4 * horizon, 50), len(values))
-    before, after = range(-shown, 0), range(horizon)
-    axis.plot(before, values[len(values) - shown :], color="black", linewidth=1)
+    past = min(max(4 * horizon, 50), len(values))
+    before, after = range(-past, 0), range(horizon)
+    axis.plot(before, values[len(values) - past :], color="black", linewidth=1)
     for path in forecast.paths[:_PATHS, number]:
         axis.plot([-1, *after], [values[-1], *path], color=_GREY, linewidth=0.5, alpha=0.4)
     quantiles, count = forecast.quantiles[:, number], len(forecast.levels)
-    for place in range(count // 2):
-        low, high = forecast.levels[place], forecast.levels[count - 1 - place]
+    for index in range(count // 2):
+        low, high = forecast.levels[index], forecast.levels[count - 1 - index]
         label = f"{low:g} to {high:g}"
-        axis.fill_between(after, quantiles[place], quantiles[count - 1 - place], color=_BLUE, alpha=0.25, label=label)
+        axis.fill_between(after, quantiles[index], quantiles[count - 1 - index], color=_BLUE, alpha=0.25, label=label)
     axis.plot(after, forecast.paths[:, number].mean(0), color=_BLUE, linewidth=1.5, label="mean")
     axis.axvline(-0.5, color=_GREY, linewidth=0.8)
     axis.set_title(name, loc="left", fontsize=10)
     axis.legend(loc="upper left", fontsize=8, frameon=False)
-    labels = {tick: _time(forecast, tick).replace(" ", "\n") for tick in (horizon - 1, -shown, -1, -shown // 2)}
+    labels = {tick: _time(forecast, tick).replace(" ", "\n") for tick in (horizon - 1, -past, -1, -past // 2)}
     width = max(len(line) for label in labels.values() for line in label.splitlines())
-    apart = (width + 2) / _ACROSS * (shown + horizon)
+    apart = (width + 2) / _ACROSS * (past + horizon)
     ticks: list[int] = []
     for tick in labels:  # the more telling first
         if all(abs(tick - other) >= apart for other in ticks):
@@ -272,7 +243,7 @@ def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
 
 
 def _time(forecast: Forecast, step: int) -> str:
-    """Name of a step, counted from the first forecast one."""
+    """Name a step, counted from the first forecast one."""
     if step >= 0:
         return forecast.times[step]
     row = len(forecast.file.values) + step

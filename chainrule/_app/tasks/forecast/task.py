@@ -12,17 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.config import (
-    Facts,
-    OptimisationOptions,
-    Parts,
-    RunConfig,
-    SplitOptions,
-    within,
-)
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.config import Facts, OptimisationOptions, Parts, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, quoted, size_of, sparkline
 from chainrule._app.tasks.forecast.evaluation import (
     ForecastEvaluation,
@@ -31,13 +24,14 @@ from chainrule._app.tasks.forecast.evaluation import (
     inspect_series,
 )
 from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, predict_series
-from chainrule._app.tasks.ladder import limit_passes, record_settled, settle_decay, tell_passes
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.size_schedule import limit_passes, record_resolved, resolve_decay, tell_passes
 from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._printing import one_line
+from chainrule.data import _series, _tables
 
 if TYPE_CHECKING:
     from chainrule._base import AutoregressiveModel
@@ -49,7 +43,7 @@ if TYPE_CHECKING:
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
-_MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows; a value is in as many of them as a window is long
+_MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows, which overlap: each value is in many of them
 _MOST_MEMBERS = 4
 _PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
@@ -59,60 +53,49 @@ _forecaster = partial(Model, "Forecaster", planned=("num_members",), hidden=_FRO
 
 @dataclass(frozen=True)
 class ForecastData(SplitOptions):
-    """How series are read, and what is forecast."""
-
     target: str | None = None
-    """The columns to forecast, separated by commas, or all; needed where there are several."""
+    """Columns to forecast, separated by commas, or all; required if there are several."""
     horizon: int = within(24, 1, 1 << 20)
-    """Rows that a forecast is for."""
+    """Rows to forecast."""
     covariates: str = ""
-    """Columns that are known in advance, separated by commas."""
+    """Columns known in advance, separated by commas."""
     date: str = "auto"
-    """The column of dates: its name, auto to find it, none to count rows."""
+    """Column of dates: its name, auto to detect it, none to count rows."""
     fill: bool = False
-    """Fill in missing rows and empty cells by straight lines between their neighbours."""
+    """Interpolate missing rows and empty cells linearly."""
     season: int | None = within(None, 1, 1 << 20)
-    """Rows of a season; where not given 24 of hours, 7 of days, 12 of months."""
+    """Rows of a season; by default 24 for hours, 7 for days, 12 for months."""
     anchor: Literal["last", "season", "centre"] = "last"
-    """Reference of a step: the last value, that of a season ago, or the centre of the series."""
+    """Reference of a step: the last value, the value one season ago, or the centre of the series."""
     history: int | None = within(None, 1, 1 << 20)
-    """Rows that a forecast is made from; as far as lags reach and a little more where not given."""
+    """Rows that a forecast reads; by default the longest lag and a little more."""
     validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the rows that is held out, the last ones."""
+    """Share of the rows to hold out, from the end."""
 
 
 @dataclass(frozen=True)
 class ForecastTraining(OptimisationOptions):
-    """How a forecaster is trained."""
-
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(3e-3, 0.0, 1e3)
-    """Peak learning rate; with AdamW 0.002, where not given."""
+    """Peak learning rate; 0.002 by default with AdamW."""
     linear: bool = True
-    """Average the network with a linear autoregression; its share follows from the held-out rows."""
+    """Average the network with a linear autoregression, weighted by the held-out rows."""
 
 
 @dataclass(frozen=True)
 class SeriesFacts(Facts):
-    """Results of preparing series."""
-
     rows: Parts
-    future: int  # rows after these, whose covariates are known
-    step: str | None  # between rows that have dates
+    future: int  # number of later rows with known covariates
+    step: str | None  # step between dated rows
     season: int
-    filled: Parts  # missing values
+    filled: Parts  # number of interpolated values
 
 
 class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, Checks):
-    """A run on series."""
-
     name = "forecast"
-    help = "Train a forecaster on the series of a file: a row for each moment, a column for each series."
+    help = "Train a forecaster on the series of a file: one row per time, one column per series."
     SOURCES: ClassVar[dict[str, Source]] = {
-        "source": Source(
-            "A file of comma-separated values, with a header or without, compressed by gzip or not.",
-            needed="a file of series",
-        )
+        "source": Source("A CSV file, with or without a header; may be gzip-compressed.", needed="a file of series")
     }
     Data = ForecastData
     Facts = SeriesFacts
@@ -123,7 +106,9 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         "gru": _forecaster(fixed={"cell": "gru"}),
         "rnn": _forecaster(fixed={"cell": "rnn"}),
     }
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {name: {"learning_rate": {"adamw": 2e-3}} for name in MODELS}
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
+        name: {"learning_rate": {"adamw": 2e-3}} for name in MODELS
+    }
     BUDGET = "1m"
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "linear": False}
     PREPARED = f"{DATA}/series.json"
@@ -133,13 +118,9 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     Inspection, inspect = ForecastInspection, inspect_series
     writes_page = False
 
-    @property
-    def facts(self) -> SeriesFacts:
-        return cast(SeriesFacts, self.config.facts)
-
     @classmethod
-    def run_name(cls, asked: RunConfig) -> str:
-        return f"{Path(asked.sources['source'] or 'series').name.partition('.')[0]}-forecast"
+    def run_name(cls, request: RunConfig) -> str:
+        return f"{Path(request.sources['source'] or 'series').name.partition('.')[0]}-forecast"
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
@@ -148,51 +129,37 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     @cached_property
     def schema(self) -> "SeriesSchema":
-        """The columns, read once."""
-        from chainrule.data._series import SeriesSchema
-
-        return SeriesSchema.load(self.path / DATA / "schema.json")
+        return _series.SeriesSchema.load(self.path / DATA / "schema.json")
 
     def series(self) -> "PreparedSeries":
-        """The prepared rows."""
-        from chainrule.data._series import open_series
-
-        return open_series(self.path / DATA)
+        return _series.open_series(self.path / DATA)
 
     @property
     def longest_lag(self) -> int:
-        """How far back a step looks."""
         return max(self.schema.lags)
 
     @property
     def history(self) -> int:
-        """Rows that a forecast is made from."""
+        """Return the number of rows that a forecast reads."""
         warm_up = max(2 * self.data.horizon, _WARM_UP)
-        usual = self.longest_lag + min(warm_up, self.facts.rows.train // 3)
-        return int(usual) if self.data.history is None else max(self.data.history, self.longest_lag)
+        default = self.longest_lag + min(warm_up, self.facts.rows.train // 3)
+        return int(default) if self.data.history is None else max(self.data.history, self.longest_lag)
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data import prepare_series
-        from chainrule.data._tables import TableFile
 
         source, options = self.config.sources["source"], asdict(self.data)
         assert source is not None
         del options["history"]  # of the forecasts
         facts = prepare_series(source, self.path / DATA, **options).facts
-        if told := TableFile(source).left_out():
-            print(told, file=sys.stderr)
+        if notice := _tables.TableFile(source).left_out():
+            print(notice, file=sys.stderr)
         return facts
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
-        """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps.
-
-        A network learns the windows by heart otherwise: neighbours are nearly the same, and a value is in many. A
-        budget that has time for more trains several models, whose mean forecasts. A short series takes many passes for
-        those steps, of which the first may be the best: training stops after `_PATIENCE` of its validations without
-        improvement.
-        """
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+        """Limit passes and choose the number of models: overlapping windows are soon overfitted."""
         batches, _ = self.batches((0, 1))
-        config = settle_decay(super().plan(given), batches.steps_per_epoch / 4, most=1.0)
+        config = resolve_decay(super().plan(explicit_flags), batches.steps_per_epoch / 4, most=1.0)
         open_number = config.options.num_members is None
         if open_number:
             config = replace(config, options=replace(config.options, num_members=1))
@@ -202,12 +169,12 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         alone = replace(config, training=replace(config.training, linear=False))
         model = type(self)(self.path, alone).new_model(config.training.seed)
         members = _MOST_MEMBERS if open_number else 1
-        found = limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
-        if most == _MOST_PASSES or found.duration.epochs is None or found.training.patience is not None:
-            return found
-        validations = most * batches.steps_per_epoch / (found.training.validate_every or 1)
-        found = replace(found, training=replace(found.training, patience=max(round(_PATIENCE * validations), 3)))
-        return record_settled(found, ["patience"])
+        limited = limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
+        if most == _MOST_PASSES or limited.duration.epochs is None or limited.training.patience is not None:
+            return limited
+        validations = most * batches.steps_per_epoch / (limited.training.validate_every or 1)
+        limited = replace(limited, training=replace(limited.training, patience=max(round(_PATIENCE * validations), 3)))
+        return record_resolved(limited, ["patience"])
 
     def choice(self) -> str:
         return tell_passes(self.config, "values", "windows")
@@ -218,10 +185,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     def build(self) -> "AutoregressiveModel":
         schema = self.schema
         network: AutoregressiveModel = self.built(
-            series=schema.scalings,
-            lags=schema.lags,
-            anchor=schema.anchor,
-            num_covariates=schema.num_covariates,
+            series=schema.scalings, lags=schema.lags, anchor=schema.anchor, num_covariates=schema.num_covariates
         )
         if not self.training.linear:
             return network
@@ -231,7 +195,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data import SeriesWindows
-        from chainrule.data._series import rolling_origins, window_evaluation
 
         series, training, horizon = self.series(), self.training, self.data.horizon
         rows, length = series.train_rows, self.history - self.longest_lag + horizon
@@ -244,8 +207,10 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             training.seed,
             shard,
         )
-        origins = rolling_origins(rows, len(series.values), horizon)
-        return batches, lambda: window_evaluation(series.values, series.features, origins, self.history, horizon, _ROWS)
+        origins = _series.rolling_origins(rows, len(series.values), horizon)
+        return batches, lambda: _series.window_evaluation(
+            series.values, series.features, origins, self.history, horizon, _ROWS
+        )
 
     def introduce(self) -> Iterable[str]:
         facts, schema = self.facts, self.schema
@@ -257,8 +222,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         if self.data.fill:
             filled = facts.filled
             yield (
-                f"  {filled.train:,} missing values filled in between their neighbours, and {filled.valid:,} "
-                "of those held out; all count as if they had been there"
+                f"  interpolated {filled.train:,} missing training values and {filled.valid:,} held-out ones, which "
+                "count like observed values"
             )
         ahead = counted(self.data.horizon, "row")
         yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
@@ -288,10 +253,10 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     def observe(self) -> "Observe | None":
         return share_of("linear", "linear autoregression") if self.training.linear else super().observe()
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        nats = found.nats_per_element
-        told = f"{nats:.4f} nats per value of the held-out rows, in the unit of the series"
-        return {"nats_per_value": nats}, told
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        nats = evaluation.nats_per_element
+        line = f"{nats:.4f} nats per value of the held-out rows, in the unit of the series"
+        return {"nats_per_value": nats}, line
 
     def next_steps(self) -> Sequence[str]:
         path, source = quoted(self.path), quote(str(self.config.sources["source"]))
@@ -310,34 +275,30 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def describe(self, about: dict[str, Any]) -> dict[str, str]:
         facts, targets = self.facts, ", ".join(self.schema.targets)
-        told = {
+        rows = {
             "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {self._step()}",
             "forecast": f"{targets}, {counted(self.data.horizon, 'row')} ahead from {self.history}",
             "known": self._known(),
             "split": f"{counted(facts.rows.train, 'row')} to train on, the last {facts.rows.valid:,} held out",
         }
         if self.data.fill:
-            told["missing"] = (
-                f"{counted(facts.filled.train, 'value')} to train on and {facts.filled.valid:,} held out, "
-                "filled in between "
-                "their neighbours"
+            rows["missing"] = (
+                f"{counted(facts.filled.train, 'value')} to train on and {facts.filled.valid:,} held out, interpolated"
             )
         if self.training.linear:
-            told |= averaged_with(self, "linear", "a linear autoregression")
-        return told
+            rows |= averaged_with(self, "linear", "a linear autoregression")
+        return rows
 
     @property
     def basis(self) -> Basis:
         return Basis("value", "density in the unit of the series", given="the past")
 
     def checked_rows(self) -> CheckedRows:
-        from chainrule.data._series import window_batch
-
         series, steps = self.series(), min(_CHECKED_STEPS, self.data.horizon)
         origins = [len(series.values) - steps - number for number in range(_CHECKED_ROWS)]
         places = [(origin, number % series.values.shape[1]) for number, origin in enumerate(origins)]
         past = min(self.longest_lag, min(origins))
-        batch = window_batch(series.values, series.features, places, past, steps)
+        batch = _series.window_batch(series.values, series.features, places, past, steps)
         return CheckedRows(self.model(), batch.x, batch.context)
 
     def _step(self) -> str:

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.codes import STEPS, about_code, code_report, traversal_words, traversed
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.image.image_data import ImageFiles
-from chainrule._app.tasks.image.reading import named_images, read_image, source_of
-from chainrule._app.tasks.media import channels_last
-from chainrule._app.tasks.page import inspect_again
+from chainrule._app.tasks.image.scoring import named_images, read_image, source_of
+from chainrule._app.tasks.output import channels_last, inspect_again
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from chainrule._app.pages.code_page import Labels
@@ -42,64 +41,55 @@ class ImageEmbedding(ImageFiles):
 
 @dataclass(frozen=True)
 class ImageReconstruction(CheckedOptions, ImageFiles):
-    """Draw images next to their reconstructions, in a grid in a PNG file: each image, and to its right what the
-    decoder makes of its code.
+    """Draw a grid of images as a PNG file, each with its reconstruction to the right.
 
     Args:
         data: A folder, an npz, npy or idx file, as for training.
-        out: The PNG file; RUN-pairs.png here if not given.
+        out: The PNG file; RUN-pairs.png in the current folder by default.
     """
 
     count: int = within(32, 1, _MOST)
-    """Images, the first ones of DATA."""
+    """Number of images, from the beginning of DATA."""
 
 
 @dataclass(frozen=True)
 class ImageInterpolation(CheckedOptions):
-    """Draw the images between two, in a row in a PNG file: the codes lie on a straight line.
+    """Draw a row of images between two as a PNG file: their codes lie on a straight line.
 
-    The row begins and ends with the two images themselves, as the model knows them.
+    The row begins and ends with the two images, as the model reads them.
 
     Args:
         first: An image file.
-        last: Another one.
-        out: The PNG file; RUN-row.png here if not given.
+        last: Another image file.
+        out: The PNG file; RUN-row.png in the current folder by default.
     """
 
     count: int = within(9, 2, _MOST)
-    """Images drawn, those of the two codes included."""
+    """Number of images, including the reconstructions of both ends."""
 
 
 def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device: str) -> Result:
-    """The code of each image."""
-    import torch
-
-    from chainrule._modes import device_of
 
     model = run.code_model(device, "embed")
-    place = device_of(model)
+    model_device = modes.device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
             with torch.no_grad():
-                codes = model.codes(images.x.to(place)).float().cpu().numpy()
+                codes = model.codes(images.x.to(model_device)).float().cpu().numpy()
             yield from zip(images.names, images.labels, codes, strict=True)
 
     return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")
 
 
 def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction, *, seed: int, device: str) -> Result:
-    """Images and, after each, its reconstruction."""
-    import torch
-
-    from chainrule._modes import device_of
-
+    """Return images, each followed by its reconstruction."""
     model = run.code_model(device, "reconstruct")
-    place = device_of(model)
-    generator = torch.Generator(place).manual_seed(seed)
+    target_device = modes.device_of(model)
+    generator = torch.Generator(target_device).manual_seed(seed)
     rows = list[Sequence[Any]]()
     for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
-        x = images.x[: options.count - len(rows) // 2].to(place)
+        x = images.x[: options.count - len(rows) // 2].to(target_device)
         with torch.no_grad():
             rebuilt = model.from_codes(model.codes(x), generator=generator)
         errors = ((rebuilt.cpu().double() - x.cpu()) ** 2).flatten(1).mean(1) / (run.reduction.levels - 1) ** 2
@@ -125,15 +115,10 @@ def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction
 def interpolate_images(
     run: "ImageTask", ends: tuple[str, str], options: ImageInterpolation, *, seed: int, device: str
 ) -> Result:
-    """The images between two, and these at the ends."""
-    import numpy as np
-    import torch
-
-    from chainrule._modes import device_of
-
+    """Return the images between two, and the two at the ends."""
     model = run.code_model(device, "interpolate")
     levels = np.stack([read_image(run, Path(end)) for end in ends])
-    x = torch.from_numpy(levels).long().to(device_of(model))
+    x = torch.from_numpy(levels).long().to(modes.device_of(model))
     generator = torch.Generator(x.device).manual_seed(seed)
     with torch.no_grad():
         first, last = model.codes(x)
@@ -149,23 +134,13 @@ def interpolate_images(
 
 
 def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.Generator", *, mean: bool) -> "Pixels":
-    """Images of codes drawn from the prior, (n, C, H, W) of 8 bits.
-
-    Args:
-        run: of the model.
-        model: with a prior.
-        n: how many.
-        generator: of the draws.
-        mean: show the expected image of each code, in place of a draw.
-    """
-    import torch
-
+    """Draw images from the prior, (n, C, H, W) of 8 bits; `mean` shows the expected image of each code."""
     from chainrule._latent import LatentModel
 
     if not isinstance(model, LatentModel):
         raise ValueError(
-            f"sample: a run of {run.config.model} has no distribution to draw from: "
-            "see `chainrule reconstruct` and `chainrule interpolate`"
+            f"sample: a {run.config.model} has no distribution to draw from: "
+            "use `chainrule reconstruct` or `chainrule interpolate`"
         )
     with torch.no_grad():
         if mean:
@@ -174,23 +149,17 @@ def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.G
 
 
 def shown(run: "ImageTask", x: "Tensor") -> "Pixels":
-    """Levels, or expected levels, (N, C, H, W), as 8 bits."""
-    import numpy as np
-
+    """Convert levels, or expected levels, (N, C, H, W) to 8 bits."""
     scale = 255 / (run.reduction.levels - 1)
     pixels: Pixels = (x.cpu().double().numpy() * scale).round().clip(0, 255).astype(np.uint8)
     return pixels
 
 
 def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
-    """Images to look at during training: draws of a variational model, reconstructions of another."""
-    import numpy as np
-    import torch
-
+    """Draw preview images: samples of a variational model, reconstructions of another."""
     from chainrule._latent import LatentModel
-    from chainrule._modes import device_of
 
-    device = device_of(model)
+    device = modes.device_of(model)
     if isinstance(model, LatentModel):
         return draw_codes(run, model, _DRAWN, torch.Generator(device).manual_seed(step), mean=False)
     x = run.held_out_batch(_PAIRS).x.to(device)
@@ -198,15 +167,13 @@ def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
 
 
 def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) -> Report:
-    """Inspect the code of a run on its held-out images."""
-    import torch
 
     from chainrule._app.pages.code_page import code_sections
     from chainrule._app.tasks.image.inspection import bright
     from chainrule.diagnostics import active_units
 
     if options.pixel is not None:
-        raise ValueError("--pixel: the receptive field is of models without a code: leave it out")
+        raise ValueError("--pixel: only models without a code have a receptive field: leave it out")
     model = run.code_model("cpu", "inspect")
     x = run.held_out_batch(_LOOKED_AT).x
     use = active_units(model, x)
@@ -220,7 +187,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) ->
     sections = code_sections(
         use,
         "image",
-        ("Held-out images, each with what the decoder makes of its code to the right.", pairs),
+        ("Held-out images, each with its reconstruction to the right.", pairs),
         (error_words, bright(error)),
         (traversal_words(use, "image"), _traversals(run, model, use, generator)),
         _labels(run, len(x)),
@@ -235,10 +202,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) ->
 def _rebuilt(
     run: "ImageTask", model: "CodeModel", x: "Tensor", generator: "torch.Generator"
 ) -> "tuple[Pixels, Tensor, float]":
-    """Pairs in a grid, the squared error of each pixel (H, W) of values from 0 to 1, and its mean."""
-    import numpy as np
-    import torch
-
+    """Return pairs in a grid, the squared error of each pixel (H, W) on a scale from 0 to 1, and its mean."""
     from chainrule.data import grid
 
     x = x[:_REBUILT]
@@ -252,15 +216,14 @@ def _rebuilt(
 def _traversals(
     run: "ImageTask", model: "CodeModel", use: "LatentUse", generator: "torch.Generator"
 ) -> "dict[int, Pixels]":
-    import torch
 
     from chainrule.data import grid
 
     strips, weight = {}, next(model.parameters())
-    for place, _, codes in traversed(use):
+    for index, _, codes in traversed(use):
         with torch.no_grad():
             drawn = model.from_codes(codes.to(weight), generator=generator)
-        strips[place] = grid(shown(run, drawn), STEPS)
+        strips[index] = grid(shown(run, drawn), STEPS)
     return strips
 
 

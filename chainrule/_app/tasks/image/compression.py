@@ -10,35 +10,27 @@ import torch
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from chainrule._app.tasks.abilities import Expressed, FileCodec
 from chainrule._app.tasks.bundle import Bundle
+from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import RowLayout, layout_rows
 from chainrule.data import png
 from chainrule.data._images.reduction import Reduction
 from chainrule.data._images.source import Pixels
 from chainrule.data._images.stacked import image_layout, read_header
 
-_TOLD = "the pixels come back, as PNG: the bytes of the image files may be others"
+_TOLD = "decompression restores the pixels as PNG files, whose bytes may differ"
 ELEMENTS = 1 << 18  # of images that are coded side by side
 BITS_OF_A_PART = 1 << 19  # as the model finds them; a part costs ten bytes, and is lost as a whole
 
 
 class ImageCodec(FileCodec):
-    """Arrays of NumPy (.npy) and idx files as MNIST comes in, not compressed, of one byte a channel; and image files.
-
-    The bytes of a compressed image file depend on the program that wrote it: its pixels come back, as PNG.
-
-    Args:
-        shape: (C, H, W) of the model's images.
-        reduction: from stored values to the model's levels: of fewer bits, it loses some; a model of binarised images
-            writes those that are binary already.
-        labelled: whether the model reads a label with each image.
-    """
+    """Codec of uncompressed .npy and idx files of bytes, exact, and of image files, which come back as PNG with equal
+    pixels."""
 
     def __init__(self, shape: tuple[int, int, int], reduction: Reduction, *, labelled: bool):
         self.shape, self.reduction, self.labelled = shape, reduction, labelled
 
-    def express(self, files: Mapping[str, bytes]) -> Expressed:
+    def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
         if self.labelled:
             raise ValueError("the model reads labels, which the file does not hold")
         if self.reduction.levels != self.reduction.found and self.reduction.binarise is None:
@@ -50,22 +42,22 @@ class ImageCodec(FileCodec):
             raise ValueError("two of its images would come back under one name, as x.bmp and x.bmp.png do")
         pixels = [_pixels(content) for content in contents]
         x = np.stack([np.atleast_3d(part).transpose(2, 0, 1) for part in pixels if self._fits(part)])
-        laid = self.lay_out({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
+        rows = self.lay_out({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
         layout = {"count": len(x), "last": False, "png": True}
-        return Expressed(layout, b"", laid, x.size, "dimension", x.tobytes(), _TOLD)
+        return EncodedFiles(layout, b"", rows, x.size, "dimension", x.tobytes(), _TOLD)
 
-    def _of_array(self, data: bytes) -> Expressed:
+    def _of_array(self, data: bytes) -> EncodedFiles:
         start, sizes = _header(data)
-        found = image_layout(sizes)
-        if found is None or found[0] != self.shape:
+        array_layout = image_layout(sizes)
+        if array_layout is None or array_layout[0] != self.shape:
             raise ValueError(f"expected images of {_size(self.shape)}, got an array of shape {sizes}")
         pixels = np.frombuffer(data, np.uint8, offset=start)
         if not len(pixels) or len(pixels) != np.prod(sizes) or pixels.max(initial=0) >= self.reduction.levels:
             raise ValueError(f"expected whole images of levels below {self.reduction.levels}")
-        x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=found[1])).astype(np.int64))
-        layout: dict[str, Any] = {"count": len(x), "last": found[1]}
-        x = x.permute(0, 3, 1, 2) if found[1] else x
-        return Expressed(layout, zlib.compress(data[:start], 9), self.lay_out(layout, x), len(pixels), "dimension")
+        x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=array_layout[1])).astype(np.int64))
+        layout: dict[str, Any] = {"count": len(x), "last": array_layout[1]}
+        x = x.permute(0, 3, 1, 2) if array_layout[1] else x
+        return EncodedFiles(layout, zlib.compress(data[:start], 9), self.lay_out(layout, x), len(pixels), "dimension")
 
     def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> RowLayout:
         size, bits = int(np.prod(self.shape)), (self.reduction.levels - 1).bit_length()
@@ -76,7 +68,7 @@ class ImageCodec(FileCodec):
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
     ) -> bytes:
-        """The file; lost images are black, and the header of the file is left out if it is lost."""
+        """Decode the file; lost images are black, a lost header is left out."""
         x = torch.cat(list(elements))
         for row in lost:
             x[row :: len(elements[0])] = 0
@@ -86,7 +78,7 @@ class ImageCodec(FileCodec):
         return head + x.contiguous().numpy().astype(np.uint8).tobytes()
 
     def finish(self, layout: dict[str, Any], bundle: Bundle) -> Bundle:
-        """Image files as PNG, each with its name."""
+        """Write image files as PNG."""
         if "png" not in layout:
             return bundle
         channels, height, width = self.shape
@@ -97,7 +89,7 @@ class ImageCodec(FileCodec):
         return Bundle(b"".join(contents), bundle.described | {"files": files})
 
     def _fits(self, pixels: Pixels) -> bool:
-        """True of an image of the model's shape and levels."""
+        """Check an image's shape and levels."""
         height, width, *channels = pixels.shape
         if (*(channels or [1]), height, width) != self.shape or pixels.max(initial=0) >= self.reduction.levels:
             raise ValueError(f"expected images of {_size(self.shape)}, of levels below {self.reduction.levels}")
@@ -109,7 +101,7 @@ class ImageCodec(FileCodec):
 
 
 def _header(data: bytes) -> tuple[int, tuple[int, ...]]:
-    """Where the numbers begin, and the shape of the array."""
+    """Return the offset of the numbers, and the shape of the array."""
     file = BytesIO(data)
     try:
         shape, dtype, by_columns = read_header(file)
@@ -125,12 +117,11 @@ def _is_image(content: bytes) -> bool:
 
 
 def _as_png(name: str) -> str:
-    """The name under which an image file comes back."""
     return name if name.lower().endswith(".png") else f"{name}.png"
 
 
 def _pixels(content: bytes) -> Pixels:
-    """The pixels of a file that keeps them without loss, and has nothing else to show: (H, W) or (H, W, 3)."""
+    """Read the pixels of a lossless file with nothing else to show: (H, W) or (H, W, 3)."""
     try:
         with Image.open(BytesIO(content), formats=("PNG", "BMP", "PPM", "TIFF")) as image:
             pixels = np.asarray(image)

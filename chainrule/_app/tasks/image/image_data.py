@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import Switch, counted, size_of
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.task import M, Task
+from chainrule.data import _images
 
 if TYPE_CHECKING:
     from chainrule.data._images import PreparedImages, Reading, Reduction
@@ -19,45 +20,42 @@ LARGEST = 1 << 14  # pixels of a side
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Which image files are read."""
+    """Option for unreadable image files."""
 
     skip_bad: Switch = False
-    """Leave out image files that cannot be read."""
+    """Skip image files that cannot be read."""
 
 
 @dataclass(frozen=True)
 class ImageReading(SplitOptions):
-    """How image files are read, and how many images are held out."""
+    """Options for reading image files and holding some out."""
 
     size: str = ""
-    """Cut and scale image files to this size: 32, or HEIGHTxWIDTH."""
+    """Crop and scale image files to this size: 32, or HEIGHTxWIDTH."""
     colour: Literal["as-is", "grey", "rgb"] = "as-is"
-    """Convert image files."""
+    """Convert the colours of image files."""
     skip_bad: bool = False
-    """Leave out image files that cannot be read."""
+    """Skip image files that cannot be read."""
 
     @property
     def reading(self) -> "Reading":
-        """How image files become pixels."""
-        from chainrule.data._images import Reading
-
-        return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
+        return _images.Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
 
 
 @dataclass(frozen=True)
 class ImageData(ImageReading):
-    """How images are read and reduced, and which of them are held out."""
+    """Options for reading, reducing and holding out images."""
 
     bits: int | None = within(None, 1, 8)
-    """Bits that are kept of each channel of a pixel; all that there are if not given."""
+    """Bits per channel of a pixel; all bits by default."""
     binarise: Literal["no", "threshold", "fixed", "per-epoch"] = "no"
-    """Make pixels black or white: at half of the brightest, or by a draw, once or in each epoch."""
+    """Make pixels black or white: at half of the maximum brightness, or at random, once or in each epoch."""
     labels: bool | None = None
-    """Condition the model on labels: sub-folders, an array, labels-idx1; if not given, where there are any."""
+    """Condition the model on labels (sub-folders, an array, labels-idx1); by default if there are any."""
 
 
 def parse_size(text: str) -> tuple[int, int] | None:
-    """The height and width that a user named; `None` for nothing.
+    """Parse a height and width; None for an empty text.
 
     >>> parse_size("32"), parse_size("20x30"), parse_size("")
     ((32, 32), (20, 30), None)
@@ -74,7 +72,7 @@ def parse_size(text: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Images that cannot be read: how many, and the names of the first."""
+    """Unreadable images: their number, and the first names."""
 
     count: int
     names: list[str]
@@ -82,8 +80,6 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class ImageFacts(Facts):
-    """Results of preparing images."""
-
     validation: Fingerprint | None
     name: str
     shape: tuple[int, int, int]  # channels, height, width
@@ -105,27 +101,20 @@ class ImageFacts(Facts):
 
 
 class ImageDataTask(Task[M]):
-    """A run whose prepared data are `chainrule.data._images.PreparedImages`."""
+    """Run whose prepared data are `chainrule.data._images.PreparedImages`."""
 
     PREPARED = f"{DATA}/images.json"
     Facts: ClassVar[type] = ImageFacts
 
-    @property
-    def facts(self) -> ImageFacts:
-        return cast(ImageFacts, self.config.facts)
-
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        super().check_asked(asked, given)
-        _ = asked.data.reading  # an invalid size is rejected before anything is read
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+        super().check_asked(request, explicit_flags)
+        _ = request.data.reading  # an invalid size is rejected before anything is read
 
     def prepared(self, **options: Any) -> "PreparedImages":
-        """Read and write the images; `options` are further ones of `prepare_images`."""
-        from chainrule.data._images import prepare_images
-
         data, sources = self.data, self.config.sources
         assert sources["source"] is not None
-        return prepare_images(
+        return _images.prepare_images(
             sources["source"],
             self.path / DATA,
             reading=data.reading,
@@ -138,16 +127,11 @@ class ImageDataTask(Task[M]):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(C, H, W)."""
         channels, height, width = self.facts.shape
         return channels, height, width
 
     def read_pixels(self, path: Path) -> "Pixels":
-        """The pixels of an image file, (C, H, W), with the levels of the images trained on.
-
-        Where these had fewer than 256, brightness from black to white is spread over them.
-        """
-        from chainrule.data._images import format_shape, spread_over
+        """Read the pixels of an image file, (C, H, W), spread over the levels of the training images."""
         from chainrule.data._text import check_file
 
         with check_file(path).open("rb") as file:
@@ -155,36 +139,27 @@ class ImageDataTask(Task[M]):
         if pixels.shape != self.shape:
             channels, height, width = pixels.shape
             raise ValueError(
-                f"{path}: expected an image of {format_shape(self.shape)}, as those trained on, got "
-                f"{format_shape((channels, height, width))}: convert it"
+                f"{path}: expected an image of {_images.format_shape(self.shape)}, as those trained on, got "
+                f"{_images.format_shape((channels, height, width))}: convert it"
             )
-        return spread_over(pixels, self.facts.found_levels)
+        return _images.spread_over(pixels, self.facts.found_levels)
 
     def images(self) -> "PreparedImages":
-        """The prepared images."""
-        from chainrule.data._images import open_images
-
-        return open_images(self.path / DATA)
+        return _images.open_images(self.path / DATA)
 
     @property
     def reduction(self) -> "Reduction":
-        """From stored values to levels."""
-        from chainrule.data._images import Reduction
-
         facts = self.facts
-        return Reduction(facts.found_levels, facts.bits, facts.binarise)
+        return _images.Reduction(facts.found_levels, facts.bits, facts.binarise)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the labels."""
         classes = self.facts.classes
         return None if classes is None else tuple(classes)
 
     def introduce(self) -> Iterator[str]:
-        from chainrule.data._images import format_shape
-
         facts, labels = self.facts, describe_labels(self.classes)
-        yield f"{facts.name}: images of {format_shape(self.shape)}; {self.reduction}; {labels}"
+        yield f"{facts.name}: images of {_images.format_shape(self.shape)}; {self.reduction}; {labels}"
         held_out = facts.validation.name if facts.validation else f"drawn, seed {self.training.seed}"
         yield f"{counted(facts.images.train, 'image')} to train on, {facts.images.valid:,} held out ({held_out})"
         for count, what in (
@@ -196,15 +171,13 @@ class ImageDataTask(Task[M]):
         left_out = facts.left_out
         if left_out.count:
             names = ", ".join(left_out.names[:5]) + (", ..." if left_out.count > 5 else "")
-            yield f"{left_out.count} image files cannot be read and are left out: {names}"
+            yield f"skipped {left_out.count} unreadable image files: {names}"
 
     def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        from chainrule.data._images import format_shape
-
         facts = self.facts
         held_out = facts.validation.name if facts.validation else f"{self.data.validation_fraction:.0%}, drawn"
         return {
-            "data": f"{facts.name} ({size_of(facts.source.bytes)}), images of {format_shape(self.shape)}",
+            "data": f"{facts.name} ({size_of(facts.source.bytes)}), images of {_images.format_shape(self.shape)}",
             "values": str(self.reduction),
             "labels": describe_labels(self.classes),
             "split": f"{counted(facts.images.train, 'image')} to train on, "
@@ -213,10 +186,8 @@ class ImageDataTask(Task[M]):
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        from chainrule.data._images import source_fingerprint
-
         assert path is not None
-        return source_fingerprint(path)
+        return _images.source_fingerprint(path)
 
 
 def describe_labels(classes: tuple[str, ...] | None) -> str:
@@ -226,5 +197,5 @@ def describe_labels(classes: tuple[str, ...] | None) -> str:
     """
     if classes is None:
         return "no labels"
-    shown = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-    return f"{len(classes)} label{'s' * (len(classes) != 1)}: {shown}"
+    first = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+    return f"{len(classes)} label{'s' * (len(classes) != 1)}: {first}"

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chainrule._app.heavy import np, torch
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
-from chainrule._app.tasks.page import inspect_again, page_report
+from chainrule._app.tasks.output import inspect_again, page_report
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,31 +22,30 @@ _ELEMENTS = 1 << 16  # of the images whose surprise is drawn
 
 @dataclass(frozen=True)
 class ImageInspection(CheckedOptions):
-    """Look inside a trained model of images: its masks, what a pixel depends on, its blind spot if it has one.
+    """Look inside a trained image model: its masks, the pixels that a pixel depends on, and its blind spot.
 
-    The pixels that one depends on are found by derivatives of the trained model on held-out images, and compared with
-    those that the masks allow. Prints the findings, and writes a page (HTML, one file, needs no network).
+    Derivatives on held-out images show which pixels influence a pixel; the masks show which may. Prints the findings,
+    and writes a page (HTML, one file, needs no network).
 
-    Of a model with a code: how much of the code is in use, and if it collapsed what helps; reconstructions and where
-    they are wrong; images along each active dimension; a map of the codes, coloured by label.
+    For a model with a code, shows how much of the code is in use, and remedies if it collapsed; reconstructions and
+    their errors; images along each active dimension; a map of the codes, coloured by label.
     """
 
     pixel: str | None = None
-    """Whose receptive field: ROW,COLUMN from 0; the one in the middle if not given."""
+    """Pixel of the receptive field: ROW,COLUMN from 0; the middle one by default."""
     rows: int = within(4, 1, 64)
-    """Held-out images on which derivatives are taken."""
+    """Number of held-out images for the derivatives."""
 
 
 def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out images."""
     if data is not None:
-        raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
+        raise ValueError(f"inspect reads the run's held-out images, got {data}: leave it out")
     if run.has_code:
         from chainrule._app.tasks.image.codes import inspect_codes
 
         return inspect_codes(run, options, seed=seed)
-    from chainrule._app.pages import Page
     from chainrule._app.pages.image_page import field_image, image_sections, mask_images
+    from chainrule._app.pages.page import Page
     from chainrule.diagnostics import receptive_field
 
     rows = options.rows
@@ -57,13 +57,13 @@ def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection,
     drawn, parameters = field_image(field), sum(weight.numel() for weight in model.parameters())
     lead = f"{run.config.model} with {counted(parameters, 'parameter')}; {run.facts.name}, {run.reduction}"
     command = inspect_again(run, pixel=options.pixel, rows=rows)
-    found, unmasked = findings(field, rows), _unmasked(model)
-    sections = image_sections(found, drawn, surprise, words, masks, unmasked)
+    sentences, unmasked = findings(field, rows), _unmasked(model)
+    sections = image_sections(sentences, drawn, surprise, words, masks, unmasked)
     drawn_masks = [
         {"type": mask.mask_type, "kernel": list(mask.taps.shape), "layers": list(mask.layers)} for mask in masks
     ]
     figures = {"pixel": [row, column], **field.summary(), "masks": drawn_masks}
-    lines = [*found]
+    lines = [*sentences]
     for mask in masks:
         last = f" ... {mask.layers[-1]}" if len(mask.layers) > 1 else ""
         lines.append(f"mask: {mask.title}: {mask.layers[0]}{last}")
@@ -72,7 +72,7 @@ def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection,
 
 
 def findings(field: "ReceptiveField", rows: int) -> list[str]:
-    """Findings about a pixel, in sentences."""
+    """Describe the receptive field of a pixel in sentences."""
     from chainrule._app.pages.image_page import blind_side, pixel_of
 
     summary, (row, column) = field.summary(), pixel_of(field)
@@ -80,26 +80,24 @@ def findings(field: "ReceptiveField", rows: int) -> list[str]:
     colour = "" if channels == 1 else ", its last colour"
     images = f"{rows} held-out image{'s' * (rows > 1)}"
     lines = [
-        f"Pixel in row {row}, column {column}{colour}: it comes after {_counted(summary['permitted'])} and depends on "
+        f"Pixel in row {row}, column {column}{colour}: it follows {_counted(summary['permitted'])} and depends on "
         f"{summary['reached']} of them, by derivatives on {images}."
     ]
     if summary["blind_spot"]:
         lines.append(
-            f"Blind spot: {_counted(summary['blind_spot'])} {blind_side(field)}, in the midst of those that are seen: "
-            "no path leads from there."
+            f"Blind spot: {_counted(summary['blind_spot'])} {blind_side(field)}, surrounded by visible pixels, cannot "
+            "influence it."
         )
     else:
         lines.append("Blind spot: none.")
     if summary["beyond_reach"]:
-        lines.append(
-            f"Beyond its reach: {_counted(summary['beyond_reach'])}; more layers or larger kernels reach farther."
-        )
+        lines.append(f"Out of reach: {_counted(summary['beyond_reach'])}; more layers or larger kernels reach farther.")
     if summary["as_declared"]:
         lines.append(f"The model declares the same {_counted(summary['declared'])} (visible_past).")
     else:
         lines.append(
-            f"The model declares {_counted(summary['declared'])} (visible_past): of the others no derivative is seen "
-            "on these images; look at more with --rows."
+            f"The model declares {_counted(summary['declared'])} (visible_past), but some have no derivative on these "
+            "images: read more images with --rows."
         )
     if summary["not_permitted"]:
         lines.append(f"It depends on {_counted(summary['not_permitted'])} later in the order: the model is not causal!")
@@ -111,9 +109,7 @@ def _counted(elements: int) -> str:
 
 
 def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
-    """The mean nats of each pixel over some held-out images, as brightness."""
-    import torch
-
+    """Average the nats of each pixel over held-out images, as brightness."""
     batch = run.held_out_batch(max(1, _ELEMENTS // run.dimensions))
     with torch.no_grad():
         nats = -model(batch.x, batch.context).log_prob(batch.x).sum(1).mean(0)  # (H, W)
@@ -125,16 +121,14 @@ def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
 
 
 def bright(numbers: "Tensor") -> "Pixels":
-    """Numbers (H, W) as brightness, enlarged; white is the greatest."""
-    import numpy as np
-
+    """Scale numbers (H, W) to brightness, enlarged; the greatest is white."""
     scale = max(1, -(-280 // numbers.shape[1]))
     drawn = (np.asarray(numbers / numbers.max().clamp_min(1e-12)) * 255).round().clip(0, 255).astype(np.uint8)
     return drawn.repeat(scale, 0).repeat(scale, 1)
 
 
 def _unmasked(model: "ImageModel") -> str:
-    """Means of keeping the order in layers without a mask."""
+    """Explain how layers without a mask keep the order."""
     from torch import nn
 
     from chainrule.layers import MaskedConv2d, MultiHeadAttention
@@ -144,12 +138,12 @@ def _unmasked(model: "ImageModel") -> str:
     ]
     masked = [name for name, layer in model.named_modules() if isinstance(layer, MaskedConv2d)]
     if any(isinstance(layer, MultiHeadAttention) for layer in model.modules()):
-        return "No masked layer: each element attends to those before it alone, by the order of causal attention."
+        return "No masked layer: causal attention lets each element read only earlier elements."
     if not plain:
         return "" if masked else "This model has no masks: its layers are shifted instead."
     return (
-        f"No mask: {len(plain)} convolution{'s' * (len(plain) > 1)} ({plain[0]}, ...), which read the image shifted, "
-        "so that nothing later is under their kernels."
+        f"No mask: {len(plain)} convolution{'s' * (len(plain) > 1)} ({plain[0]}, ...) read the shifted image, so that "
+        "their kernels cover no later pixel."
     )
 
 

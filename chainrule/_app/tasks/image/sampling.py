@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
-from chainrule._app.tasks.image.reading import read_image
-from chainrule._app.tasks.media import channels_last
+from chainrule._app.tasks.image.scoring import read_image
+from chainrule._app.tasks.output import channels_last
+from chainrule.data import _images
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,25 +27,25 @@ _TOGETHER = 64  # images drawn in one batch
 class ImageSampling(CheckedOptions):
     """Draw images from a trained model, or complete one, as a grid in a PNG file.
 
-    A single image is written as it is, without a frame; several are enlarged if they are small.
+    A single image is written without a frame; a grid of small images is enlarged.
 
     Args:
-        n: How many images; 16 if not given.
-        out: The PNG file; RUN-samples.png here if not given.
-        seed: The same seed gives the same images; new ones each time if not given.
-        json: Print what was drawn as one JSON object.
+        n: Number of images; 16 by default.
+        out: The PNG file; RUN-samples.png in the current folder by default.
+        seed: The same seed gives the same images; random by default.
+        json: Describe the images as one JSON object.
     """
 
     label: str | None = None
-    """Label of all images, for a model that knows labels; all labels in turn if not given."""
+    """Label of all images, for a model conditioned on labels; all labels in turn by default."""
     complete: Path | None = None
-    """An image file whose first rows are kept, and the rest drawn, in n ways."""
+    """Image file whose first rows are kept while the rest is drawn n times."""
     keep_rows: int | None = within(None, 0, 1 << 20)
-    """Rows of that image to keep; half of them if not given."""
+    """Rows of that image to keep; half of them by default."""
     temperature: float = 1.0
-    """1 is the model's own distribution; below it draws are likelier and less varied, 0 takes the likeliest value."""
+    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
     mean: Switch = False
-    """For a model with a code: draw the code, and show the decoder's expected image in place of a draw."""
+    """For a model with a code: draw the code, and show the decoder's expected image."""
 
 
 def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int, device: str) -> Result:
@@ -55,31 +57,28 @@ def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int
     if run.has_code:
         return _result(run, _sample_codes(run, n, options, seed, device), None, seed)
     if options.mean:
-        raise ValueError(f"--mean: a {run.config.model} has no code whose expected image could be shown: leave it out")
+        raise ValueError(f"--mean: a {run.config.model} has no code: leave it out")
     if options.keep_rows is not None and options.complete is None:
-        raise ValueError("--keep-rows: of which image? Name it with --complete")
+        raise ValueError("--keep-rows requires --complete IMAGE")
     check_filters(options.temperature, None, None)
-    known = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
+    first_rows = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
     sampler = Sampler(run, run.model(device), options.temperature)
     labels = sampler.label(options.label, n)
     names = None if labels is None or run.classes is None else [run.classes[label] for label in labels]
-    return _result(run, sampler.images(n, labels, seed, known), names, seed)
+    return _result(run, sampler.images(n, labels, seed, first_rows), names, seed)
 
 
 def _result(run: "ImageTask", images: "Pixels", labels: list[str] | None, seed: int) -> Result:
     columns = [Column("image"), *([] if labels is None else [Column("label")])]
-    shown = map(channels_last, images)
-    rows = zip(shown, strict=True) if labels is None else zip(shown, labels, strict=True)
+    arrays = map(channels_last, images)
+    rows = zip(arrays, strict=True) if labels is None else zip(arrays, labels, strict=True)
     hints = {"file": f"{run.path.resolve().name}-samples.png"}
     return Result(columns, rows, about={"seed": seed}, hints=hints, form="images")
 
 
 def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, device: str) -> "Pixels":
-    """Draw codes, and images from them."""
-    import torch
 
     from chainrule._app.tasks.image.codes import draw_codes
-    from chainrule._modes import device_of
 
     others = {
         "--label": options.label is not None,
@@ -87,17 +86,15 @@ def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, d
         "--keep-rows": options.keep_rows is not None,
         "--temperature": options.temperature != 1,
     }
-    for name in (name for name, given in others.items() if given):
-        raise ValueError(f"{name}: a {run.config.model} draws a code, and the whole image from it: leave it out")
+    for name in (name for name, is_set in others.items() if is_set):
+        raise ValueError(f"{name}: a {run.config.model} draws the whole image from a code: leave it out")
     model = run.code_model(device, "sample")
-    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     return draw_codes(run, model, n, generator, mean=options.mean)
 
 
 def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor":
-    """(1, C, rows, W) levels of the rows of an image file that are kept."""
-    import torch
-
+    """Read the first rows of an image file, (1, C, rows, W) levels."""
     height = run.shape[1]
     rows = height // 2 if keep_rows is None else keep_rows
     if not 0 <= rows <= height:
@@ -106,28 +103,18 @@ def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor"
 
 
 class Sampler:
-    """Draws images of a run's model.
-
-    Args:
-        run: whose labels and levels they have.
-        model: trained.
-        temperature: see `AutoregressiveModel.sample`.
-    """
+    """Sampler of a run's images."""
 
     def __init__(self, run: "ImageTask", model: "ImageModel", temperature: float = 1.0):
         self.run, self.model, self.temperature = run, model, temperature
 
     def labels_in_turn(self, n: int) -> "Tensor | None":
-        """(n,) all labels in turn; `None` without labels."""
-        import torch
-
+        """Return all labels in turn, (n,); None without labels."""
         classes = self.run.classes
         return None if classes is None else torch.arange(n) % len(classes)
 
     def label(self, name: str | None, n: int) -> "Tensor | None":
-        """(n,) the label of that name; all in turn where none is named."""
-        import torch
-
+        """Return the named label n times; all labels in turn if none is named."""
         classes = self.run.classes
         if name is None:
             return self.labels_in_turn(n)
@@ -138,13 +125,10 @@ class Sampler:
         return torch.full((n,), classes.index(name))
 
     def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":
-        """Draw images as `images` does, in about `seconds`: they are black from where that is over."""
-        import torch
-
-        from chainrule._modes import device_of
+        """Draw images in about `seconds`; they are black where the time ran out."""
         from chainrule.decoding._draw_for import draw_for
 
-        generator = torch.Generator(device_of(self.model)).manual_seed(seed)
+        generator = torch.Generator(modes.device_of(self.model)).manual_seed(seed)
         stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)
         length = self.model.sequence_length
         drawn = draw_for(stream, length, seconds).cpu()
@@ -152,26 +136,12 @@ class Sampler:
         return self._shown(self.model.from_sequence(torch.cat([drawn, rest], 1)))
 
     def _shown(self, levels: "Tensor") -> "Pixels":
-        import numpy as np
 
-        from chainrule.data._images import brightness
-
-        return brightness(levels.numpy().astype(np.uint8), self.run.reduction.levels)
+        return _images.brightness(levels.numpy().astype(np.uint8), self.run.reduction.levels)
 
     def images(self, n: int, labels: "Tensor | None", seed: int, first_rows: "Tensor | None" = None) -> "Pixels":
-        """Draw images, (n, C, H, W) of 8 bits.
-
-        Args:
-            n: how many.
-            labels: (n,), or `None`.
-            seed: the same seed draws the same images.
-            first_rows: (1, C, rows, W) levels that all of them begin with.
-        """
-        import torch
-
-        from chainrule._modes import device_of
-
-        device = device_of(self.model)
+        """Draw images, (n, C, H, W) of 8 bits, that all begin with `first_rows` (1, C, rows, W)."""
+        device = modes.device_of(self.model)
         generator = torch.Generator(device).manual_seed(seed)
         prefix = None if first_rows is None else self.model.to_sequence(first_rows)
         drawn = [

@@ -1,43 +1,112 @@
-"""Images scored by a trained model."""
+"""Read images that a user names, and score them with a trained model."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.image.image_data import ImageFiles
-from chainrule._app.tasks.image.reading import NamedImages, as_they_are, named_images, source_of
-from chainrule._app.tasks.ledger import Basis, Tally
+from chainrule._app.tasks.likelihood_record import Basis, Tally
+from chainrule.data import _images
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from chainrule._app.tasks.image.task import ImageTask
     from chainrule._latent import LatentModel
     from chainrule.data._images import ImageSource
+    from chainrule.data._images.source import Pixels
     from chainrule.models import Autoencoder
+
+
+@dataclass(frozen=True)
+class NamedImages:
+    x: "Tensor"  # (B, C, H, W) levels
+    context: "Tensor | None"  # (B,) labels that condition the model; None without
+    names: list[str]
+    labels: list[str | None]  # labels known to the run
+
+
+def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
+    """Open images like those that the run was trained on."""
+    from chainrule.data._text import no_such_file, refuse_stdin
+
+    reading = run.data.reading if _images.is_collection(Path(data)) else None
+    if not Path(data).exists() and not _images.is_images(data):
+        refuse_stdin(data)
+        raise no_such_file(data, "file or folder: expected images")
+    labelled, levels = _labelled(run), run.reduction.found
+    black_and_white = 2 if run.reduction.binarise is not None else levels  # see `as_they_are`
+    source = _images.open_source(
+        data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white
+    )
+    _images.check_alike(source, run.shape, levels)
+    if run.conditions is not None:
+        assert source.labels is not None
+        source.labels.among(run.conditions, source.label)
+    if source.skipped:
+        print(f"{len(source.skipped)} image files cannot be read: {', '.join(source.skipped[:5])}", file=sys.stderr)
+    return source
+
+
+def _labelled(run: "ImageTask") -> bool | None:
+    """Tell if labels are required; None reads them if there are any."""
+    if run.conditions is not None:
+        return True
+    return None if run.classes is not None else False
+
+
+def as_they_are(run: "ImageTask", source: "ImageSource") -> bool:
+    """Tell if a model of binarised images reads images that are binary already."""
+    return run.reduction.binarise is not None and source.levels == 2
+
+
+def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImages]:
+    """Yield batches of a source in order; a binarisation draws as for held-out images."""
+    numbers, classes = None, run.classes
+    if classes is not None and source.labels is not None and set(source.labels.names) <= set(classes):
+        numbers = source.labels.among(classes, source.label)
+    random = np.random.default_rng([run.config.training.seed, 2])
+    start = 0
+    for block in source.blocks():
+        pixels = block if as_they_are(run, source) else run.reduction.apply(block, random)
+        conditions = None if numbers is None or run.conditions is None else numbers[start : start + len(block)]
+        for batch in _images.image_evaluation(pixels, conditions, run.rows_at_once):
+            places = range(start, start + len(batch.x))
+            labels = [None if numbers is None or classes is None else classes[numbers[index]] for index in places]
+            yield NamedImages(batch.x, batch.context, [source.called(index) for index in places], labels)
+            start += len(batch.x)
+
+
+def read_image(run: "ImageTask", path: Path) -> "Pixels":
+    """Read and reduce an image file like the training images, (C, H, W) levels."""
+    return run.reduction.apply(run.read_pixels(path), np.random.default_rng([run.config.training.seed, 3]))
 
 
 @dataclass(frozen=True)
 class ImageScoring(CheckedOptions, ImageFiles):
     """Score images: nats and bits per dimension of each, exact under the model.
 
-    They are reduced to the levels of the model as those trained on were. A model that knows labels scores each image
-    given its label. The likelihood of a variational autoencoder has no closed form: its nats are an upper bound, shown
-    with the standard error of the draws, and with the ELBO. An autoencoder has no likelihood; its score is the squared
-    error of the reconstruction.
+    Images are reduced to the model's levels as in training. A model conditioned on labels scores each image given its
+    label. A variational autoencoder gives an upper bound of the nats, with the standard error of the draws, and the
+    ELBO. An autoencoder has no likelihood; its score is the squared reconstruction error.
 
     Args:
         data: A folder, an npz, npy or idx file, as for training.
-        json: Print one JSON object an image.
+        json: Print one JSON object per image.
     """
 
     samples: int | None = within(None, 1, MOST_SAMPLES)
-    """K, codes drawn for the bound of a variational autoencoder, twice; 100 if not given. More bring it nearer."""
+    """K, the codes drawn (twice) for the bound of a variational autoencoder; 100 by default. More tighten it."""
 
 
 def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: str) -> Result:
-    """Score images, a row each: by their likelihood, by bounds of it, or by the error of their reconstruction."""
+    """Score images by their likelihood, by a bound, or by the reconstruction error."""
     if not run.has_code:
         refuse_samples(options.samples, run.config.model)
         return _by_likelihood(run, source_of(run, data, skip_bad=options.skip_bad), device)
@@ -55,20 +124,18 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
 
 
 def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Result:
-    import torch
 
-    from chainrule._modes import device_of
     from chainrule.training import bits
 
     size, total, model = run.dimensions, Tally(), run.model(device)
-    place = device_of(model)
+    model_device = modes.device_of(model)
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):
-            context = None if images.context is None else images.context.to(place)
+            context = None if images.context is None else images.context.to(model_device)
             with torch.no_grad():
-                found = -model.log_prob(images.x.to(place), context).cpu().double()
-            for (name, label), nats in zip(_named(images), found.tolist(), strict=True):
+                image_nats = -model.log_prob(images.x.to(model_device), context).cpu().double()
+            for (name, label), nats in zip(_named(images), image_nats.tolist(), strict=True):
                 total.add(nats, size)
                 yield name, label, nats, bits(nats) / size
 
@@ -89,16 +156,13 @@ def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", sa
 
 
 def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") -> Result:
-    import torch
 
-    from chainrule._modes import device_of
-
-    place, size, total = device_of(model), run.dimensions, Tally()
+    model_device, size, total = modes.device_of(model), run.dimensions, Tally()
 
     def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):
             with torch.no_grad():
-                errors = model.squared_error(images.x.to(place)).cpu().double().tolist()
+                errors = model.squared_error(images.x.to(model_device)).cpu().double().tolist()
             for (name, label), error in zip(_named(images), errors, strict=True):
                 total.add(error, size)
                 yield name, label, error, error / size
@@ -121,9 +185,9 @@ def _scored(
     rank: str = "nats",
 ) -> Result:
     empty = "DATA: expected at least one image to score, got none"
-    found = total.result(columns, rows, basis=basis, unit="image", empty=empty, rank=rank)
-    found.about["values"] = protocol(run, source)
-    return found
+    result = total.result(columns, rows, basis=basis, unit="image", empty=empty, rank=rank)
+    result.about["values"] = protocol(run, source)
+    return result
 
 
 def _named(images: NamedImages) -> Iterator[tuple[str, str | None]]:
@@ -131,7 +195,6 @@ def _named(images: NamedImages) -> Iterator[tuple[str, str | None]]:
 
 
 def basis_of(run: "ImageTask", source: "ImageSource") -> Basis:
-    """How images of a source are measured."""
     return replace(run.basis, base_measure="2 levels") if as_they_are(run, source) else run.basis
 
 

@@ -12,7 +12,7 @@ from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.abilities import (
+from chainrule._app.tasks.capabilities import (
     CheckedRows,
     Checks,
     Compresses,
@@ -40,10 +40,11 @@ from chainrule._app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule._app.tasks.image.inspection import ImageInspection, inspect_images
 from chainrule._app.tasks.image.sampling import ImageSampling, Sampler, sample_images
 from chainrule._app.tasks.image.scoring import ImageScoring, score_images
-from chainrule._app.tasks.ladder import Ladder
-from chainrule._app.tasks.ledger import Basis, LedgerEntry
+from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source
+from chainrule.data import _images
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,14 +69,14 @@ _MEASURED = 256  # held-out images whose codes are looked at during training
 
 @dataclass(frozen=True)
 class ImageTraining(OptimisationOptions):
-    """How a model of images is trained: each of them is hundreds of elements."""
+    """Training options of an image model: each image has hundreds of elements."""
 
     batch_size: int = within(16, 1, 1 << 24)
-    """Rows of a batch; 128 of a model with a code, where not given."""
+    """Batch size; 128 by default for a model with a code."""
     optimiser: Literal["adamw", "muon"] = "muon"
-    """adamw, usual for pixelcnn++ and autoencoder, or muon: orthogonal steps for matrices and kernels."""
+    """adamw, default for pixelcnn++ and autoencoder, or muon: orthogonal steps for matrices and kernels."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; 0.01 of a model with a code, with AdamW 0.003, where not given."""
+    """Peak learning rate; by default 0.01 for a model with a code, 0.003 with AdamW."""
 
 
 class ImageTask(
@@ -90,19 +91,17 @@ class ImageTask(
     Reconstructs,
     Interpolates,
 ):
-    """A run on images, of an `ImageModel` or, where `has_code`, a `chainrule._latent.CodeModel`."""
-
     name = "image"
-    help = "Train a model of images: exact likelihoods, samples, completions; or one with a code, and bounds."
+    help = "Train a model of images: exact likelihoods, samples and completions, or a latent code and bounds."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A folder of image files, labelled by its sub-folders if there are any; x.npz, or x.npz:ARRAY; x.npy; or "
-            "an idx file such as train-images-idx3-ubyte.gz, labels in the same folder.",
+            "A folder of image files, labelled by any sub-folders; x.npz, or x.npz:ARRAY; x.npy; or an idx file such "
+            "as train-images-idx3-ubyte.gz, with labels in the same folder.",
             needed="images",
         ),
         "validation": Source(
-            "Images to hold out in place of some of DATA; of an npz file with arrays train and valid, the latter is "
-            "held out where nothing is said.",
+            "Images to hold out; by default the array valid of an npz file with train and valid, else a random part of "
+            "DATA.",
             "--validation",
         ),
     }
@@ -124,19 +123,19 @@ class ImageTask(
     CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
     BUDGET = "10m"
     can_start_others = True
-    LADDERS: ClassVar[dict[str, Ladder]] = {
-        "gated-pixelcnn": Ladder("pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000),
-        "image-transformer": Ladder(
-            "pixels",
-            ({"num_layers": 3, "model_size": 96}, {"num_layers": 2, "model_size": 64}),
-            steps=1000,
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
+        "gated-pixelcnn": SizeSchedule(
+            "pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000
         ),
-        "pixel-vae": Ladder("pixels", ({"decoder_channels": 32}, {"decoder_channels": 16}), steps=1000),
+        "image-transformer": SizeSchedule(
+            "pixels", ({"num_layers": 3, "model_size": 96}, {"num_layers": 2, "model_size": 64}), steps=1000
+        ),
+        "pixel-vae": SizeSchedule("pixels", ({"decoder_channels": 32}, {"decoder_channels": 16}), steps=1000),
     } | dict.fromkeys(
         ("vae", "hierarchical-vae", "autoencoder"),
-        Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
+        SizeSchedule("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
         "pixelcnn++": {"optimiser": "adamw"},
         "vae": _OF_A_CODE,
         "pixel-vae": _OF_A_CODE,
@@ -146,7 +145,7 @@ class ImageTask(
     Scoring, score = ImageScoring, score_images
     Sampling, sample = ImageSampling, sample_images
     FILES = (".png",)
-    USUAL_NUMBER = 16
+    DEFAULT_NUMBER = 16
     Inspection, inspect = ImageInspection, inspect_images
     Embedding, embed = ImageEmbedding, embed_images
     Reconstruction, reconstruct = ImageReconstruction, reconstruct_images
@@ -154,42 +153,39 @@ class ImageTask(
 
     @property
     def conditions(self) -> tuple[str, ...] | None:
-        """Names of the labels that the model is conditioned on; `None` where it knows none."""
+        """Return the labels that condition the model; None if it reads none."""
         return None if self.has_code else self.classes
 
     def held_out_batch(self, count: int) -> "Batch":
-        """The first held-out images, with their labels where the model is conditioned on them."""
-        from chainrule.data._images import image_batch
-
+        """Return the first held-out images, with their labels if these condition the model."""
         images = self.images()
         labels = None if self.has_code or images.valid_labels is None else images.valid_labels[:count]
-        return image_batch(images.valid[:count], labels)
+        return _images.image_batch(images.valid[:count], labels)
 
     @property
     def dimensions(self) -> int:
-        """The numbers of an image."""
         return prod(self.shape)
 
     @property
     def rows_at_once(self) -> int:
-        """The images that are scored together."""
+        """Return the number of images scored together."""
         return max(1, (_ELEMENTS_OF_A_CODE if self.has_code else _ELEMENTS) // self.dimensions)
 
     def build(self) -> "ImageModel":
         return self.model_of(self.shape)
 
     def model_of(self, shape: tuple[int, int, int]) -> "ImageModel":
-        """The run's model for images of another size; weights are the same, as they are shared by all pixels."""
+        """Build the run's model for another image size; the weights are shared by all pixels."""
         classes = None if self.conditions is None else len(self.conditions)
         return self.built(image_shape=shape, levels=self.reduction.levels, num_classes=classes)
 
     def prepare_like(self, old: "ImageTask") -> dict[str, Any]:
-        found = self.prepare()
+        manifest = self.prepare()
         facts = {"shape": list(old.shape), "found_levels": old.facts.found_levels, "classes": old.facts.classes}
         for name, was in facts.items():
-            if (now := found[name]) != was:
+            if (now := manifest[name]) != was:
                 raise ValueError(f"--from: {old.path} was trained on images with {name} {was}, these have {now}")
-        return found
+        return manifest
 
     def prepare(self) -> dict[str, Any]:
         data = self.data
@@ -197,18 +193,15 @@ class ImageTask(
         return self.prepared(bits=data.bits, binarise=binarise, labelled=data.labels).manifest
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data._images import image_batches, image_evaluation
-
         images, training = self.images(), self.training
-        known = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
+        labels = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
         drawn = images.reduction if images.reduction.binarise == "per-epoch" else None
-        batches = image_batches(images.train, known[0], training.batch_size, training.seed, shard, drawn)
-        return batches, lambda: image_evaluation(images.valid, known[1], self.rows_at_once)
+        batches = _images.image_batches(images.train, labels[0], training.batch_size, training.seed, shard, drawn)
+        return batches, lambda: _images.image_evaluation(images.valid, labels[1], self.rows_at_once)
 
     def on_validation(self) -> "OnValidation":
         from chainrule.data import grid, png
         from chainrule.data._atomic import write_bytes
-        from chainrule.data._images import block_image
         from chainrule.training._validation import Preview
 
         def preview(trained: Any, step: int, seconds: float) -> Preview:
@@ -219,23 +212,23 @@ class ImageTask(
                 images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
             drawn = png(grid(images))
             write_bytes(self.path / SAMPLES, drawn)
-            shown = max(1, _LINE // (min(self.shape[2], 32) + 2))
-            return Preview(block_image(images[:shown]), drawn)
+            count = max(1, _LINE // (min(self.shape[2], 32) + 2))
+            return Preview(_images.block_image(images[:count]), drawn)
 
         return preview
 
     def coded_rows(self) -> "tuple[Tensor, None]":
         return self.held_out_batch(_MEASURED).x, None
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        read = found.elements // self.dimensions
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        read = evaluation.elements // self.dimensions
         part = "" if read >= self.facts.images.valid else f"first {read:,} of the "
         of = f"the {part}held-out images{', given their labels' if self.conditions else ''} ({self.reduction})"
         if self.basis.quantity != "nats":  # an autoencoder maximises minus half the squared error
-            error = 2 * found.nats_per_element
+            error = 2 * evaluation.nats_per_element
             figures = {"mean_squared_error": error, "values": str(self.reduction)}
             return figures, f"mean squared error {error:.6f} of values from 0 to 1 on {of}"
-        nats, bits = found.nats_per_element * self.dimensions, found.bits_per_element
+        nats, bits = evaluation.nats_per_element * self.dimensions, evaluation.bits_per_element
         bound = "at most " if self.basis.kind == "bound" else ""
         return (
             {"nats_per_image": nats, "bits_per_dimension": bits, "values": str(self.reduction)},
@@ -262,28 +255,26 @@ class ImageTask(
             return Basis("dimension", base_measure, kind="bound", samples=1)
         return Basis("dimension", base_measure, given="" if self.classes is None else "the label")
 
-    def held_out(self) -> LedgerEntry | None:
+    def held_out(self) -> LikelihoodRecord | None:
         entry = super().held_out()
         # An autoencoder maximises minus half the squared error.
         return entry if entry is None or entry.basis.quantity == "nats" else replace(entry, nats=2 * entry.nats)
 
     def checked_rows(self) -> CheckedRows:
-        """The middle of held-out images, and the trained weights in the same model for images of that size."""
-        from chainrule.data._images import image_batch
-
+        """Return the middle of held-out images, and the trained weights in a model of that size."""
         if self.has_code:
             rows = self.held_out_batch(_CHECKED_ROWS).x
             return CheckedRows(self.model(), rows, note=f"on {len(rows)} held-out images")
         channels, height, width = self.shape
         small = self.model_of((channels, min(height, _CHECKED_SIDE), min(width, _CHECKED_SIDE)))
         trained, needed = self.model().state_dict(), small.state_dict()
-        # Embeddings of places keep those of the first rows and columns.
+        # Position embeddings keep the first rows and columns.
         cut = {name: weight[tuple(map(slice, needed[name].shape))] for name, weight in trained.items()}
         small.load_state_dict(cut)
         images, (_, height, width) = self.images(), small.image_shape
         top, left = (self.shape[1] - height) // 2, (self.shape[2] - width) // 2
         pieces = images.valid[:_CHECKED_ROWS, :, top : top + height, left : left + width]
         labels = None if images.valid_labels is None else images.valid_labels[:_CHECKED_ROWS]
-        batch = image_batch(pieces, labels)
-        told = f"on the middle {height}×{width} pixels of {len(pieces)} held-out images, with the trained weights"
-        return CheckedRows(small.eval(), batch.x, batch.context, note=told)
+        batch = _images.image_batch(pieces, labels)
+        note = f"on the middle {height}×{width} pixels of {len(pieces)} held-out images, with the trained weights"
+        return CheckedRows(small.eval(), batch.x, batch.context, note=note)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule._app.tasks.abilities import Expressed, FileCodec
+from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import CodedBatch, RowLayout
 from chainrule.coding._container import unpacked
 from chainrule.coding._range_coder import read_even, write_even
@@ -29,7 +29,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Samples:
-    """The samples of a file: from byte `start` to `stop`, of so many bits; none of a file that is kept as it is."""
+    """Samples of a file, at bytes `start` to `stop`; none in a file that is stored as it is."""
 
     start: int
     stop: int
@@ -42,47 +42,41 @@ class _Samples:
 
 
 class SoundCodec(FileCodec):
-    r"""wav files of one channel with 8 or 16 bits at the run's rate, uncompressed; any other is kept as it is.
-
-    A file is finer than the model: :math:`p(s) = p(v) / n_v`, where v is the level of the sample s, and :math:`n_v`
-    samples have that level. So :math:`\log_2 n_v` bits of a sample are kept as they are.
-
-    Args:
-        levels: of the run.
-        rate: samples a second.
-        labels: that condition the model; empty in a run without.
-        labelling: how the label of a file is read off its name.
-    """
+    r"""Codec of uncompressed wav files with one channel of 8 or 16 bits at the run's rate; others are stored."""
 
     def __init__(self, levels: "SoundLevels", rate: int, labels: list[str], labelling: Labelling):
         self.levels, self.rate, self.labels, self.labelling = levels, rate, labels, labelling
         self._tables = {bits: _Table(levels, bits) for bits in _STORED}
 
-    def express(self, files: Mapping[str, bytes]) -> Expressed:
-        found = {name: _find_samples(content, self.rate) for name, content in files.items()}
-        sampled = sum(part.stop - part.start for part in found.values())
+    def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
+        file_samples = {name: _find_samples(content, self.rate) for name, content in files.items()}
+        sampled = sum(part.stop - part.start for part in file_samples.values())
         if not sampled or 2 * sampled < sum(map(len, files.values())):
             raise ValueError(f"no wav files of one channel with 8 or 16 bits at {self.rate} Hz, uncompressed")
         layout = {
-            "files": [[part.start, part.stop, part.bits, part.size] for part in found.values()],
-            "labels": [self._label(name, part) for name, part in found.items()],
+            "files": [[part.start, part.stop, part.bits, part.size] for part in file_samples.values()],
+            "labels": [self._label(name, part) for name, part in file_samples.items()],
         }
         beside, levels, finer = b"", [], []
-        for content, part in zip(files.values(), found.values(), strict=True):
+        for content, part in zip(files.values(), file_samples.values(), strict=True):
             beside += content[: part.start] + content[part.stop :]
             levels.append(self._tables[part.bits].split(content[part.start : part.stop]))
             finer.append(self._tables[part.bits].counts(levels[-1][0]))
         rest = write_even(*(np.concatenate(parts) for parts in ([ranks for _, ranks in levels], finer)))
         packed = lzma.compress(beside, lzma.FORMAT_ALONE, preset=9)
-        laid, samples = self.lay_out(layout, [level for level, _ in levels]), sum(part.count for part in found.values())
-        told = (
-            f"{8 * len(rest) / samples:.4f} bits of each sample are finer than the levels of the model" if rest else ""
+        rows, samples = (
+            self.lay_out(layout, [level for level, _ in levels]),
+            sum(part.count for part in file_samples.values()),
+        )
+        note = (
+            f"{8 * len(rest) / samples:.4f} bits per sample are finer than the model's levels and stored as they are"
+            if rest
+            else ""
         )
         side = len(packed).to_bytes(4, "little") + packed + rest
-        return Expressed(layout, side, laid, samples, "sample", note=told)
+        return EncodedFiles(layout, side, rows, samples, "sample", note=note)
 
     def _label(self, name: str, part: _Samples) -> int:
-        """The label of a file that is coded; else 0."""
         return label_number(self.labels, self.labelling(name)) if self.labels and part.count else 0
 
     def lay_out(self, layout: dict[str, Any], elements: Sequence[Numbers] | None = None) -> RowLayout:
@@ -107,34 +101,34 @@ class SoundCodec(FileCodec):
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
     ) -> bytes:
-        """The files; where rows are lost, silence, and where `side` is, zeros in place of headers."""
-        found = [_Samples(*part) for part in layout["files"]]
-        levels = [np.full(part.count, self.levels.silence) for part in found]
+        """Decode the files: silence for lost rows, zeros for lost headers."""
+        file_samples = [_Samples(*part) for part in layout["files"]]
+        levels = [np.full(part.count, self.levels.silence) for part in file_samples]
         order = _pieces(layout)
         rows = min(len(order), ROWS)
         for number, piece in enumerate(order):
             if number % rows not in lost:
-                made = elements[number // rows][number % rows, : piece.length].numpy()
-                levels[piece.file][piece.start :][: piece.length] = made
-        counts = [self._tables[part.bits].counts(level) for part, level in zip(found, levels, strict=True)]
-        beside = bytes(sum(part.size - part.stop + part.start for part in found))
+                decoded = elements[number // rows][number % rows, : piece.length].numpy()
+                levels[piece.file][piece.start :][: piece.length] = decoded
+        counts = [self._tables[part.bits].counts(level) for part, level in zip(file_samples, levels, strict=True)]
+        beside = bytes(sum(part.size - part.stop + part.start for part in file_samples))
         ranks = np.concatenate(counts) // 2
         if side is not None:
             size = int.from_bytes(side[:4], "little")
             beside = unpacked(side[4 : 4 + size], most)
             if not lost:
                 ranks = read_even(side[4 + size :], np.concatenate(counts))
-        contents, taken, place = [], 0, 0
-        for part, level in zip(found, levels, strict=True):
+        contents, taken, index = [], 0, 0
+        for part, level in zip(file_samples, levels, strict=True):
             stored = self._tables[part.bits].join(level, ranks[taken : taken + part.count])
-            tail = place + part.start + part.size - part.stop
-            contents += [beside[place : place + part.start], stored, beside[place + part.start : tail]]
-            taken, place = taken + part.count, tail
+            tail = index + part.start + part.size - part.stop
+            contents += [beside[index : index + part.start], stored, beside[index + part.start : tail]]
+            taken, index = taken + part.count, tail
         return b"".join(contents)
 
 
 class _Table:
-    """The samples of so many bits, by level."""
+    """Samples of a bit depth, sorted by level."""
 
     def __init__(self, levels: "SoundLevels", bits: int):
         self._type, self._zero = _STORED[bits]
@@ -145,17 +139,16 @@ class _Table:
         self._count = np.bincount(self._level, minlength=levels.levels)
 
     def split(self, data: bytes) -> tuple[Numbers, Numbers]:
-        """The level of each sample, and its place among the samples of that level."""
+        """Return the level of each sample, and its rank among the samples of that level."""
         codes = np.frombuffer(data, self._type).astype(np.int64) + self._offset
         levels = self._level[codes]
         return levels, codes - self._first[levels]
 
     def counts(self, levels: Numbers) -> Numbers:
-        """How many samples have each level."""
         return self._count[levels]
 
     def join(self, levels: Numbers, ranks: Numbers) -> bytes:
-        """The inverse of `split`."""
+        """Invert `split`."""
         return (self._first[levels] + ranks - self._offset).astype(self._type).tobytes()
 
 
@@ -167,7 +160,7 @@ class _Piece:
 
 
 def _pieces(layout: dict[str, Any]) -> list[_Piece]:
-    """Pieces of the files that are sequences of their own, the longest first."""
+    """Cut the files into independent pieces, longest first."""
     counts = [_Samples(*part).count for part in layout["files"]]
     most = max(-(-sum(counts) // ROWS), SHORTEST_PIECE)
     pieces = [
@@ -179,7 +172,7 @@ def _pieces(layout: dict[str, Any]) -> list[_Piece]:
 
 
 def _find_samples(content: bytes, rate: int) -> _Samples:
-    """The samples of a wav file, where they are as the codec takes them."""
+    """Find the samples of a wav file that the codec supports."""
     kind: tuple[int, ...] = ()
     if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
         for name, start, stop in _chunks(content):
@@ -193,7 +186,7 @@ def _find_samples(content: bytes, rate: int) -> _Samples:
 
 
 def _chunks(content: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """The name of each part of a wav file, and where its content begins and ends."""
+    """Yield the name of each part of a wav file, and its start and stop."""
     start = 12
     while start + 8 <= len(content):
         size = int.from_bytes(content[start + 4 : start + 8], "little")

@@ -9,19 +9,37 @@ preview.wav                               drawn at the last validation
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule._app.heavy import modes, np, torch
+from chainrule._app.tasks.capabilities import (
+    CheckedRows,
+    Checks,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Samples,
+    Scores,
+)
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, loudness_line, quoted
-from chainrule._app.tasks.ladder import Ladder
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
-from chainrule._app.tasks.sound.inspection import SoundInspection, inspect_sounds
-from chainrule._app.tasks.sound.sampling import SoundSampling, sample_sounds
-from chainrule._app.tasks.sound.scoring import SoundEmbedding, SoundScoring, embed_sounds, score_sounds
+from chainrule._app.tasks.size_schedule import SizeSchedule
+from chainrule._app.tasks.sound.verbs import (
+    SoundEmbedding,
+    SoundInspection,
+    SoundSampling,
+    SoundScoring,
+    embed_sounds,
+    inspect_sounds,
+    sample_sounds,
+    score_sounds,
+)
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data import _sounds
 
 if TYPE_CHECKING:
     from chainrule.data._sounds import Labelling, SoundLevels, Sounds
@@ -30,8 +48,8 @@ if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training._validation import OnValidation
 
-_USUAL_LEVELS = {"mu": 256, "linear": 65536}
-_MOST_CATEGORIES, _USUAL_COMPONENTS = 1024, 10
+_DEFAULT_LEVELS = {"mu": 256, "linear": 65536}
+_MOST_CATEGORIES, _DEFAULT_COMPONENTS = 1024, 10
 _PREVIEW, _PREVIEW_SECONDS = "preview.wav", 0.5
 _VALIDATION_ROWS = 8
 _CHECKED_ROWS, _CHECKED_SAMPLES = 3, 24
@@ -39,56 +57,50 @@ _CHECKED_ROWS, _CHECKED_SAMPLES = 3, 24
 
 @dataclass(frozen=True)
 class SoundData(SplitOptions):
-    """How sounds become sequences of levels, and which are held out."""
+    """Options for turning sounds into sequences of levels."""
 
     rate: int | None = within(None, 100, 1_000_000)
-    """Samples a second; the lowest of the files, 16000 at most, where not given. Others are resampled."""
+    """Samples per second; by default the files' lowest rate, at most 16000. Other files are resampled."""
     law: Literal["mu", "linear"] = "mu"
-    """Spacing of the levels: fine where it is quiet, as on the telephone, or even."""
+    """Spacing of the levels: mu is finer for quiet sounds, as in telephony; linear is even."""
     levels: int | None = within(None, 2, 65536)
-    """Levels of a sample; 256 (mu) or 65536 (linear) if not given. A mixture of --components (10) predicts > 1024."""
+    """Levels of a sample; 256 (mu) or 65536 (linear) by default. Above 1024 a mixture of --components (10) predicts."""
     labels: Literal["auto", "folders", "none"] = "auto"
-    """Condition of the sounds: the folder they are in, or nothing; auto takes folders where each is in one."""
+    """Labels that condition the sounds: their folders, or none; auto uses folders if every file is in one."""
     label_pattern: str | None = None
-    """The label in file names, such as '{label}_*' for 7_jackson_12.wav, in place of folders."""
+    """Pattern of the label in file names, such as '{label}_*' for 7_jackson_12.wav; replaces folders."""
     sequences: Literal["auto", "clips", "stream"] = "auto"
-    """Each file a sequence, or all of them one; auto looks how long they are."""
+    """Read each file as a sequence, or all files as one; auto decides by their length."""
     skip_bad: bool = False
-    """Leave out files that cannot be read."""
+    """Skip files that cannot be read."""
 
 
 @dataclass(frozen=True)
 class SoundTraining(OptimisationOptions):
-    """How a model of sounds is trained: a row is thousands of samples."""
+    """Training options of a sound model: a row is thousands of samples."""
 
     batch_size: int = within(2, 1, 1 << 24)
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(1.2e-2, 0.0, 1e3)
-    """Peak learning rate; with AdamW 0.003, where not given."""
+    """Peak learning rate; 0.003 by default with AdamW."""
     chunk_length: int = within(8192, 1, 1 << 24)
-    """Samples of a row: of a piece of a longer clip, or of a stream."""
+    """Samples per row: a piece of a longer clip, or of a stream."""
 
 
 @dataclass(frozen=True)
 class SoundCounts(Counts):
-    """Counts of a part of the sounds."""
-
     clips: int
     samples: int
 
 
 @dataclass(frozen=True)
 class SkippedFile:
-    """A file that cannot be read, and why."""
-
     file: str
     reason: str
 
 
 @dataclass(frozen=True)
 class SoundFacts(Facts):
-    """Results of preparing sounds."""
-
     validation: Fingerprint | None
     rate: int
     rates: dict[str, int]  # files of each rate
@@ -109,26 +121,23 @@ class SoundFacts(Facts):
 
 
 class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Compresses):
-    """A run on sounds."""
-
     name = "sound"
     help = "Train a WaveNet on sounds. Needs two packages: pip install soundfile scipy."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file.",
-            needed="sounds",
+            "A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file.", needed="sounds"
         ),
-        "validation": Source("Sounds to hold out in place of some of DATA.", "--validation"),
+        "validation": Source("Sounds to hold out; a random part of DATA by default.", "--validation"),
     }
     Data = SoundData
     Facts = SoundFacts
     Training = SoundTraining
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
     APPLE = True
     MODELS: ClassVar[dict[str, Model]] = {"wavenet": Model("WaveNet", hidden=("levels", "num_classes"))}
     BUDGET = "10m"
-    LADDERS: ClassVar[dict[str, Ladder]] = {
-        "wavenet": Ladder(
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
+        "wavenet": SizeSchedule(
             "samples", ({"channels": 32, "skip_channels": 96}, {"channels": 20, "skip_channels": 64}), passes=1
         )
     }
@@ -141,60 +150,45 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     writes_page = False
 
     @property
-    def facts(self) -> SoundFacts:
-        return cast(SoundFacts, self.config.facts)
-
-    @property
     def rate(self) -> int:
-        """Samples a second."""
         return self.facts.rate
 
     @property
     def labels(self) -> list[str]:
-        """Labels that may condition a sound; empty in a run without labels."""
         return self.facts.labels
 
     def label(self, name: str) -> int:
-        """The number of a label."""
         from chainrule.data._sounds.labels import label_number
 
         if not self.labels:
-            raise ValueError("--label: this run was trained without labels: leave it out or train with --label-pattern")
+            raise ValueError(
+                "--label: this run was trained without labels: leave it out, or train with --label-pattern"
+            )
         return label_number(self.labels, name)
 
     @property
     def levels(self) -> "SoundLevels":
-        """Meaning of an element."""
-        from chainrule.data._sounds import make_levels
-
-        return make_levels(self.facts.law, self.facts.levels)
+        return _sounds.make_levels(self.facts.law, self.facts.levels)
 
     @property
     def labelling(self) -> "Labelling":
-        """How a label is read off a name, in a run with labels."""
-        from chainrule.data._sounds import Labelling
-
-        return Labelling(self.data.label_pattern)
+        return _sounds.Labelling(self.data.label_pattern)
 
     @property
     def mean_seconds(self) -> float:
-        """How long a clip of those to train on is."""
         train = self.facts.train
         return train.samples / train.clips / self.rate
 
     def sounds(self) -> "Sounds":
-        """The prepared sounds."""
-        from chainrule.data._sounds import open_sounds
-
-        return open_sounds(self.path / DATA)
+        return _sounds.open_sounds(self.path / DATA)
 
     @classmethod
-    def settle(cls, asked: RunConfig) -> RunConfig:
-        levels, components = asked.data.levels or _USUAL_LEVELS[asked.data.law], asked.options.components
+    def resolve_reading(cls, request: RunConfig) -> RunConfig:
+        levels, components = request.data.levels or _DEFAULT_LEVELS[request.data.law], request.options.components
         if components is None and levels > _MOST_CATEGORIES:
-            components = _USUAL_COMPONENTS
-        options = replace(asked.options, components=components)
-        return replace(asked, data=replace(asked.data, levels=levels), options=options)
+            components = _DEFAULT_COMPONENTS
+        options = replace(request.options, components=components)
+        return replace(request, data=replace(request.data, levels=levels), options=options)
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data import prepare_sounds
@@ -212,10 +206,8 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        from chainrule.data._sounds import Collection
-
         assert path is not None
-        return Collection(path).fingerprint()
+        return _sounds.Collection(path).fingerprint()
 
     def build(self) -> "WaveNet":
         return self.built(levels=self.facts.levels, num_classes=len(self.labels) or None)
@@ -242,13 +234,11 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
-            import torch
 
-            from chainrule._modes import device_of
             from chainrule.data import write_wav
             from chainrule.decoding._draw_for import draw_for
 
-            device = device_of(trained)
+            device = modes.device_of(trained)
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)
             length = max(round(min(_PREVIEW_SECONDS, self.mean_seconds) * self.rate), 1)
             generator = torch.Generator(device).manual_seed(step)
@@ -260,9 +250,13 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
         return preview
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        samples, bits = self.facts.valid.samples, found.bits_per_element
-        part = "" if found.elements >= samples else f"first {found.elements:,} of {counted(samples, 'sample')} of the "
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        samples, bits = self.facts.valid.samples, evaluation.bits_per_element
+        part = (
+            ""
+            if evaluation.elements >= samples
+            else f"first {evaluation.elements:,} of {counted(samples, 'sample')} of the "
+        )
         return {"bits_per_sample": bits}, f"{bits:.4f} bits per sample on the {part}held-out sounds"
 
     def next_steps(self) -> Sequence[str]:
@@ -284,13 +278,10 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     @property
     def basis(self) -> Basis:
         facts = self.facts
-        given = "the label" if self.labels else ""
-        return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=given)
+        condition = "the label" if self.labels else ""
+        return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=condition)
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-        import torch
-
         sounds = self.sounds()
         starts, stops = sounds.valid.line_bounds(np.arange(min(_CHECKED_ROWS, sounds.valid.line_count)))
         lengths = np.minimum(stops - starts, _CHECKED_SAMPLES)
@@ -307,7 +298,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
 
 def _found(facts: SoundFacts) -> Iterable[str]:
-    """Findings of preparing sounds, line by line."""
+    """Describe the prepared sounds line by line."""
     train, valid, rate = facts.train, facts.valid, facts.rate
     law = "μ-law" if facts.law == "mu" else "linear"
     yield (
@@ -318,10 +309,10 @@ def _found(facts: SoundFacts) -> Iterable[str]:
     if facts.labels:
         some = ", ".join(facts.labels[:12]) + (", ..." if len(facts.labels) > 12 else "")
         yield f"{len(facts.labels)} label{'s' * (len(facts.labels) != 1)}: {some}"
-    others = {found: count for found, count in facts.rates.items() if int(found) != rate}
+    others = {file_rate: count for file_rate, count in facts.rates.items() if int(file_rate) != rate}
     if others:
         yield "resampled: " + ", ".join(
-            f"{counted(count, 'file')} of {int(found):,} Hz" for found, count in others.items()
+            f"{counted(count, 'file')} of {int(file_rate):,} Hz" for file_rate, count in others.items()
         )
     if facts.silent:
         yield f"silent: {counted(facts.silent, 'clip')} with one amplitude only"

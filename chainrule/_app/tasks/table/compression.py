@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chainrule._app.tasks.abilities import Expressed, FileCodec
+from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import RowLayout, layout_rows
 from chainrule.coding._container import unpacked
 from chainrule.data._delimited import DECIMAL_COMMA, may_have_decimal_commas
@@ -32,25 +32,14 @@ Digits = tuple[int, int] | None  # the fewest and the most after the point
 
 
 class TableCodec(FileCodec):
-    """Lines of CSV as rows of numbers.
-
-    A line whose cells the columns take, and write again as they were, is a row; any other is kept as it is, the header
-    among them. The cells of columns that the model leaves out are kept as text.
-
-    Cells of a real column are numbers with so many digits after the point, chosen for the file: multiples of a power of
-    ten, each with the probability of what is rounded to it. That is −log₂ of the density there and of the power of ten,
-    where the density is even over such a step.
-
-    Args:
-        schema: the columns of the run.
-    """
+    """Codec of CSV lines as rows of numbers; lines that do not fit the columns are stored."""
 
     def __init__(self, schema: "TableSchema"):
         self.schema = schema
-        self.places = [place for place, column in enumerate(schema.columns) if column in schema.kept]
-        self._reals = {place for place, column in enumerate(schema.columns) if column.kind == "real"}
+        self.places = [index for index, column in enumerate(schema.columns) if column in schema.kept]
+        self._reals = {index for index, column in enumerate(schema.columns) if column.kind == "real"}
 
-    def express(self, files: Mapping[str, bytes]) -> Expressed:
+    def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
         lines = b"".join(files.values()).decode("utf-8", "surrogateescape").split("\n")
         separator, end = self._separator(lines), "\r" if lines[0].endswith("\r") else ""
         table = [line.removesuffix(end).split(separator) if line.endswith(end) else [] for line in lines]
@@ -64,21 +53,23 @@ class TableCodec(FileCodec):
                 left_out.append((number, line))
             else:
                 rows.append(row)
-                other_cells.append([cell for place, cell in enumerate(cells) if place not in self.places])
+                other_cells.append([cell for index, cell in enumerate(cells) if index not in self.places])
         if len(rows) < len(lines) / 2:
             raise ValueError(f"{len(left_out):,} of its {len(lines):,} lines are no rows of the run's columns")
         others = other_cells if any(other_cells) else []
-        kept = {"lines": left_out, "cells": others, "separator": separator, "end": end, "comma": comma}
+        side_data = {"lines": left_out, "cells": others, "separator": separator, "end": end, "comma": comma}
         layout = {"count": len(rows), "digits": digits}
         x = torch.from_numpy(np.array(rows, dtype=np.float64))
-        side = lzma.compress(json.dumps(kept).encode(), lzma.FORMAT_ALONE, preset=9)
-        return Expressed(layout, side, self.lay_out(layout, x), len(rows), "row")
+        side = lzma.compress(json.dumps(side_data).encode(), lzma.FORMAT_ALONE, preset=9)
+        return EncodedFiles(layout, side, self.lay_out(layout, x), len(rows), "row")
 
     def ready(self, model: "TableMADE", layout: dict[str, Any]) -> "TableMADE":
-        """The model, which codes real columns in the digits of the file."""
-        made = copy.copy(model)  # its weights are shared
-        made.layout = model.layout.coded_with([None if digits is None else digits[1] for digits in layout["digits"]])
-        return made
+        """Return the model with real columns coded in the file's digits."""
+        digit_model = copy.copy(model)  # its weights are shared
+        digit_model.layout = model.layout.coded_with(
+            [None if digits is None else digits[1] for digits in layout["digits"]]
+        )
+        return digit_model
 
     def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> RowLayout:
         return layout_rows(layout["count"], len(self.places), elements, most=ROWS)
@@ -86,10 +77,10 @@ class TableCodec(FileCodec):
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
     ) -> bytes:
-        """The file; where rows are lost, the header and the other rows."""
-        kept: dict[str, Any] = {"lines": [], "cells": [], "separator": ",", "end": "", "comma": False}
+        """Decode the file; without lost rows."""
+        side_data: dict[str, Any] = {"lines": [], "cells": [], "separator": ",", "end": "", "comma": False}
         if side:
-            kept |= json.loads(unpacked(side, most))
+            side_data |= json.loads(unpacked(side, most))
         texts = list(zip(self.schema.kept, layout["digits"], strict=True))
         cells = [
             [_text(column, value, digits) for value, (column, digits) in zip(row, texts, strict=True)]
@@ -97,52 +88,55 @@ class TableCodec(FileCodec):
         ]
         size = len(elements[0])
         rows = [None if number % size in lost else row for number, row in enumerate(cells)]
-        if kept["cells"]:
+        if side_data["cells"]:
             rows = [
-                None if row is None else self._with(row, more) for row, more in zip(rows, kept["cells"], strict=True)
+                None if row is None else self._with(row, more)
+                for row, more in zip(rows, side_data["cells"], strict=True)
             ]
-        left_out, regular = dict(kept["lines"]), iter(rows)
+        left_out, regular = dict(side_data["lines"]), iter(rows)
         lines = []
         for number in range(len(rows) + len(left_out)):
             row = None if number in left_out else next(regular)
             if number in left_out:
                 lines.append(left_out[number])
             elif row is not None:
-                lines.append(kept["separator"].join(self._swapped(row) if kept["comma"] else row) + kept["end"])
+                lines.append(
+                    side_data["separator"].join(self._swapped(row) if side_data["comma"] else row) + side_data["end"]
+                )
         return "\n".join(lines).encode("utf-8", "surrogateescape")
 
     def _separator(self, lines: Sequence[str]) -> str:
-        """The separator by which the most of the first lines have as many cells as there are columns."""
+        """Find the separator that gives most of the first lines the schema's cell count."""
         count = len(self.schema.columns)
-        found = {mark: sum(len(line.split(mark)) == count for line in lines[:_FIRST_LINES]) for mark in SEPARATORS}
-        mark = max(found, key=lambda mark: found[mark])
-        if not found[mark]:
+        counts = {mark: sum(len(line.split(mark)) == count for line in lines[:_FIRST_LINES]) for mark in SEPARATORS}
+        mark = max(counts, key=lambda mark: counts[mark])
+        if not counts[mark]:
             raise ValueError(f"none of its first lines has the {count} cells of the run's columns")
         return mark
 
     def _digits(self, table: Sequence[Sequence[str]]) -> list[Digits]:
-        """The digits of each column that the model knows; `None` where it is not one of real numbers."""
+        """Choose the digits of each modelled column; None unless it is real."""
         return [
-            _digits(Counter(cells[place] for cells in table)) if column.kind == "real" else None
-            for place, column in zip(self.places, self.schema.kept, strict=True)
+            _digits(Counter(cells[index] for cells in table)) if column.kind == "real" else None
+            for index, column in zip(self.places, self.schema.kept, strict=True)
         ]
 
     def _has_commas(self, table: Sequence[Sequence[str]]) -> bool:
-        """Whether a number of a real column has a decimal comma."""
+        """Tell if a real column uses decimal commas."""
         width = len(self.schema.columns)
         rows = (cells for cells in table if len(cells) == width)
-        return any(DECIMAL_COMMA.fullmatch(cells[place]) for cells in rows for place in self._reals)
+        return any(DECIMAL_COMMA.fullmatch(cells[index]) for cells in rows for index in self._reals)
 
     def _swapped(self, cells: Sequence[str]) -> list[str]:
-        """The cells of a line with points and commas of real numbers exchanged, which a second time undoes."""
+        """Exchange points and commas in real numbers; applied twice, it changes nothing."""
         swap = len(cells) == len(self.schema.columns)
-        return [cell.translate(_SWAP) if swap and place in self._reals else cell for place, cell in enumerate(cells)]
+        return [cell.translate(_SWAP) if swap and index in self._reals else cell for index, cell in enumerate(cells)]
 
     def _row(self, cells: list[str], digits: Sequence[Digits]) -> list[float] | None:
-        """The numbers of a line, where they bring its cells back."""
+        """Encode a line, if its cells can be restored exactly."""
         if len(cells) != len(self.schema.columns):
             return None
-        own = [cells[place] for place in self.places]
+        own = [cells[index] for index in self.places]
         try:
             row = [column.encode(cell) for column, cell in zip(self.schema.kept, own, strict=True)]
         except ValueError:
@@ -152,13 +146,13 @@ class TableCodec(FileCodec):
         return row if back else None
 
     def _with(self, row: list[str], more: list[str]) -> list[str]:
-        """The cells of a line, those of columns that the model leaves out among them."""
+        """Merge the cells of modelled columns with those of the other columns."""
         own, others = iter(row), iter(more)
-        return [next(own) if place in self.places else next(others) for place in range(len(self.schema.columns))]
+        return [next(own) if index in self.places else next(others) for index in range(len(self.schema.columns))]
 
 
 def _digits(cells: Counter[str]) -> Digits:
-    """The digits after the point with which cells of real numbers are written in the fewest bits."""
+    """Choose the decimals that write the cells in the fewest bits."""
     numbers = {cell: count for cell, count in cells.items() if cell not in MISSING and as_number(cell) is not None}
     places = {cell: after for cell in numbers if (after := decimals(cell)) is not None and after <= MOST_DECIMALS}
     best, least = (0, 0), math.inf
@@ -173,12 +167,12 @@ def _digits(cells: Counter[str]) -> Digits:
 
 
 def _fits(value: float, digits: Digits) -> bool:
-    """Whether a number times a power of ten is rounded to the whole number that it spells."""
+    """Tell if a number, scaled by a power of ten, rounds to the whole number that it spells."""
     return digits is None or math.isnan(value) or abs(value) * 10.0 ** digits[1] < LARGEST / 4
 
 
 def _text(column: "ColumnSchema", value: float, digits: Digits) -> str:
-    """The cell of a number, also outside the range of the training rows."""
+    """Format the cell of a number, also outside the training range."""
     if column.numbers is None:
         return column.decode(value)
     return _number(value, digits or column.decimals)

@@ -1,6 +1,6 @@
-"""Inside a trained model of a table: how surprising each column is, and which earlier column it is known from.
+"""Inside a trained model of a table: the nats of each column, and the earlier columns that inform about it.
 
-Of a model with a code, a page: how much of the code is in use, what each dimension does, what is told of each column.
+For a model with a code, a page: how much of the code is in use, the effect of each dimension, the nats by column.
 """
 
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import torch
 from chainrule._app.results import Report
 from chainrule._app.tasks.codes import about_code, code_report, error_words, errors, traversal_words, traversed
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted
-from chainrule._app.tasks.page import inspect_again
-from chainrule._app.tasks.table.scoring import nats_of
+from chainrule._app.tasks.output import inspect_again
+from chainrule._app.tasks.table.rows import nats_of
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from chainrule._app.pages.code_page import Labels
@@ -35,53 +35,47 @@ _MOST_LABELS = 10  # categories of a column that colours the map
 
 @dataclass(frozen=True)
 class TableInspection(CheckedOptions):
-    """Show how well a trained model of a table knows each column, and from which other column.
+    """Show how well a trained model of a table predicts each column, and from which other columns.
 
-    A column is predicted from those before it. One of these at a time is shuffled over the rows (permutation
-    importance): the increase in nats is the information that it gives about the column. Reads held-out rows, or those
-    of DATA.
+    The model predicts a column from the earlier ones. Shuffling one of these over the rows (permutation importance)
+    increases the nats by the information that it gives about the column. Reads held-out rows, or DATA.
 
-    Of a model with a code, a page (HTML, one file, needs no network): how much of the code is in use, and if it
-    collapsed what helps; rows and their reconstructions; nats by column; rows along each active dimension; a map of the
-    codes, coloured by the last column of few categories.
+    For a model with a code, writes a page (HTML, one file, needs no network): how much of the code is in use, and
+    remedies if it collapsed; rows and their reconstructions; nats by column; rows along each active dimension; a map of
+    the codes, coloured by the last column with few categories.
 
     Args:
-        data: A table to read in place of the held-out rows.
+        data: Table to read; the held-out rows by default.
         seed: Seed of the shuffling.
     """
 
     rows: int = within(1024, 2, 1 << 30)
-    """Rows to read."""
+    """Maximum number of rows to read."""
 
 
 def inspect_table(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out rows, or on those of a file."""
-    import torch
-
     if run.has_code:
         return inspect_codes(run, file, options, seed=seed)
     x, model = rows_of(run, file, options.rows), run.model()
     generator = torch.Generator().manual_seed(seed)
-    usual, names = nats_of(model, x).mean(0), [column.name for column in run.schema.kept]
-    told: list[dict[str, float]] = [{} for _ in names]
-    for place, name in enumerate(names):
+    baseline, names = nats_of(model, x).mean(0), [column.name for column in run.schema.kept]
+    gains: list[dict[str, float]] = [{} for _ in names]
+    for index, name in enumerate(names):
         shuffled = x.clone()
-        shuffled[:, place] = x[torch.randperm(len(x), generator=generator), place]
-        costs = nats_of(model, shuffled).mean(0) - usual
-        for later in range(place + 1, len(names)):
-            told[later][name] = costs[later].item()
+        shuffled[:, index] = x[torch.randperm(len(x), generator=generator), index]
+        costs = nats_of(model, shuffled).mean(0) - baseline
+        for later in range(index + 1, len(names)):
+            gains[later][name] = costs[later].item()
     columns = [
         {"column": name, "nats": nats, "told_by": by}
-        for name, nats, by in zip(names, usual.tolist(), told, strict=True)
+        for name, nats, by in zip(names, baseline.tolist(), gains, strict=True)
     ]
-    lines = (f"{len(x):,} rows, {usual.sum():.4f} nats per row", *_table(columns))
+    lines = (f"{len(x):,} rows, {baseline.sum():.4f} nats per row", *_table(columns))
     return Report({"run": str(run.path), "rows": len(x), "columns": columns}, lines)
 
 
 def rows_of(run: "TableTask", file: str | None, count: int) -> "Tensor":
-    """(N, D) of the held-out rows, or of a file."""
-    import torch
-
+    """Return (N, D) held-out rows, or rows of a file."""
     if file is None:
         return torch.from_numpy(run.table().valid[:count].copy())
     rows = [numbers for _, _, numbers in islice(run.schema.encoded(file), count)]
@@ -91,18 +85,16 @@ def rows_of(run: "TableTask", file: str | None, count: int) -> "Tensor":
 
 
 def _table(columns: list[dict[str, Any]]) -> Iterable[str]:
-    told = []
+    sources = []
     for column in columns:
         by = sorted(column["told_by"].items(), key=lambda entry: -entry[1])[:_SHOWN]
-        told.append(", ".join(f"{one_line(name)} {nats:.3f}" for name, nats in by if nats >= _LEAST) or "-")
+        sources.append(", ".join(f"{one_line(name)} {nats:.3f}" for name, nats in by if nats >= _LEAST) or "-")
     cells = [(one_line(column["column"]), f"{column['nats']:.3f}") for column in columns]
     lines = aligned([("column", "nats"), *cells])
-    return map("  ".join, zip(lines, ["known from, and by how many nats", *told], strict=True))
+    return map("  ".join, zip(lines, ["informed by (nats)", *sources], strict=True))
 
 
 def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
-    """Inspect the code of a run on held-out rows or those of a file."""
-    import torch
 
     from chainrule._app.pages.code_page import code_sections
     from chainrule.diagnostics import active_units
@@ -116,19 +108,16 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
     generator = torch.Generator().manual_seed(seed)
     names = [column.name for column in run.schema.kept]
     pairs_words = (
-        f"The first rows, and under each a typical row of its code: of {_DRAWS} draws from the decoder the commonest "
-        "category and the median number of each column."
+        f"The first rows, and below each a typical row decoded from its code: each column's most frequent category or "
+        f"median over {_DRAWS} draws."
     )
-    density = "Of real numbers they are those of a density, and may be below 0."
+    density = "Real columns have a density, whose nats may be negative."
     sections = code_sections(
         use,
         "row",
         (pairs_words, _pairs(run, model, x[:_PAIRS], generator)),
         (f"{error_words('each column', 'row')} {density}", errors("column", names, own, other)),
-        (
-            traversal_words(use, "row", " Columns that do not change are left out."),
-            _traversals(run, model, use, generator),
-        ),
+        (traversal_words(use, "row", " Constant columns are omitted."), _traversals(run, model, use, generator)),
         _labels(run, x),
     )
     nats = {
@@ -144,7 +133,6 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
 
 
 def _pairs(run: "TableTask", model: "TableVAE", x: "Tensor", generator: "torch.Generator") -> "Table":
-    import torch
 
     from chainrule._app.pages.page import Table
 
@@ -160,19 +148,17 @@ def _traversals(
 ) -> "dict[int, Table]":
     from chainrule._app.pages.page import Table
 
-    found, names = {}, [column.name for column in run.schema.kept]
-    for place, values, codes in traversed(use):
+    tables, names = {}, [column.name for column in run.schema.kept]
+    for index, values, codes in traversed(use):
         rows = _typical(run, model, codes.to(next(model.parameters())), generator)
         changing = [column for column in range(len(names)) if len({row[column] for row in rows}) > 1]
         cells = [[value, *(row[column] for column in changing)] for value, row in zip(values, rows, strict=True)]
-        found[place] = Table(["z", *(names[column] for column in changing)], cells)
-    return found
+        tables[index] = Table(["z", *(names[column] for column in changing)], cells)
+    return tables
 
 
 def _typical(run: "TableTask", model: "TableVAE", z: "Tensor", generator: "torch.Generator") -> list[list[str]]:
-    """The cells of a typical row of each code (N, L)."""
-    import torch
-
+    """Decode a typical row from each code (N, L)."""
     writer = deepcopy(model)
     writer.exclude(run.schema.unseen())
     with torch.no_grad():
@@ -183,11 +169,11 @@ def _typical(run: "TableTask", model: "TableVAE", z: "Tensor", generator: "torch
 
 
 def _labels(run: "TableTask", x: "Tensor") -> "Labels | None":
-    """The last column of few categories, where a table has its labels as a rule, and its cells in the rows."""
+    """Return the last column with few categories, usually the labels, and its cells."""
     from chainrule._app.pages.code_page import Labels
 
-    for place, column in reversed(list(enumerate(run.schema.kept))):
-        if column.kind == "categorical" and 2 <= len(x[:, place].unique()) <= _MOST_LABELS:
-            cells = [column.decode(value) or "missing" for value in x[:, place].tolist()]
+    for index, column in reversed(list(enumerate(run.schema.kept))):
+        if column.kind == "categorical" and 2 <= len(x[:, index].unique()) <= _MOST_LABELS:
+            cells = [column.decode(value) or "missing" for value in x[:, index].tolist()]
             return Labels(cells, f"column {column.name}")
     return None

@@ -6,20 +6,19 @@ from itertools import islice
 from pathlib import Path
 from shlex import quote
 
+from chainrule.data import _series, _tables
+
 _LARGEST = 1 << 26  # bytes of a file that is looked at
 _ROWS, _CELLS = 1000, 1 << 18  # that are looked at, at most
 _DATED = 0.9  # of the rows
 _FEWEST_DATES = 8
-_LONG_SERIES = 100  # rows that the usual horizon of 24 is for
+_LONG_SERIES = 100  # rows that suit the default horizon of 24
 _WORDS = 3  # of an average text
 _OFTEN = 8  # rows that have the same label, on average
 
 
 def suggestion(path: str | Path) -> str:
-    """Tell the command that trains another task on a table, where its rows look like that; else nothing.
-
-    Called where the columns of the table cannot be modelled.
-    """
+    """Suggest the command of another task, if the rows of a table look like its data."""
     if Path(path).stat().st_size > _LARGEST:
         return ""
     names, columns = _first_rows(path)
@@ -40,29 +39,27 @@ def _told(path: str | Path, what: str, task: str, flags: Sequence[str], column: 
 
 
 def _dates(columns: Sequence[Sequence[str]]) -> int | None:
-    """The first column of dates, nearly all of them different."""
+    """Find the first column of almost distinct dates."""
     from chainrule.data._tables.dates import is_date_like
 
-    for place, cells in enumerate(columns):
+    for index, cells in enumerate(columns):
         fewest = max(_FEWEST_DATES, _DATED * len(cells))
         if len(set(cells)) >= fewest and sum(map(is_date_like, cells)) >= _DATED * len(cells):
-            return place
+            return index
     return None
 
 
 def _target(names: Sequence[str], columns: Sequence[Sequence[str]]) -> str | None:
-    """The last column of numbers."""
+    """Find the last numeric column."""
     numeric = [name for name, cells in zip(names, columns, strict=True) if _is_numeric(cells)]
     return numeric[-1] if numeric else None
 
 
 def _series_flags(path: str | Path, target: str) -> list[str]:
-    from chainrule.data._series import read_series
-
     flags = [f"--target {quote(target)}"]
     for fill in (False, True):
         try:
-            rows = len(read_series(path, target, fill=fill).values)
+            rows = len(_series.read_series(path, target, fill=fill).values)
         except ValueError:
             continue
         short = rows < _LONG_SERIES
@@ -71,7 +68,7 @@ def _series_flags(path: str | Path, target: str) -> list[str]:
 
 
 def _labelled(path: str | Path, names: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str] | None:
-    """The flags for a file of texts and labels; None for any other table."""
+    """Return the flags for a file of texts and labels; None for any other table."""
     from chainrule.data._labelled import LabelledFile
 
     texts = [name for name, cells in zip(names, columns, strict=True) if _is_prose(cells)]
@@ -91,11 +88,9 @@ def _labelled(path: str | Path, names: Sequence[str], columns: Sequence[Sequence
 
 
 def _first_rows(path: str | Path) -> tuple[list[str], list[Sequence[str]]]:
-    """The names of the columns of a table, and their first cells; nothing where it cannot be read."""
-    from chainrule.data._tables import TableFile
-
+    """Read the column names and the first cells of a table; empty if it cannot be read."""
     try:
-        file = TableFile(path)
+        file = _tables.TableFile(path)
         with closing(file.rows()) as read:
             most = min(_ROWS, _CELLS // len(file.names))
             rows = [cells for _, cells in islice(read, most)]
@@ -105,7 +100,7 @@ def _first_rows(path: str | Path) -> tuple[list[str], list[Sequence[str]]]:
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:
-    """Whether all cells but missing ones are numbers, at least two different ones."""
+    """Tell if all present cells are numbers, at least two of them distinct."""
     from chainrule.data._tables.cell_column import MISSING, as_number
 
     numbers = [as_number(cell) for cell in cells if cell not in MISSING]
@@ -113,10 +108,10 @@ def _is_numeric(cells: Sequence[str]) -> bool:
 
 
 def _is_prose(cells: Sequence[str]) -> bool:
-    """Whether cells are texts of several words, most of them different."""
+    """Tell if cells are texts of several words, most of them distinct."""
     return sum(len(cell.split()) for cell in cells) >= _WORDS * len(cells) and 2 * len(set(cells)) > len(cells)
 
 
 def _are_labels(cells: Sequence[str]) -> bool:
-    """Whether cells are few different ones, each seen often."""
+    """Tell if cells have few distinct values, each frequent."""
     return 1 < len(set(cells)) <= len(cells) / _OFTEN

@@ -16,9 +16,19 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule._app.heavy import modes, torch
+from chainrule._app.tasks.capabilities import (
+    CheckedRows,
+    Checks,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Samples,
+    Scores,
+)
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import (
     Facts,
@@ -31,15 +41,22 @@ from chainrule._app.tasks.config import (
     within,
 )
 from chainrule._app.tasks.display import aligned, counted, quoted, shortened, size_of
-from chainrule._app.tasks.ladder import limit_passes, tell_passes
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model, check_memory
 from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.size_schedule import limit_passes, tell_passes
 from chainrule._app.tasks.table.inspection import TableInspection, inspect_table
 from chainrule._app.tasks.table.other_tasks import suggestion
-from chainrule._app.tasks.table.sampling import TableSampling, sample_rows
-from chainrule._app.tasks.table.scoring import TableEmbedding, TableScoring, embed_rows, score_table
+from chainrule._app.tasks.table.rows import (
+    TableEmbedding,
+    TableSampling,
+    TableScoring,
+    embed_rows,
+    sample_rows,
+    score_table,
+)
 from chainrule._app.tasks.task import Shard, Source
+from chainrule.data import _tables
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,57 +78,49 @@ _LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 @dataclass(frozen=True)
 class TableData(SplitOptions):
-    """How a table is read, and which of its rows are held out."""
+    """Options for reading a table and holding out rows."""
 
     header: Literal["auto", "yes", "no"] = "auto"
-    """Whether the first row is a header."""
+    """Treat the first row as a header; auto detects it."""
     types: str = ""
-    """Kinds of columns where those found are not meant: COLUMN=KIND,... of categorical, integer, real and skip."""
+    """Override detected column types: COLUMN=KIND,... with categorical, integer, real or skip."""
     min_count: int = within(2, 1, 1 << 40)
     """Rarer categories become <other>."""
 
 
 @dataclass(frozen=True)
 class FoundColumn:
-    """A column as it was found: its kind in the model and in the file, missing and distinct cells, and a doubt."""
+    """Column of the file: kinds in the model and in the file, counts, and a doubt."""
 
     name: str
     kind: str
     found: str
     missing: int
-    distinct: str  # "at least 1,000" of many
+    distinct: str  # "at least 1,000" for many values
     doubt: str | None
 
 
 @dataclass(frozen=True)
 class TableFacts(Facts):
-    """Results of preparing a table."""
-
     validation: Fingerprint | None
     rows: Parts
     columns: list[FoundColumn]
 
 
 class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
-    """A run on a table, of a `TableMADE` or, where `has_code`, a `TableVAE`."""
-
     name = "table"
     help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given.",
-            needed="a table",
+            "A table: .csv, .csv.gz, .tsv or .parquet. With --level or --reading it is read as text.", needed="a table"
         ),
-        "validation": Source("A table to hold out in place of some rows of DATA.", "--validation"),
+        "validation": Source("Table to hold out; random rows of DATA by default.", "--validation"),
     }
     Data = TableData
     Facts = TableFacts
     Training = with_defaults(OptimisationOptions, batch_size=128, learning_rate=3e-3)  # rows are short and many
     NEEDS_FLOAT64 = True
-    MODELS: ClassVar[dict[str, Model]] = {
-        "made": Model("TableMADE"),
-        "vae": Model("TableVAE"),
-    }
+    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE"), "vae": Model("TableVAE")}
     CODED = ("vae",)
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
@@ -121,29 +130,17 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     Inspection, inspect = TableInspection, inspect_table
     Embedding, embed = TableEmbedding, embed_rows
 
-    @property
-    def facts(self) -> TableFacts:
-        return cast(TableFacts, self.config.facts)
-
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        from chainrule.data._tables import parse_types
-
-        super().check_asked(asked, given)
-        parse_types(asked.data.types)
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+        super().check_asked(request, explicit_flags)
+        _tables.parse_types(request.data.types)
 
     @cached_property
     def schema(self) -> "TableSchema":
-        """The columns, read once."""
-        from chainrule.data._tables import TableSchema
-
-        return TableSchema.load(self.path / DATA / "schema.json")
+        return _tables.TableSchema.load(self.path / DATA / "schema.json")
 
     def table(self) -> "Table":
-        """The prepared rows."""
-        from chainrule.data._tables import open_table
-
-        return open_table(self.path / DATA)
+        return _tables.open_table(self.path / DATA)
 
     def prepare_like(self, old: "TableTask") -> dict[str, Any]:
         return self._prepare(old.table())
@@ -153,15 +150,13 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
 
     def _prepare(self, like: "Table | None") -> dict[str, Any]:
         from chainrule.data import prepare_table
-        from chainrule.data._tables import TableFile, parse_types, reads_quickly
 
         data, source = self.data, self.config.sources["source"]
         assert source is not None
         size = Path(source).stat().st_size if Path(source).is_file() else 0
-        if size > _LARGE and not reads_quickly():
+        if size > _LARGE and not _tables.reads_quickly():
             print(
-                f"{source}: {size >> 20} MiB, read without polars, which would take a tenth of the time: "
-                "pip install polars",
+                f"{source}: {size >> 20} MiB, read without polars, which is ten times faster: pip install polars",
                 file=sys.stderr,
             )
 
@@ -169,14 +164,14 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
             check_memory(
                 self._count_weights(schema),
                 f"{source}: {counted(len(schema.kept), 'column')}",
-                "leave columns out with --types NAME=skip, or give fewer --components",
+                "skip columns with --types NAME=skip, or reduce --components",
             )
 
         try:
             table = prepare_table(
                 source,
                 self.path / DATA,
-                types=parse_types(data.types),
+                types=_tables.parse_types(data.types),
                 header={"auto": None, "yes": True, "no": False}[data.header],
                 validation=self.config.sources["validation"],
                 validation_fraction=data.validation_fraction,
@@ -186,24 +181,22 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
                 like=like,
             )
         except ValueError:
-            if data.types or not (found := suggestion(source)):
+            if data.types or not (other_command := suggestion(source)):
                 raise
-            raise ValueError(found) from None
-        if told := TableFile(source).left_out():
-            print(told, file=sys.stderr)
+            raise ValueError(other_command) from None
+        if notice := _tables.TableFile(source).left_out():
+            print(notice, file=sys.stderr)
         return table.manifest
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
-        """Few rows are soon learnt by heart: for them more dropout, and no more than `_MOST_PASSES` over the rows."""
-        from chainrule.data._tables import table_batches
-
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+        """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted."""
         config, table, options = self.config, self.table(), self.config.options
-        if "--dropout" not in given and len(table.train) < _FEW_ROWS * self._features(self.schema):
+        if "--dropout" not in explicit_flags and len(table.train) < _FEW_ROWS * self._features(self.schema):
             options = replace(options, dropout=_DROPOUT_OF_FEW)
         config = replace(config, options=options)
         if config.duration.budget is None:
             return config
-        batches = table_batches(table.train, config.training.batch_size, config.training.seed)
+        batches = _tables.table_batches(table.train, config.training.batch_size, config.training.seed)
         model = self.with_options(**asdict(options)).new_model(config.training.seed)
         rows = config.training.batch_size
         return limit_passes(config, model, batches, _MOST_PASSES, elements=rows, options=["dropout"])
@@ -218,7 +211,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return self._count_weights(self.schema)
 
     def _count_weights(self, schema: "TableSchema") -> int:
-        """Weights of the model of a schema, biases left out."""
+        """Count the weights of the model of a schema, without biases."""
         options, heads, features = self.config.options, schema.heads(), self._features(schema)
         outputs = sum(column.outputs(options.components) for column in heads)
         if self.has_code:
@@ -232,11 +225,9 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return sum(column.features() for column in schema.heads())
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data._tables import table_batches, table_evaluation
-
         table, training = self.table(), self.training
-        batches = table_batches(table.train, training.batch_size, training.seed, shard)
-        return batches, lambda: table_evaluation(table.valid, _ROWS)
+        batches = _tables.table_batches(table.train, training.batch_size, training.seed, shard)
+        return batches, lambda: _tables.table_evaluation(table.valid, _ROWS)
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts
@@ -252,11 +243,8 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
-            import torch
 
-            from chainrule._modes import device_of
-
-            device = device_of(trained)
+            device = modes.device_of(trained)
             sampler = deepcopy(trained)
             sampler.exclude(self.schema.unseen())
             drawn = sampler.sample(_SHOWN_ROWS, generator=torch.Generator(device).manual_seed(step))
@@ -266,14 +254,12 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return preview
 
     def coded_rows(self) -> "tuple[Tensor, None]":
-        import torch
-
         return torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()), None
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         width, held_out, bound = len(self.schema.kept), self.facts.rows.valid, "at most " * self.has_code
-        part = "" if found.elements >= width * held_out else f"first {found.elements // width:,} of the "
-        nats = found.nats_per_element * width
+        part = "" if evaluation.elements >= width * held_out else f"first {evaluation.elements // width:,} of the "
+        nats = evaluation.nats_per_element * width
         return {
             "nats_per_row": nats
         }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
@@ -308,13 +294,11 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return Basis("column", base_measure)
 
     def checked_rows(self) -> CheckedRows:
-        import torch
-
         return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
 
 
 def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
-    """The columns as they were found, a line each; of a wide table those after the first are counted by kind."""
+    """List the columns, one line each; of a wide table count the rest by kind."""
     listed = columns if len(columns) <= _LISTED_COLUMNS else columns[: _LISTED_COLUMNS // 2]
     rows = [("column", "kind", "different", "missing")]
     for column in listed:
@@ -329,5 +313,5 @@ def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
 
 
 def _short(cell: str) -> str:
-    """A real number in five digits: a preview is to be read, a sample written to a file keeps them all."""
+    """Shorten a real number to five digits for previews."""
     return f"{float(cell):.5g}" if len(cell) > 8 and re.fullmatch(r"-?[0-9.]+(e[-+]?[0-9]+)?", cell) else cell

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from chainrule._app.heavy import np, torch
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted
 from chainrule._app.tasks.tag.tagging import sentences_of
+from chainrule.data import _tagged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,22 +23,21 @@ if TYPE_CHECKING:
 class TagInspection(CheckedOptions):
     """Look inside a trained tagger: its parts, its certainty of each tag, and its scores of neighbouring tags.
 
-    Certainty is the probability, given the whole sentence, of the tag that a word gets. Works on held-out sentences or
-    on DATA, which needs no tags; writes no page.
+    Certainty is the probability of a word's predicted tag, given the whole sentence. Reads held-out sentences or DATA,
+    which needs no tags; writes no page.
 
     Args:
-        data: Sentences to read in place of the held-out ones; - is standard input.
-        seed: Without effect: nothing is drawn.
+        data: Sentences to read; held-out sentences by default; - is standard input.
+        seed: No effect: nothing is random.
     """
 
     rows: int = within(256, 1, 1 << 16)
-    """Sentences to read at most."""
+    """Maximum number of sentences to read."""
     top: int = within(8, 1, 1000)
-    """Words of least certainty, and pairs of neighbouring tags, to show."""
+    """Number of least certain words, and of pairs of neighbouring tags, to show."""
 
 
 def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out sentences, or on a file."""
     from chainrule.diagnostics._parts import parts_of
 
     model = run.model()
@@ -54,51 +55,44 @@ def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, 
 
 
 def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences, list[list[str]], str]":
-    """Sentences as numbers and as words, and where they come from."""
-    from chainrule.data._tagged import number_sentences
-
+    """Return sentences as numbers and as words, and their source."""
     if data is None:
         corpus = run.corpus()
         return corpus.valid, corpus.valid_words[:rows], "held-out sentences"
     file = sentences_of(run, data, tagged=False)
-    kept = [sentence for sentence in file.sentences if sentence.words][:rows]
-    if not kept:
+    with_words = [sentence for sentence in file.sentences if sentence.words][:rows]
+    if not with_words:
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
-    untagged = number_sentences([replace(sentence, tags=()) for sentence in kept], run.vocabulary)
-    return untagged, [list(sentence.words) for sentence in kept], f"sentences of {file.name}"
+    untagged = _tagged.number_sentences([replace(sentence, tags=()) for sentence in with_words], run.vocabulary)
+    return untagged, [list(sentence.words) for sentence in with_words], f"sentences of {file.name}"
 
 
 def _certainty(
     model: "SequenceTagger", sentences: "TaggedSentences", words: list[list[str]], tags: tuple[str, ...], top: int
 ) -> dict[str, Any]:
-    """Probabilities of the tags that words get: of all, by tag, and the words of least certainty."""
-    import numpy as np
-    import torch
-
-    from chainrule.data._tagged import tagged_evaluation
-
-    found: list[tuple[float, int, int, float, str]] = []  # certainty, tag, second tag, its probability, word
-    place = iter(words)
-    for batch in tagged_evaluation(sentences, rows=np.arange(len(words))):
+    """Measure the probabilities of predicted tags: overall, by tag, and of the least certain words."""
+    answers: list[tuple[float, int, int, float, str]] = []  # certainty, tag, second tag, its probability, word
+    index = iter(words)
+    for batch in _tagged.tagged_evaluation(sentences, rows=np.arange(len(words))):
         assert batch.lengths is not None
         with torch.no_grad():
             answer = model(batch.context, batch.lengths)
             marginals, best = answer.marginals, answer.mode
         for row, length in enumerate(batch.lengths.tolist()):
-            found += _words_of(marginals[row, :length], best[row, :length], next(place))
-    sure = np.array([word[0] for word in found])
-    given = np.array([word[1] for word in found])
+            answers += _words_of(marginals[row, :length], best[row, :length], next(index))
+    sure = np.array([word[0] for word in answers])
+    predicted = np.array([word[1] for word in answers])
     return {
         "certainty": float(sure.mean()),
         "below_half": float((sure < 0.5).mean()),
         "tags": {
-            name: {"words": int((given == tag).sum()), "certainty": float(sure[given == tag].mean())}
+            name: {"words": int((predicted == tag).sum()), "certainty": float(sure[predicted == tag].mean())}
             for tag, name in enumerate(tags)
-            if (given == tag).any()
+            if (predicted == tag).any()
         },
         "least_sure": [
             {"word": word, "tag": tags[tag], "probability": share, "or": tags[other], "its_probability": less}
-            for share, tag, other, less, word in sorted(found)[:top]
+            for share, tag, other, less, word in sorted(answers)[:top]
         ],
     }
 
@@ -113,7 +107,7 @@ def _words_of(marginals: "Tensor", best: "Tensor", words: list[str]) -> list[tup
 
 
 def _neighbours(model: "SequenceTagger", tags: tuple[str, ...], top: int) -> dict[str, Any] | None:
-    """The pairs of tags with the highest and the lowest learnt scores; None without a random field."""
+    """Return the pairs of tags with the highest and lowest learnt scores; None without a CRF."""
     from chainrule.heads import LinearChainCRF
 
     if not isinstance(model.head, LinearChainCRF):
@@ -150,7 +144,7 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         yield f"  {word['word']} as {word['tag']} {word['probability']:.1%}, or {other}"
     neighbours = figures["neighbours"]
     if neighbours is None:
-        yield "neighbours: this softmax chooses each tag by itself; --head crf learns which follow each other"
+        yield "neighbours: this softmax predicts each tag independently; --head crf learns their order"
         return
     rule = f"; {counted(neighbours['forbidden'], 'pair')} forbidden" if neighbours["forbidden"] else ""
     yield f"neighbours by the score that the random field adds, nats{rule}:"

@@ -1,44 +1,45 @@
-"""Sentences read by a trained tagger: a tag for every word, or the features that the tags are predicted from."""
+"""Tag and embed sentences with a trained tagger, and evaluate its tags."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import tee
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import CheckedOptions, within
-from chainrule._app.tasks.display import Switch
+from chainrule._app.tasks.display import Switch, counted
+from chainrule.data import _tagged
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule._app.tasks.tag.task import TagTask
     from chainrule._base import Context
-    from chainrule.data._tagged import ConllFile, TaggedVocabulary
+    from chainrule.data._tagged import ConllFile, Sentence, TaggedVocabulary
     from chainrule.models import SequenceTagger
 
 
 @dataclass(frozen=True)
 class Tagging(CheckedOptions):
-    r"""Tag sentences: the file comes back with the tags in their column, everything else as it was.
+    r"""Tag sentences: write the tags into their column and keep everything else.
 
-    Lines are written with \n at their ends, and without a byte order mark.
+    Lines end with \n, without a byte order mark.
 
     Args:
-        file: Sentences in columns as those of training, with tags or without, or a word a line; .gz too; - is standard
-            input. Empty sentences come back empty.
-        json: Print one JSON object a sentence: its line, words, tags, their nats, and the probability of each tag.
-        csv: Print one row a sentence as CSV: its line, words, tags, and their nats.
+        file: Sentences in the columns of training, with or without tags, or one word per line; .gz too; - is standard
+            input. Empty sentences stay empty.
+        json: Print one JSON object per sentence: its line, words, tags, their nats, and the probability of each tag.
+        csv: Print one CSV row per sentence: its line, words, tags, and their nats.
     """
 
     text: Switch = False
-    """Each line of FILE is a sentence, its words separated by blanks."""
+    """Read each line of FILE as a sentence, with words separated by blanks."""
     n_best: int | None = within(None, 1, 1 << 12)
-    """Print one row a sentence, with its so many most probable tag sequences and their nats."""
+    """Print one row per sentence, with its N most probable tag sequences and their nats."""
 
 
 def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) -> Result:
-    """Tag a file: a row a sentence."""
     file, n = sentences_of(run, data[0], tagged=False, text=options.text), options.n_best
     marks_spans = run.vocabulary.scheme is not None
 
@@ -48,8 +49,8 @@ def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) 
         for sentence, answer, text in zip(file.sentences, answers, texts, strict=True):
             spans = [_spans(run.vocabulary, answer.tags)] if marks_spans else []
             best = [answer.n_best] if n is not None else []
-            found = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
-            yield sentence.line, list(sentence.words), *found, text
+            cells = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
+            yield sentence.line, list(sentence.words), *cells, text
 
     columns = [Column("line"), Column("words"), Column("tags"), Column("nats", 4)]
     columns += [Column("n_best")] if n is not None else []
@@ -59,42 +60,32 @@ def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) 
 
 
 def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str, Any]]:
-    """The spans that tags mark: the type of each, its first word from 0, and the word behind its last."""
+    """List the spans that tags mark: type, first word from 0, and the word after the last."""
     from chainrule.metrics import find_entities
 
-    found = find_entities(vocabulary.standard(tags))
-    return [{"type": name, "start": start, "stop": stop} for name, start, stop in found]
+    entities = find_entities(vocabulary.standard(tags))
+    return [{"type": name, "start": start, "stop": stop} for name, start, stop in entities]
 
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """The answer of a tagger to one sentence.
-
-    Attributes:
-        n_best: the most probable tag sequences, best first: the tags and the nats of each.
-        probabilities: of each tag of the best, given the whole sentence.
-    """
-
-    n_best: list[dict[str, Any]]
-    probabilities: list[float]
+    n_best: list[dict[str, Any]]  # most probable tag sequences with their nats, best first
+    probabilities: list[float]  # probability of each best tag, given the sentence
 
     @property
     def tags(self) -> list[str]:
-        """The most probable ones."""
         best: list[str] = self.n_best[0]["tags"]
         return best
 
 
 def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile", n: int) -> Iterator[TaggedSentence]:
-    """The answers to the sentences of a file, in order."""
-    import torch
-
+    """Tag the sentences of a file, in order."""
     tags = run.vocabulary.tags
     for context, lengths in _batches(run, model, file):
         with torch.no_grad():
-            found = model(context, lengths)
-            paths, log_probs = found.n_best(n)
-            shares = found.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
+            distribution = model(context, lengths)
+            paths, log_probs = distribution.n_best(n)
+            shares = distribution.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
         for row, length in enumerate(lengths.tolist()):
             ways = zip(paths[row].tolist(), log_probs[row].tolist(), strict=True)
             best = [
@@ -107,20 +98,18 @@ def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile",
 
 @dataclass(frozen=True)
 class TagEmbedding:
-    """Embed sentences: for each the number of its line, and the mean of the features that its tags are predicted from.
+    """Embed sentences: print the line of each, and the mean of the features that predict its tags.
 
     Args:
-        data: Sentences in columns as those of training, with tags or without, or a word a line; .gz too; - is standard
+        data: Sentences in the columns of training, with or without tags, or one word per line; .gz too; - is standard
             input.
     """
 
     text: Switch = False
-    """Each line of DATA is a sentence, its words separated by blanks."""
+    """Read each line of DATA as a sentence, with words separated by blanks."""
 
 
 def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device: str) -> Result:
-    """The code of each sentence."""
-    import torch
 
     from chainrule.layers import mean_pooling
 
@@ -137,26 +126,19 @@ def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device:
 
 
 def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Iterator[tuple[Context, Tensor]]":
-    """The words of a file's sentences as the model reads them, and the lengths of the sentences, in order."""
-    from chainrule.data._tagged import number_sentences, tagged_evaluation
+    """Yield batches of a file's sentences as the model reads them, with lengths, in order."""
     from chainrule.state import map_state
 
-    place = next(model.parameters()).device
-    for batch in tagged_evaluation(number_sentences(file.sentences, run.vocabulary)):
+    device = next(model.parameters()).device
+    for batch in _tagged.tagged_evaluation(_tagged.number_sentences(file.sentences, run.vocabulary)):
         assert batch.lengths is not None
-        yield map_state(lambda part: part.to(place), batch.context), batch.lengths.to(place)
+        yield map_state(lambda part: part.to(device), batch.context), batch.lengths.to(device)
 
 
 def sentences_of(
     run: "TagTask", file: str, *, tagged: bool, column: str | None = None, text: bool = False
 ) -> "ConllFile":
-    """Read a file, or standard input for "-".
-
-    Args:
-        tagged: whether every word must have its tag.
-        column: of the tags; that of training if not given, or where the form of the file is another, upos or the last.
-        text: each line is a sentence, its words separated by blanks.
-    """
+    """Read tagged sentences, words alone, or with `text` one sentence per line; "-" is standard input."""
     from chainrule.data._tagged.conll_file import TEXT_HINT, ConllFile, columns_of, is_conllu, read_lines_of
     from chainrule.data._text import name_of
 
@@ -168,9 +150,9 @@ def sentences_of(
     if column is None and is_conllu(lines) == facts.conllu:
         column = facts.column
     separator, width = columns_of(lines)
-    known = {0, 1, 2} if facts.conllu else {0, 1, facts.width - 1, facts.width}
+    widths = {0, 1, 2} if facts.conllu else {0, 1, facts.width - 1, facts.width}
     tabs_of_another_form = separator is not None and (facts.conllu or is_conllu(lines))
-    if not (tagged or tabs_of_another_form) and width not in known:
+    if not (tagged or tabs_of_another_form) and width not in widths:
         expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
         hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
         raise ValueError(f"{name}: expected {expected}, got {width} columns: {hint}")
@@ -194,3 +176,81 @@ def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
     file = ConllFile(name, rows, tagged=False, documents=False)
     file.sentences = [replace(sentence, line=number) for number, sentence in enumerate(file.sentences, 1)]
     return file
+
+
+@dataclass(frozen=True)
+class TagEvaluation(CheckedOptions):
+    """Compare a run's predictions with references, by the metrics of its task; these are the options of a tagger.
+
+    `chainrule evaluate RUN --help` shows the options of RUN.
+
+    Prints the accuracy of all words and of unseen words, nats per word, the most frequent confusions; and if the tags
+    mark spans, entity F1 as conlleval counts it.
+
+    Args:
+        data: Tagged sentences; - is standard input.
+    """
+
+    column: str | None = None
+    """Column of the tags; as in training by default."""
+    repair: Switch = False
+    """Replace impossible sequences of BIO tags by the nearest possible ones; an error by default."""
+    allow_unseen: Switch = False
+    """Count words with a tag unseen in training as wrong; an error by default."""
+    confusions: int = within(10, 0, 1 << 30)
+    """Number of confused tag pairs to show."""
+
+
+def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Result:
+    from chainrule._app.tasks.tag.training import predicted_tags
+    from chainrule.data._tagged.prepare import check_tags_known, possible
+    from chainrule.metrics import tag_accuracy
+
+    if data is None:
+        raise ValueError("DATA: expected a file of tagged sentences, got none")
+    vocabulary = run.vocabulary
+    file = sentences_of(run, data, tagged=True, column=options.column)
+    sentences, mended = possible(file.sentences, vocabulary.spelling, file.name, repair=options.repair)
+    if not options.allow_unseen:
+        check_tags_known(sentences, vocabulary, f"{file.name}", "pass --allow-unseen to count such words as wrong")
+    if not any(sentence.words for sentence in sentences):
+        raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
+    with_known_tags = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]
+    model = run.model(device)
+    untagged = _tagged.number_sentences([replace(sentence, tags=()) for sentence in sentences], vocabulary)
+    gold = [sentence.tags for sentence in sentences]
+    predictions = list(predicted_tags(model, _tagged.tagged_evaluation(untagged), vocabulary))
+    unknown = [[not vocabulary.word(word) for word in sentence.words] for sentence in sentences]
+    accuracy = tag_accuracy(gold, predictions, unknown)
+    figures: dict[str, Any] = {
+        "sentences": len(sentences),
+        "words": accuracy.words,
+        "repaired": mended,
+        "accuracy": accuracy.accuracy,
+        "unknown_words": accuracy.unknown_words,
+        "unknown_accuracy": accuracy.unknown_accuracy if accuracy.unknown_words else None,
+        "nats_per_word": _nats_per_word(model, with_known_tags, vocabulary),
+        "confused": [
+            {"true": true, "given": predicted, "words": count}
+            for true, predicted, count in accuracy.confused[: options.confusions]
+        ],
+    }
+    if vocabulary.scheme is not None:
+        from chainrule.metrics import entity_scores
+
+        scores = asdict(entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (gold, predictions))))
+        by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
+        figures |= scores | {"by_type": by_type}
+    notes = [f"{counted(mended, 'sentence')} had impossible tags and were repaired"] if mended else []
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: notes)
+
+
+def _nats_per_word(
+    model: "SequenceTagger", sentences: Sequence["Sentence"], vocabulary: "TaggedVocabulary"
+) -> float | None:
+    """Average the nats over sentences with known tags; None without any."""
+    from chainrule.training import evaluate
+
+    if not any(sentence.words for sentence in sentences):
+        return None
+    return evaluate(model, _tagged.tagged_evaluation(_tagged.number_sentences(sentences, vocabulary))).nats_per_element

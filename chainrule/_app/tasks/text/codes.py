@@ -21,12 +21,11 @@ from chainrule._app.tasks.codes import (
     traversed,
 )
 from chainrule._app.tasks.display import flag
-from chainrule._app.tasks.page import inspect_again
-from chainrule._app.tasks.text.embedding import batched_lines
+from chainrule._app.tasks.output import inspect_again
 from chainrule._app.tasks.text.inspection import TextInspection
 from chainrule._app.tasks.text.preparing import own_window
 from chainrule._app.tasks.text.rows import Per, Row, TextScoring, expected_nats, scored_per, size_of_text, surprise
-from chainrule._app.tasks.text.sampling import TextSampling, texts_result
+from chainrule._app.tasks.text.sampling import TextSampling, batched_lines, texts_result
 from chainrule._base import length_mask
 from chainrule.decoding import greedy
 from chainrule.diagnostics import active_units
@@ -46,11 +45,11 @@ _UNFIT = {"prompt": "", "temperature": 1.0, "top_k": None, "top_p": None}  # opt
 
 
 def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
-    """Score the lines of a file, or texts of a line each, by bounds."""
+    """Score lines of a file, or single-line texts, by bounds."""
     if options.per == "element":
-        raise ValueError("--per element: the bound is of a whole line, which is encoded at once: use --per line")
+        raise ValueError("--per element: the bound covers a whole line: use --per line")
     if options.adapt or options.adapt_rate is not None:
-        raise ValueError(f"--adapt: a {run.config.model} does not learn while it reads: leave it out")
+        raise ValueError(f"--adapt: a {run.config.model} cannot learn while it reads: leave it out")
     model, expected, unknown = run.code_model(device, "score"), expected_nats(run), run.vocabulary.unknown
     line, text = Column("line"), Column("text")
     columns = (line, *_COLUMNS, text) if isinstance(data, str) else (text, *_COLUMNS)
@@ -66,9 +65,9 @@ def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextSco
                     unseen = 0 if unknown is None else int((ids == unknown).sum())
                     total.add(nats, elements, unseen, size_of_text(text))
                     if per == "line":
-                        shown, excess = text.removesuffix("\n"), surprise(nats, elements, expected)
+                        line_text, excess = text.removesuffix("\n"), surprise(nats, elements, expected)
                         row = (*measured, excess, elements, bits(nats) / elements)
-                        yield (line, *row, shown) if isinstance(data, str) else (data[line - 1], *row)
+                        yield (line, *row, line_text) if isinstance(data, str) else (data[line - 1], *row)
 
         def summary() -> dict[str, Any]:
             figures = {"nats_at_most": total.nats, "elements": total.elements} | total.text_figures()
@@ -101,11 +100,9 @@ _COLUMNS = (
 
 def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str) -> Result:
     """Draw a code for each of n lines, and the line from it."""
-    for name, usual in _UNFIT.items():
-        if getattr(options, name) != usual:
-            raise ValueError(
-                f"{flag(name)}: a {run.config.model} draws a code, and the whole line from it: leave it out"
-            )
+    for name, default in _UNFIT.items():
+        if getattr(options, name) != default:
+            raise ValueError(f"{flag(name)}: a {run.config.model} draws the whole line from a code: leave it out")
     model = run.code_model(device, "sample")
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
 
@@ -117,8 +114,6 @@ def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: in
 
 
 def sentence_preview(run: "TextTask") -> OnValidation:
-    """A function that draws a few lines at each validation."""
-
     def preview(trained: Any, step: int, seconds: float) -> str:
 
         generator = torch.Generator(next(trained.parameters()).device).manual_seed(step)
@@ -128,24 +123,23 @@ def sentence_preview(run: "TextTask") -> OnValidation:
 
 
 def held_out(run: "TextTask") -> tuple[Tensor, Tensor]:
-    """(N, T) symbols of held-out lines, cut as in training, and their lengths."""
+    """Return held-out lines (N, T), cut as in training, and their lengths."""
     x, lengths, _ = own_window(run, _LOOKED_AT, run.training.line_length)
     assert lengths is not None
     return x, lengths
 
 
 def text_of(run: "TextTask", ids: list[int]) -> tuple[str, int]:
-    """The text of symbols up to the end of the line, and how many they are, the end counted."""
+    """Decode symbols up to the end of the line; also return their number, including the end."""
     ends = run.vocabulary.eos
     read = ids[: ids.index(ends)] if ends in ids else ids
     return run.vocabulary.decode(read), min(len(read) + 1, len(ids))
 
 
 def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *, seed: int) -> Report:
-    """Inspect the code of a run on its held-out lines."""
     if data is not None or options.property is not None:
         what = data if data is not None else f"--property {options.property}"
-        raise ValueError(f"inspect: reads the codes of held-out lines of the run, got {what}: leave it out")
+        raise ValueError(f"inspect reads the codes of the run's held-out lines, got {what}: leave it out")
     model = run.code_model("cpu", "inspect")
     x, lengths = held_out(run)
     use = active_units(model, x, lengths=lengths)
@@ -154,8 +148,8 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
     codes = use.codes[:_PAIRS]
     texts = [text_of(run, row)[0] for row in x[:_PAIRS].tolist()]
     strips = {
-        place: Table(["z", "line"], list(zip(values, _texts(run, model, at), strict=True)))
-        for place, values, at in traversed(use)
+        index: Table(["z", "line"], list(zip(values, _texts(run, model, at), strict=True)))
+        for index, values, at in traversed(use)
     }
     how = "the decoder's most probable symbol at each step"
     sections = code_sections(
@@ -182,30 +176,28 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
 
 
 def _texts(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:
-    """The line of each code (N, L), symbol by symbol the most probable one."""
-
+    """Decode each code (N, L) greedily."""
     with torch.no_grad():
-        found = greedy(model.decoder, z.to(next(model.parameters())), max_length=model.max_length, eos=model.eos)
-    return [text_of(run, decoded.sequences[0].tolist())[0] for decoded in found]
+        results = greedy(model.decoder, z.to(next(model.parameters())), max_length=model.max_length, eos=model.eos)
+    return [text_of(run, decoded.sequences[0].tolist())[0] for decoded in results]
 
 
 def _ranges(length: int) -> list[str]:
-    """The positions of a line in at most so many ranges, from 1."""
+    """Split the positions of a line into ranges, from 1."""
     size = -(-length // _RANGES)
     starts = range(1, length + 1, size)
     return [str(start) if size == 1 else f"{start}–{min(start + size - 1, length)}" for start in starts]
 
 
 def _nats(model: SentenceVAE, x: Tensor, lengths: Tensor, ranges: list[str]) -> tuple[Tensor, Tensor]:
-    """The mean −ln p of the symbols in each range of positions, (R,), with their own codes and with others'."""
-
+    """Average −ln p per range of positions, (R,), given each line's own code and another's."""
     rows, size = max(1, _LOGITS // (x.shape[1] * model.vocab_size)), -(-x.shape[1] // len(ranges))
     with torch.no_grad():
         codes = model.codes(x, lengths=lengths)
-        found = []
+        means = []
         for z in (codes, codes.roll(1, 0)):
             parts = zip(x.split(rows), z.split(rows), lengths.split(rows), strict=True)
             nats = torch.cat([-model.decoder(x, z, lengths).log_prob(x) for x, z, lengths in parts])
             nats = nats.double().masked_fill(~length_mask(lengths, x.shape[1]), torch.nan)
-            found.append(torch.stack([part.nanmean() for part in nats.split(size, 1)]))
-    return found[0], found[1]
+            means.append(torch.stack([part.nanmean() for part in nats.split(size, 1)]))
+    return means[0], means[1]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chainrule._app.tasks.abilities import Expressed, FileCodec
+from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import CodedBatch, RowLayout
 from chainrule.coding._container import unpacked
 from chainrule.data._characters import split_words
@@ -32,19 +32,13 @@ _UNKNOWN_WORD = re.compile(r"(?<!\S)<unk>(?!\S)")
 
 
 class TextCodec(FileCodec):
-    """Files as the symbols of a vocabulary, in streams or by line, as the model was trained.
-
-    Args:
-        vocabulary: of the run.
-        reading: stream or lines.
-        unit: the name of a symbol.
-    """
+    """Codec of files as symbols of a vocabulary, in streams or by line, as in training."""
 
     def __init__(self, vocabulary: "Vocabulary", reading: str, unit: str):
         self.vocabulary, self.unit = vocabulary, unit
         self.eos = vocabulary.eos if reading == "lines" else None
 
-    def express(self, files: Mapping[str, bytes]) -> Expressed:
+    def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
         ids, extra = _symbols(self.vocabulary, b"".join(files.values()))
         unknown = 0 if self.vocabulary.unknown is None else int((ids == self.vocabulary.unknown).sum())
         if not len(ids) or unknown > MOST_UNKNOWN * len(ids):
@@ -60,7 +54,7 @@ class TextCodec(FileCodec):
             layout["length"] = -(-len(ids) // min(max(len(ids) // SYMBOLS_OF_A_STREAM, 1), STREAMS))
             rows = np.split(ids, range(layout["length"], len(ids), layout["length"]))
         side = lzma.compress(json.dumps(extra).encode(), lzma.FORMAT_ALONE, preset=9) if extra else b""
-        return Expressed(layout, side, self.lay_out(layout, rows), len(ids), self.unit)
+        return EncodedFiles(layout, side, self.lay_out(layout, rows), len(ids), self.unit)
 
     def lay_out(self, layout: dict[str, Any], elements: "Sequence[Ids] | None" = None) -> RowLayout:
         length, symbols = layout["length"], layout["symbols"]
@@ -78,12 +72,12 @@ class TextCodec(FileCodec):
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
     ) -> bytes:
-        """The file; where something is lost, the rest of it, with U+FFFD for symbols outside the vocabulary."""
+        """Decode the file; where something is lost, U+FFFD stands for unknown symbols."""
         rows = []
-        for batch, laid in zip(elements, self.lay_out(layout).batches, strict=True):
-            assert laid.lengths is not None
-            for place, (row, length) in enumerate(zip(batch.numpy(), laid.lengths, strict=True)):
-                if place not in lost and length:
+        for batch, coded in zip(elements, self.lay_out(layout).batches, strict=True):
+            assert coded.lengths is not None
+            for index, (row, length) in enumerate(zip(batch.numpy(), coded.lengths, strict=True)):
+                if index not in lost and length:
                     rows.append(row[: length if self.eos is None else int((row == self.eos).argmax()) + 1])
         ids = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
         if layout.get("open") and not lost:
@@ -96,13 +90,13 @@ class TextCodec(FileCodec):
 
 def _padded(rows: "Sequence[Ids]", count: int) -> "Ids":
     padded = np.zeros((count, max(map(len, rows))), dtype=np.int64)
-    for place, row in zip(padded, rows, strict=False):
-        place[: len(row)] = row
+    for index, row in zip(padded, rows, strict=False):
+        index[: len(row)] = row
     return padded
 
 
 def _symbols(vocabulary: "Vocabulary", data: bytes) -> "tuple[Ids, dict[str, Any]]":
-    """The symbols of a file, and what they leave out: unknown characters or words, and whole lines by number."""
+    """Encode a file as symbols; also return unknown characters or words, and irregular lines by number."""
     text = data.decode("utf-8", "surrogateescape")
     extra: dict[str, Any] = {}
     if vocabulary.level in ("word", "bpe"):
@@ -110,20 +104,20 @@ def _symbols(vocabulary: "Vocabulary", data: bytes) -> "tuple[Ids, dict[str, Any
     ids = vocabulary.encode(text)
     if vocabulary.unknown is not None:
         units = text if vocabulary.level == "char" else re.findall(r"\n|\S+", text, re.ASCII)
-        unknown = [units[place] for place in np.flatnonzero(ids == vocabulary.unknown)]
+        unknown = [units[index] for index in np.flatnonzero(ids == vocabulary.unknown)]
         if unknown:
             extra["unknown"] = "".join(unknown) if vocabulary.level == "char" else unknown
     return ids, extra
 
 
 def _bytes(vocabulary: "Vocabulary", ids: "Ids", extra: dict[str, Any], unknown: Iterator[str]) -> bytes:
-    """The file of symbols, of lines that were left out and of unknown characters or words, one after the other."""
+    """Decode symbols, inserting irregular lines and unknown characters or words."""
     if vocabulary.level == "byte":
         return ids.astype(np.uint8).tobytes()
     if vocabulary.level == "char":
         characters = np.array([vocabulary.decode([symbol]) for symbol in range(len(vocabulary))], dtype=object)[ids]
-        for place in np.flatnonzero(ids == vocabulary.unknown):
-            characters[place] = next(unknown)
+        for index in np.flatnonzero(ids == vocabulary.unknown):
+            characters[index] = next(unknown)
         return "".join(characters).encode("utf-8", "surrogateescape")
     text = vocabulary.decode(ids)
     if vocabulary.level == "word":
@@ -134,18 +128,18 @@ def _bytes(vocabulary: "Vocabulary", ids: "Ids", extra: dict[str, Any], unknown:
 
 
 def _regular_lines(vocabulary: "Vocabulary", text: str) -> tuple[str, dict[str, Any]]:
-    """The lines that symbols bring back as they are, and the others with their numbers."""
-    kept, left_out = [], []
+    """Separate the lines that symbols restore exactly from the others."""
+    regular_lines, left_out = [], []
     for number, line in enumerate(text.split("\n")):
         if vocabulary.level == "word":
             regular = " ".join(split_words(line)) == line
         else:
             regular = not _SURROGATE.search(line)
         if regular:
-            kept.append(line)
+            regular_lines.append(line)
         else:
             left_out.append((number, line))
-    return "\n".join(kept), {"lines": left_out, "kept": len(kept)} if left_out else {}
+    return "\n".join(regular_lines), {"lines": left_out, "kept": len(regular_lines)} if left_out else {}
 
 
 def _with_lines(lines: list[str], left_out: dict[int, str]) -> Iterator[str]:

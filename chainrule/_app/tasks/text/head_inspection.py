@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from chainrule._app.pages import Page, ReadRow, ReadText, reading_line
 from chainrule._app.pages.heads_page import cache_line, head_line, heads_sections, kept_line
+from chainrule._app.pages.page import Page
+from chainrule._app.pages.read_text import ReadRow, ReadText
+from chainrule._app.pages.recurrence_page import reading_line
 from chainrule._app.results import Report
 from chainrule._app.tasks.display import counted
-from chainrule._app.tasks.page import page_report
+from chainrule._app.tasks.output import page_report
 from chainrule._app.tasks.text.inspection import TextInspection, count_unknown, looked_into, read_window
 from chainrule._printing import one_line
 from chainrule.data._vocabulary import symbol_spans
@@ -26,19 +28,18 @@ MOST_WEIGHTS = 1 << 24  # of a head on all rows
 def inspect_heads(
     run: "TextTask", model: TransformerLM, file: str | None, options: TextInspection, *, command: str
 ) -> Report:
-    """Inspect a Transformer on the run's held-out text, or on a file."""
     if options.property is not None:
-        raise ValueError(f"--property: units are sought in recurrences, got {run.config.model}: leave it out")
+        raise ValueError(f"--property: only recurrences have units to find, got {run.config.model}: leave it out")
     if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
-        raise ValueError(f"{run.path}: {broken[0]} holds a number that is not finite: this model cannot be read")
+        raise ValueError(f"{run.path}: {broken[0]} holds a non-finite number: this model cannot be inspected")
     if options.rows * options.steps**2 > MOST_WEIGHTS:
         raise ValueError(
             f"--rows {options.rows} --steps {options.steps}: expected rows × steps² of at most {MOST_WEIGHTS}, the "
             f"weights of a head, got {options.rows * options.steps**2}"
         )
-    x, given, name = read_window(run, file, options.rows, options.steps)
-    lengths = torch.full((len(x),), x.shape[1]) if given is None else given
-    views, bits = mixer_views(model, x, given)
+    x, line_lengths, name = read_window(run, file, options.rows, options.steps)
+    lengths = torch.full((len(x),), x.shape[1]) if line_lengths is None else line_lengths
+    views, bits = mixer_views(model, x, line_lengths)
     counts = lengths.tolist()
     rows = [ReadRow(*symbol_spans(run.vocabulary, row[:count].numpy())) for row, count in zip(x, counts, strict=True)]
     unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
@@ -76,12 +77,12 @@ def inspect_heads(
 
 
 def _table(views: Iterable[MixerView]) -> Iterable[str]:
-    """A line for each head; for blocks without attention weights, one for the block."""
+    """Describe each head; blocks without attention weights get one line."""
     for number, view in enumerate(views, 1):
         if view.weights is None:
             yield f"block {number}, {view.name}: {kept_line(view)}"
-        for place, head in enumerate(view.heads, 1):
+        for index, head in enumerate(view.heads, 1):
             yield (
-                f"block {number} head {place}: {head_line(head):<26} "
+                f"block {number} head {index}: {head_line(head):<26} "
                 f"entropy {head.entropy:5.2f} of {head.even:.2f} bits, {head.distance:5.1f} back"
             )

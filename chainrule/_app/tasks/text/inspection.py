@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from chainrule._app.heavy import torch
 from chainrule._app.results import Report
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted, quoted
-from chainrule._app.tasks.page import inspect_again, page_report
+from chainrule._app.tasks.output import inspect_again, page_report
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._app.pages import ReadText
+    from chainrule._app.pages.read_text import ReadText
     from chainrule._app.tasks.text.task import TextTask
     from chainrule._base import AutoregressiveModel
     from chainrule.data import Vocabulary
@@ -30,35 +31,34 @@ MOST_SYMBOLS = 1 << 16
 
 @dataclass(frozen=True)
 class TextInspection(CheckedOptions):
-    """Look inside a trained model of a text: the memory of a recurrence, the attention heads of a Transformer.
+    """Look inside a trained text model: the memory of a recurrence, the attention heads of a Transformer.
 
-    Of a recurrence, how far gradients and inputs reach, and what the gates do; of a Transformer, the kind of each head,
-    what it looked at, and the memory of its cache; of both, what surprised. Prints a table, with a verdict a layer of a
-    recurrence, and writes a page with plots (HTML, one file, needs no network). Works on the beginning of the run's
-    held-out text or of DATA, cut into rows that each start from the initial state; of a run trained on lines, each row
-    is a line. Of several averaged models the first is shown. Of recurrences it needs matplotlib: pip install
+    For a recurrence, shows how far gradients and inputs reach, and the state of the gates; for a Transformer, the kind
+    of each head, its attention, and the size of its cache; for both, the surprise of each symbol. Prints a table, with
+    a verdict per recurrent layer, and writes a page with plots (HTML, one file, needs no network). Reads the beginning
+    of the run's held-out text or of DATA, in rows that each start from the initial state; in a run trained on lines,
+    each row is a line. Shows the first of several averaged models. Recurrences require matplotlib: pip install
     matplotlib.
 
-    Of a model with a code, which needs none: how much of the code is in use, and if it collapsed what helps; lines and
-    their reconstructions; nats by position; lines along each active dimension; a map of the codes.
+    For a model with a code, shows how much of the code is in use, and remedies if it collapsed; lines and their
+    reconstructions; nats by position; lines along each active dimension; a map of the codes.
 
     Args:
-        data: The text to read in place of the held-out one; - reads standard input.
-        seed: Seed of the changes of inputs by which memory is measured.
+        data: Text to read; the held-out text by default; - is standard input.
+        seed: Seed of the input changes that measure memory.
     """
 
     rows: int = within(8, 1, 256)
-    """Rows of text to read."""
+    """Number of rows to read."""
     steps: int = within(200, 2, 10_000)
-    """Symbols of a row, over which gradients are followed."""
+    """Symbols per row, over which gradients are followed."""
     property: Annotated[str | None, Parameter(name="--property")] = None
-    """Property to seek units of a recurrence for: quotes, parentheses, brackets, late-in-line, indentation, upper-case,
-    word-start, word-end, line-start, line-end, punctuation, vowel, digit, space, or a regular expression; chosen by the
-    text if not given."""
+    """Property for which to find units of a recurrence: quotes, parentheses, brackets, late-in-line, indentation,
+    upper-case, word-start, word-end, line-start, line-end, punctuation, vowel, digit, space, or a regular expression;
+    chosen from the text by default."""
 
 
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, seed: int) -> Report:
-    """Inspect a run on its held-out text, or on a file."""
     rows, steps = options.rows, options.steps
     if rows * steps > MOST_SYMBOLS:
         raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
@@ -76,7 +76,8 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
         from chainrule._app.tasks.text.head_inspection import inspect_heads
 
         return inspect_heads(run, trained_model, file, options, command=command)
-    from chainrule._app.pages import Page, mean_surprise, reading_line, recurrence_sections
+    from chainrule._app.pages.page import Page
+    from chainrule._app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
     from chainrule.diagnostics import inspect_recurrence
     from chainrule.diagnostics._clipping import clipping
     from chainrule.diagnostics._panels import new_figure
@@ -104,14 +105,13 @@ def _recurrent(run: "TextTask", model: "AutoregressiveModel") -> "RecurrentLM":
 
     if not isinstance(model, RecurrentLM):
         raise ValueError(
-            f"{run.path}: expected a recurrence (lstm, gru or rnn) or a Transformer, got {run.config.model}: "
-            "there is nothing to show of it"
+            f"{run.path}: expected a recurrence (lstm, gru or rnn) or a Transformer to inspect, got {run.config.model}"
         )
     return model
 
 
 def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
-    """The rows, their lengths, and where they come from."""
+    """Return the rows, their lengths, and a description of their source."""
     from chainrule._app.tasks.text.preparing import file_window, own_window
     from chainrule.data._text import name_of
 
@@ -125,32 +125,30 @@ def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tu
 
 
 def _read(
-    run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, asked: str | None
+    run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, property_name: str | None
 ) -> "tuple[ReadText, Tensor | None]":
-    """The text of the rows, and which of its elements have the property that units are sought for."""
-    import torch
-
-    from chainrule._app.pages import ReadRow, ReadText
+    """Return the text of the rows, and the elements that have the property sought for units."""
+    from chainrule._app.pages.read_text import ReadRow, ReadText
     from chainrule.data._vocabulary import symbol_spans
     from chainrule.diagnostics._text_properties import PROPERTIES, choose_property
 
     counts = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
     parts = [symbol_spans(run.vocabulary, row[:count].numpy()) for row, count in zip(x, counts, strict=True)]
-    chosen = wanted if asked is not None else choose_property(parts)
+    chosen = wanted if property_name is not None else choose_property(parts)
     has = torch.zeros(x.shape, dtype=torch.bool)
     for row, (text, spans) in zip(has, parts, strict=True):
         row[: len(spans)] = torch.tensor([] if chosen is None else chosen.of(text, spans), dtype=torch.bool)
     share = int(has.sum()) / sum(counts)
     if chosen is None:
-        note = "No property was found that some elements of this text have and others lack: units are not sought."
+        note = "No property distinguishes the elements of this text: no units are sought."
     elif share in (0, 1):
-        known = "" if chosen.name in PROPERTIES else f" (by name there are {', '.join(PROPERTIES)})"
+        choices = "" if chosen.name in PROPERTIES else f" (by name there are {', '.join(PROPERTIES)})"
         note = (
             f"Every element has the property {chosen.name}" if share else f"No element has the property {chosen.name}"
         )
-        note, chosen = f"{note}: no units can be sought for it{known}.", None
+        note, chosen = f"{note}: no units can be sought for it{choices}.", None
     else:
-        how = "chosen by the text; --property takes another" if asked is None else "as asked for"
+        how = "chosen from the text; set another with --property" if property_name is None else "as requested"
         meaning = f", {chosen.meaning}" if chosen.meaning else ""
         note = f"Units are sought for the property {chosen.name}{meaning} ({how}): {share:.1%} of the elements have it."
     unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
@@ -160,7 +158,7 @@ def _read(
 
 
 def count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
-    """Elements of the rows that training never saw."""
+    """Count elements that training never saw."""
     return sum(int((row[:count] == run.vocabulary.unknown).sum()) for row, count in zip(x, counts, strict=True))
 
 
@@ -171,7 +169,7 @@ def _model_line(run: "TextTask") -> str:
 
 
 def looked_into(run: "TextTask") -> str:
-    """The network of the recipe that is shown, in brackets; empty where there is nothing beside it."""
+    """Name the inspected network of a recipe, in brackets; empty for a plain model."""
     members = run.config.options.num_members
     if members == 1 and not run.training.kneser_ney_order:
         return ""
@@ -179,8 +177,7 @@ def looked_into(run: "TextTask") -> str:
 
 
 def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:
-    from chainrule._app.pages import mean_surprise, reading_line, remarks
-    from chainrule._app.pages.layer_figures import layer_table
+    from chainrule._app.pages.recurrence_page import layer_table, mean_surprise, reading_line, remarks
 
     names = (f"layer {number}" for number in range(1, len(inspection.layers) + 1))
     rows = [["", *names], *([figure.name, *values] for figure, values in layer_table(inspection))]
@@ -198,8 +195,8 @@ def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None
 def inspection_figures(
     inspection: "Inspection", read: "ReadText", x: "Tensor", vocabulary: "Vocabulary", trained: "Clipping | None"
 ) -> dict[str, Any]:
-    """All figures, the traces of units apart; what is not finite becomes null. x: (B, T) symbols."""
-    from chainrule._app.pages import mean_surprise
+    """Return all figures except unit traces, with null for non-finite numbers. x: (B, T) symbols."""
+    from chainrule._app.pages.recurrence_page import mean_surprise
 
     flow, surprise, has = inspection.flow, inspection.surprise, inspection.has_property
     assert surprise is not None

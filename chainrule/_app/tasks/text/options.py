@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, within
-from chainrule._app.tasks.ladder import Ladder
 from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.size_schedule import SizeSchedule
 
 DROPOUTS = ("dropout", "ngram_dropout")  # of blocks, settled when a run is made
 # Of training, settled when a run is made.
@@ -14,16 +14,16 @@ PLANNED = ("batch_size", "optimiser", "learning_rate", "weight_decay", "kneser_n
 
 @dataclass(frozen=True)
 class TextData(CheckedOptions):
-    """How a text becomes symbols, and which part of it is held out."""
+    """Options for turning a text into symbols and holding out a part."""
 
     level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
-    """Unit of one symbol; subword is another name of bpe."""
+    """Unit of one symbol; subword means bpe."""
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line; a sentence-vae reads lines."""
     validation_fraction: float | None = within(None, 1e-6, 0.9)
-    """Share of the text, its tail, that is held out; if not given, 0.01 from a megabyte on, up to 0.05 of less."""
+    """Share of the text to hold out, from the end; by default 0.01 from a megabyte on, up to 0.05 for shorter texts."""
     vocabulary_size: int | None = within(None, 3, 1 << 24)
-    """Keep this many symbols at most (word, bpe)."""
+    """Maximum number of symbols (word, bpe)."""
     min_count: int = within(1, 1, 1 << 40)
     """Rarer symbols become unknown."""
     text_column: str | None = None
@@ -37,27 +37,27 @@ class TextData(CheckedOptions):
 
 @dataclass(frozen=True)
 class TextTraining(OptimisationOptions):
-    """How a model of a text is trained; `plan` and `block_plan` settle what is None.
+    """Training options of a text model; `plan` resolves those that are None.
 
     `watch_gradients` decides on what `chainrule.training.train` is given to look with, `kneser_ney_order` on what is
     counted before; the others are options of `chainrule.training.TrainingOptions`.
     """
 
     batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
-    """Rows of a batch; 32 where not given, fewer of a short text."""
+    """Batch size; 32 by default, fewer for a short text."""
     optimiser: Literal["adamw", "muon"] | None = None  # type: ignore[assignment]  # a name in every run that trains
-    """adamw, or muon: orthogonal steps of matrices, AdamW for the rest; muon if not given, adamw for sentence-vae."""
+    """adamw, or muon: orthogonal steps for matrices, AdamW for the rest; default muon, adamw for sentence-vae."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
     kneser_ney_order: int | None = within(None, 0, 16)
-    """Order of the n-gram counts, 2 or more, or 0; if not given, 5 for words, 12 for characters, 0 for sentence-vae."""
+    """Order of the n-gram counts, 2 or more, or 0; by default 5 for words, 12 for characters, 0 for sentence-vae."""
     chunk_length: int = within(64, 1, 1 << 24)
-    """Symbols that gradients flow through."""
+    """Symbols through which gradients flow."""
     line_length: int = within(1024, 1, 1 << 24)
-    """Longer lines are cut in training (--reading lines)."""
+    """Maximum length of a line in training (--reading lines); the rest is cut."""
     watch_gradients: bool = False
     """Log how gradients flow back through time."""
     watch_every: int | None = within(None, 1, 1 << 53)
-    """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
+    """Steps between gradient probes; 20 by default, 100 on a GPU."""
 
 
 CODED = "sentence-vae"  # the model with a code
@@ -96,9 +96,9 @@ MODELS: dict[str, Model] = {
     "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
     CODED: Model("SentenceVAE", hidden=("eos",)),
 }
-LADDERS: dict[str, Ladder] = dict.fromkeys(
+SIZE_SCHEDULES: dict[str, SizeSchedule] = dict.fromkeys(
     ("transformer", "linear-transformer", "min-gru"),
-    Ladder(
+    SizeSchedule(
         "symbols",
         tuple({"model_size": size, "num_layers": layers} for size, layers in ((192, 5), (128, 4), (96, 3), (64, 2))),
         steps=800,

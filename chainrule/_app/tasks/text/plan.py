@@ -1,15 +1,15 @@
-"""The options of a text's model that the user left open: a rule of the data, the budget and the speed of this machine.
+"""Resolve the options of a text model that the user left open, from the data, the budget and the measured speed.
 
-- The speed of two models of given sizes, measured here, gives the seconds that a symbol costs at any size, and so the
-  symbols D that a model reads in the budget. A run of steps or epochs says D itself, on any machine.
-- The size is that of `SIZES` with the lowest predicted loss, a power law of weights P and symbols
+- The measured speed of two model sizes gives the seconds per symbol at any size, and so the symbols D that a model
+  reads in the budget. A run of steps or epochs defines D itself, on any machine.
+- The size is the one in `SIZES` with the lowest predicted loss, a power law of weights P and symbols
   (Hoffmann et al. 2022), in which the r-th reading of the same text counts for less (Muennighoff et al. 2023):
 
       nats = A P^-a + B D'^-b,    D' = N + N R (1 - exp(-(D/N - 1) / R))
 
-  and no size is taken that has more than `WEIGHTS_A_SYMBOL` weights a symbol of the text.
-- The mean of K models is considered where each can read the text `PASSES_OF_MEMBERS` times. Its loss is that of one of
-  them less G (1 - 1/K), the law of the mean of K mistakes of the same size and correlation, and `COST_OF_MEMBER` each.
+  among the sizes with at most `WEIGHTS_A_SYMBOL` weights per symbol of the text.
+- The mean of K models is considered if each can read the text `PASSES_OF_MEMBERS` times. Its loss is the loss of one
+  model minus G (1 - 1/K), the law of the mean of K equally large, correlated errors, plus `COST_OF_MEMBER` each.
 - Weight decay forgets over about one pass over the text (Wang and Aitchison 2024), which is worth more than dropout;
   dropout is added where the text is read often, more for a model that has many weights for its text.
 
@@ -22,10 +22,19 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from chainrule._app.heavy import torch
 from chainrule._app.tasks.config import Duration, RunConfig, Settled
-from chainrule._app.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
-from chainrule._app.tasks.text.options import PLANNED, TextTraining
-from chainrule._app.tasks.text.preparing import usual_order
+from chainrule._app.tasks.display import flag
+from chainrule._app.tasks.size_schedule import (
+    TRAINING_SHARE,
+    record_resolved,
+    seconds_to_measure,
+    step_rate,
+    time_passes,
+)
+from chainrule._app.tasks.task import Task
+from chainrule._app.tasks.text.options import DROPOUTS, PLANNED, TextTraining
+from chainrule._app.tasks.text.preparing import batches_of, corpus_of, default_order
 from chainrule._app.tasks.text.task import TextTask
 from chainrule.training import Batch
 from chainrule.training._evaluate import count_elements
@@ -49,7 +58,7 @@ NGRAM_VOCABULARY = 512  # wider vocabularies have too many pairs of symbols for 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """Nats a symbol as a function of weights and symbols read."""
+    """Nats per symbol as a function of weights and symbols read."""
 
     A: float
     a: float
@@ -65,7 +74,7 @@ LAW = PowerLaw(A=4.5, a=0.3, B=152.0, b=0.5)
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds that a symbol costs in training, a + b W of the W multiply-adds of its forward pass."""
+    """Training seconds per symbol, a + b W for W multiply-adds of the forward pass."""
 
     base: float
     per_multiply: float
@@ -76,26 +85,18 @@ class Speed:
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes that the cost of a model depends on.
-
-    Args:
-        cell: the recurrent layer.
-        vocabulary: V.
-        hidden_size, num_layers: of the recurrent stack.
-        embedding_size: E.
-        adaptive: whether rare words are predicted in clusters.
-    """
+    """Sizes that decide the cost of a model."""
 
     cell: str
     vocabulary: int
     hidden_size: int
     num_layers: int
     embedding_size: int
-    adaptive: bool
+    adaptive: bool  # adaptive softmax
 
     @property
     def multiplies(self) -> float:
-        """Multiply-adds of a forward pass, a symbol: about the weights of the matrices that it meets."""
+        """Count the multiply-adds of a forward pass per symbol."""
         size = self.hidden_size
         recurrent = GATES[self.cell] * size * (self.embedding_size + size + (self.num_layers - 1) * 2 * size)
         return float(recurrent + size * self._scores())
@@ -112,31 +113,20 @@ class Shape:
 
 @dataclass(frozen=True)
 class Plan:
-    """Options with nothing left open, and what they follow from.
-
-    Args:
-        options: of the model.
-        batch_size: rows.
-        optimiser: of the weights.
-        learning_rate: peak.
-        weight_decay: of matrices.
-        kneser_ney_order: symbols of the longest n-grams that are counted.
-        symbols: that training reads, about, and each member with it; None where a budget was not measured.
-        rate: of them a second here; None where nothing was measured.
-    """
+    """Resolved options, and what they follow from."""
 
     options: Any
     batch_size: int
     optimiser: "Kind"
     learning_rate: float
     weight_decay: float
-    kneser_ney_order: int
-    symbols: float | None
-    rate: float | None
+    kneser_ney_order: int  # maximum length of counted n-grams
+    symbols: float | None  # read by each member, about; None for an unmeasured budget
+    rate: float | None  # symbols per second; None if not measured
 
 
 def plan_recurrence(run: TextTask) -> RunConfig:
-    """The config of a new run of a recurrence, with what the user left open decided, and on record."""
+    """Resolve the options of a new recurrent run."""
     from chainrule._app.tasks.text.preparing import batches_of, corpus_of
     from chainrule.training._speed import average_batch
 
@@ -163,19 +153,10 @@ def plan_text(
     corpus: "Corpus",
     measure: "Callable[[Sequence[Shape], int, Kind], Speed]",
 ) -> Plan:
-    """Settle what is None in the options of a new run.
-
-    Args:
-        cell: the recurrent layer.
-        options, training, duration: as the user gave them.
-        corpus: the prepared text.
-        measure: times training steps of models of given shapes on batches of so many rows with an optimiser, on this
-            machine; not called where a number of steps or epochs is given, nor where the user says size and dropout:
-            one model is taken then where `num_members` is open.
-    """
+    """Resolve the options of a new run; `measure` times models, if budget and size or dropout require it."""
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
     optimiser: Kind = training.optimiser or "muon"
-    batch_size = training.batch_size or usual_batch_size(text, training.chunk_length)
+    batch_size = training.batch_size or default_batch_size(text, training.chunk_length)
 
     def shape(size: int) -> Shape:
         return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
@@ -210,7 +191,7 @@ def plan_text(
     dropout = options.dropout
     if dropout is None:
         assert symbols is not None
-        dropout = usual_dropout(symbols / text, chosen.multiplies / text, wide)
+        dropout = default_dropout(symbols / text, chosen.multiplies / text, wide)
     narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not wide and not tied
     settled = replace(
         options,
@@ -226,18 +207,18 @@ def plan_text(
         embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
     )
     rate = None if speed is None else 1 / (members * speed.seconds(chosen.multiplies))
-    learning_rate = training.learning_rate or usual_learning_rate(size, wide and optimiser == "adamw")
+    learning_rate = training.learning_rate or default_learning_rate(size, wide and optimiser == "adamw")
     weight_decay = training.weight_decay
     if weight_decay is None:
-        weight_decay = usual_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
+        weight_decay = default_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
     order = training.kneser_ney_order
     if order is None:
-        order = usual_order(corpus.level)
+        order = default_order(corpus.level)
     return Plan(settled, batch_size, optimiser, learning_rate, weight_decay, order, symbols, rate)
 
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
-    """The shape of a model with so many units, with what the user said of the rest."""
+    """Return the shape of a model with `size` units and the user's other options."""
     from chainrule.layers import default_cutoffs
 
     adaptive = options.adaptive_softmax
@@ -249,25 +230,23 @@ def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) ->
 
 
 def tie_weights(options: Any, level: str) -> bool:
-    """Whether the embedding is the output matrix: as the user said, else for words and subwords."""
+    """Tell if the embedding is the output matrix: as the user set, else for words and subwords."""
     if options.tie_weights is not None:
         return options.tie_weights
     return level in ("word", "bpe") and options.embedding_size is None
 
 
-def usual_batch_size(symbols: int, chunk_length: int) -> int:
-    """32 rows, of a short text as many as have 16 chunks each."""
+def default_batch_size(symbols: int, chunk_length: int) -> int:
+    """Return 32 rows; fewer for a short text, so that each row has 16 chunks."""
     return max(1, min(32, symbols // (16 * chunk_length)))
 
 
-def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
-    """Dropout that grows with the passes over the text, up to 0.5, and is smaller for a model small for its text.
+def default_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
+    """Increase dropout with the passes over the text, up to 0.5; less for a model small for its text.
 
-    Up to three passes weight decay is enough. Words have little weight decay, and so more dropout.
-
-    >>> usual_dropout(12, 1.0, wide=False), usual_dropout(12, 0.2, wide=False), usual_dropout(2, 1.0, wide=False)
+    >>> default_dropout(12, 1.0, wide=False), default_dropout(12, 0.2, wide=False), default_dropout(2, 1.0, wide=False)
     (0.3, 0.15, 0.0)
-    >>> usual_dropout(12, 3.0, wide=True)
+    >>> default_dropout(12, 3.0, wide=True)
     0.4
     """
     a_doubling = 0.2 if wide else 0.15
@@ -275,31 +254,26 @@ def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     return round(min(0.5, share * min(1.0, (weights_a_symbol / 0.8) ** 0.5)), 2)
 
 
-def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
-    """The decay that forgets over one pass over the text, 1 / (learning rate · steps of a pass); less for words.
+def default_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
+    """Return the decay that forgets over one pass, 1 / (learning rate · steps per pass); less for words.
 
-    >>> usual_weight_decay(0.008, 434, wide=False), usual_weight_decay(0.008, 4e6, wide=False)
+    >>> default_weight_decay(0.008, 434, wide=False), default_weight_decay(0.008, 4e6, wide=False)
     (0.29, 0.01)
     """
     return 0.01 if wide else forgetting_decay(steps_a_pass, learning_rate)
 
 
-def usual_learning_rate(size: int, cautious: bool) -> float:
-    """Peak learning rate for a number of units; half of it for AdamW where embeddings are wide and shared.
+def default_learning_rate(size: int, cautious: bool) -> float:
+    """Return the peak learning rate for a number of units; half for AdamW with wide, shared embeddings.
 
-    >>> usual_learning_rate(256, False), usual_learning_rate(256, True), usual_learning_rate(1024, False)
+    >>> default_learning_rate(256, False), default_learning_rate(256, True), default_learning_rate(1024, False)
     (0.01, 0.005, 0.005)
     """
     return (0.005 if cautious else 0.01) * min(1.0, (256 / size) ** 0.5)
 
 
 def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
-    """Time training steps of one or two shapes on a batch, each within 1% of the budget of a run.
-
-    All of the time of one shape is charged to its multiply-adds.
-    """
-    import torch
-
+    """Time training steps of one or two shapes, each within 1% of the budget."""
     from chainrule.models import RecurrentLM
 
     training = config.training
@@ -317,8 +291,67 @@ def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> S
                 adaptive_softmax=shape.adaptive,
             )
         cost.append(1 / (step_rate(model, batch, training, seconds) * count_elements(batch)))
-    first, last = (shapes[place].multiplies for place in (0, -1))
+    first, last = (shapes[index].multiplies for index in (0, -1))
     slope = 0.0 if len(shapes) == 1 else max((cost[1] - cost[0]) / (last - first), 0.0)
     if slope == 0.0:  # one, or the difference drowned in noise: charge everything to the multiply-adds
         return Speed(0.0, cost[-1] / last)
     return Speed(max(cost[0] - slope * first, 0.0), slope)
+
+
+_LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
+_WEIGHT_DECAY = 0.1  # of words, and by AdamW
+
+
+def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
+    """Resolve the training options, size and dropout of a new run with blocks."""
+    config, training, corpus = run.config, run.config.training, corpus_of(run)
+    rows = training.batch_size or default_batch_size(len(corpus.train), training.chunk_length)
+    optimiser: Kind = training.optimiser or ("muon" if config.model in run.SIZE_SCHEDULES else "adamw")
+    learning_rate = training.learning_rate or _LEARNING_RATE[optimiser]
+    decay = training.weight_decay
+    if decay is None:
+        narrow = optimiser == "muon" and corpus.level in ("char", "byte")
+        steps = len(corpus.train) / (rows * training.chunk_length)  # of a pass
+        decay = block_weight_decay(learning_rate, steps) if narrow else _WEIGHT_DECAY
+    order = training.kneser_ney_order
+    if order is None:
+        order = default_order(corpus.level) if config.model in run.SIZE_SCHEDULES else 0
+    training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
+    network = replace(training, kneser_ney_order=0)  # which is timed
+    config = Task.plan(TextTask(run.path, replace(config, training=network)), explicit_flags)
+    if config.model in run.SIZE_SCHEDULES:
+        config = with_dropout(TextTask(run.path, config), explicit_flags)
+    return replace(config, training=replace(training, kneser_ney_order=order))
+
+
+def with_dropout(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
+    """Resolve the dropout of a new run with blocks."""
+    config = run.config
+    left_open = [name for name in DROPOUTS if flag(name) not in explicit_flags]
+    if not left_open:
+        return config
+    batches, _ = batches_of(run, corpus_of(run), (0, 1))
+    config, passes = time_passes(run, batches)
+    config, dropouts = record_resolved(config, left_open), block_dropouts(passes)
+    return replace(config, options=replace(config.options, **{name: dropouts[name] for name in left_open}))
+
+
+def block_dropouts(passes: float) -> dict[str, float]:
+    """Return dropout of blocks and n-grams: none up to two passes over the text, more for more passes.
+
+    >>> block_dropouts(2)
+    {'dropout': 0.0, 'ngram_dropout': 0.0}
+    >>> block_dropouts(4), block_dropouts(100)["dropout"]
+    ({'dropout': 0.1, 'ngram_dropout': 0.2}, 0.3)
+    """
+    dropout = min(0.3, max(0.0, 0.1 * math.log2(max(passes, 1.0) / 2)))
+    return {"dropout": round(dropout, 2), "ngram_dropout": round(2 * dropout, 2)}
+
+
+def block_weight_decay(learning_rate: float, steps_a_pass: float) -> float:
+    """Return the decay of a Transformer's matrices: it forgets over half a pass, a recurrence over one.
+
+    >>> block_weight_decay(0.008, 485), block_weight_decay(0.008, 4e6)
+    (0.52, 0.1)
+    """
+    return forgetting_decay(steps_a_pass / 2, learning_rate, least=0.1, most=2.0)

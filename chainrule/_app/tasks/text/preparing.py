@@ -1,6 +1,6 @@
 """Symbols of a text: prepared on disk, in batches for training, in a few rows to look at closely, and counted.
 
-Counts of n-grams are made once and kept beside the weights, in ngrams.safetensors.
+Counts of n-grams are made once and saved in the run directory, as ngrams.safetensors.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -53,11 +53,11 @@ HeldOut = Callable[[], Iterable[Batch]]
 
 
 def prepared(run: "TextTask", vocabulary: "Vocabulary | None" = None) -> Corpus:
-    """Turn the text of a run into symbols, with the vocabulary of another run if there is one."""
+    """Encode the text of a run, with the vocabulary of another run if passed."""
     data, sources = run.data, run.config.sources
     assert data.validation_fraction is not None  # settled before
     with progress_bars() as begin:
-        bars: dict[tuple[str, int], tuple[int, Callable[[int], None]]] = {}  # of two files in one stage, two
+        bars: dict[tuple[str, int], tuple[int, Callable[[int], None]]] = {}  # one per file and stage
 
         def progress(stage: str, done: int, total: int) -> None:
             before, advance = bars.get((stage, total)) or (0, begin(total, stage))
@@ -80,17 +80,16 @@ def prepared(run: "TextTask", vocabulary: "Vocabulary | None" = None) -> Corpus:
     if not (run.path / VOCABULARY).exists():
         corpus.vocabulary.save(run.path / VOCABULARY)
     elif len(corpus.vocabulary) != len(run.vocabulary):
-        raise ValueError(f"{run.path / VOCABULARY}: does not fit the text: it was changed since the run began")
+        raise ValueError(f"{run.path / VOCABULARY}: does not match the text: it was changed since the run began")
     return corpus
 
 
 def corpus_of(run: "TextTask") -> Corpus:
-    """The run's text as symbols."""
     return open_corpus(run.path / DATA)
 
 
 def batches_of(run: "TextTask", corpus: Corpus, shard: tuple[int, int]) -> tuple[StreamBatches | LineBatches, HeldOut]:
-    """The training batches of this process, and what makes the held-out ones."""
+    """Return the training batches of this process, and a function that makes the held-out ones."""
     training = run.training
     rows, length, seed = training.batch_size, training.chunk_length, training.seed
     assert rows is not None  # settled when the run was made
@@ -105,11 +104,8 @@ def batches_of(run: "TextTask", corpus: Corpus, shard: tuple[int, int]) -> tuple
     )
 
 
-def usual_fraction(source: str | None) -> float:
-    """A hundredth of a long text; of a short one more, up to a twentieth, so that about 10,000 bytes are held out.
-
-    Text that continues the file resembles its tail most, so training without a long tail costs likelihood there.
-    """
+def default_fraction(source: str | None) -> float:
+    """Hold out 1% of long texts, up to 5% of short ones: about 10,000 bytes."""
     size = len(builtin_text()) if source is None else fingerprint(source)["bytes"]
     return max(0.01, min(0.05, 10_000 / max(size, 1)))
 
@@ -119,9 +115,8 @@ Window = tuple[Tensor, Tensor | None]
 
 
 def own_window(run: "TextTask", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
-    """(B, T) symbols of the run's own held-out text, how many of each row are real where rows are lines, and which part
-    of the text it is: where too little is held out for that many rows, a stream's come from the training part.
-    """
+    """Return held-out symbols (B, T), the lengths of lines, and the part's name: a stream too short uses its training
+    part."""
     corpus = open_corpus(run.path / DATA)
     if corpus.reading == "lines":
         return *_lines_window(_lines(corpus.valid), rows, steps, str(run.path)), "held-out"
@@ -130,10 +125,7 @@ def own_window(run: "TextTask", rows: int, steps: int) -> tuple[Tensor, Tensor |
 
 
 def file_window(vocabulary: "Vocabulary", reading: str, file: str, rows: int, steps: int) -> Window:
-    """The rows of a file's beginning and their lengths, read as `reading` says; `-` is standard input.
-
-    What lies further is not read.
-    """
+    """Return the first rows of a file, and their lengths; `-` is standard input."""
     strict = not vocabulary.reads_any_bytes
     name = name_of(file)
     if reading == "lines":
@@ -145,7 +137,7 @@ def file_window(vocabulary: "Vocabulary", reading: str, file: str, rows: int, st
 
 
 def _stream_window(ids: "Ids", rows: int, steps: int, name: str) -> Window:
-    """Consecutive rows of equal length; a text too short for all of them gives fewer, then shorter ones."""
+    """Cut a text into equal consecutive rows; a short text gives fewer, then shorter ones."""
     if len(ids) < 2:
         raise ValueError(f"{name}: {_too_short(len(ids))}")
     rows = min(rows, -(-len(ids) // steps))
@@ -154,7 +146,7 @@ def _stream_window(ids: "Ids", rows: int, steps: int, name: str) -> Window:
 
 
 def _lines_window(lines: "Iterable[Ids]", rows: int, steps: int, name: str) -> Window:
-    """The first lines of two symbols or more, cut to `steps`."""
+    """Take the first lines of two symbols or more, cut to `steps`."""
     looked_at = list(islice((line[:steps] for line in islice(lines, _LINES_LOOKED_AT) if len(line) > 1), rows))
     if not looked_at:
         raise ValueError(f"{name}: {_too_short(1)} in every line")
@@ -183,34 +175,33 @@ def _beginning(parts: "Iterable[Ids]", count: int) -> "Ids":
 
 
 def _too_short(count: int) -> str:
-    return f"expected at least two symbols, as nothing flows through a single step, got {count or 'an empty text'}"
+    return f"expected at least two symbols, got {count or 'an empty text'}"
 
 
-def usual_order(level: str) -> int:
-    """Symbols of the longest n-grams; shorter ones are the longest where they would be too many."""
+def default_order(level: str) -> int:
     return _ORDERS[level]
 
 
 def fitted_order(run: "TextTask") -> int:
-    """Symbols of the longest n-grams in the tables of a run; those asked for where the tables cannot be read."""
-    asked: int = run.training.kneser_ney_order
+    """Return the n-gram order of a run's tables; the configured one if the tables cannot be read."""
+    configured: int = run.training.kneser_ney_order
     try:
         return KneserNey.from_tables(read_sealed(run.path / NGRAMS)[0]).order
     except (OSError, ValueError):  # `with_ngrams` says why
-        return asked
+        return configured
 
 
 def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
-    """The network of a run, averaged with the counts of its text where the run has them."""
+    """Average the network with n-gram counts, if the run has them."""
     order, path = run.training.kneser_ney_order, run.path / NGRAMS
     if not order:
         return network
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file, though the run counts n-grams: restore it, or train again")
+        raise FileNotFoundError(f"{path}: no such file, but the run uses n-gram counts: restore it, or train again")
     tables, record = read_sealed(path)
     try:
         if not _record(run).items() <= record.items():
-            raise ValueError("expected the n-grams of the run's text, got those of another")
+            raise ValueError("expected the n-grams of the run's text, got n-grams of another text")
         ngrams = KneserNey.from_tables(tables)
         if ngrams.vocab_size != len(run.vocabulary) or ngrams.order > order:
             raise ValueError(
@@ -223,7 +214,7 @@ def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "Autoregress
 
 
 def count_ngrams(run: "TextTask") -> None:
-    """Count the n-grams of a new run's text, if it asks for them; a run that starts from another keeps its counts."""
+    """Count the n-grams of a new run's text; a run with initial weights keeps their counts."""
     order, budget = run.training.kneser_ney_order, run.config.duration.budget
     if not order:
         return
@@ -252,12 +243,12 @@ def _record(run: "TextTask") -> dict[str, Any]:
 
 
 def _last(tokens: "Tokens", most: int) -> "Ids":
-    """The end of a stream: what follows it is most like it."""
+    """Take the end of a stream: it resembles what follows most."""
     return tokens.slice(max(0, len(tokens) - most), len(tokens))
 
 
 def _last_lines(tokens: "Tokens", most: int, begin: int) -> "Ids":
-    """The last lines, each after the symbol `begin`; of the last one as much as there may be."""
+    """Take the last lines, each after the symbol `begin`, the last one cut to fit."""
     starts, stops = tokens.line_bounds(np.arange(max(0, tokens.line_count - most), tokens.line_count))
     first = min(int(np.searchsorted(starts, int(stops[-1]) - most)), len(starts) - 1)
     text = tokens.slice(int(starts[first]), min(int(stops[-1]), int(starts[first]) + most))

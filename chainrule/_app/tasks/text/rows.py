@@ -12,7 +12,7 @@ from chainrule._app.results import Column, Form, Result
 from chainrule._app.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
-from chainrule._app.tasks.ledger import Basis, LedgerEntry
+from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.text.scoring import Scored
@@ -40,35 +40,34 @@ _OF_ELEMENTS = tuple(column for column in _OF_LINES if column not in _HIDDEN)
 class TextScoring(CheckedOptions):
     """Score a text: nats and bits, exact under the model.
 
-    A model trained on a stream scores every symbol given everything before it in the file; a model trained on lines
-    scores each line on its own, its end included. Either way the lines add up to the file. A piece of a word that
-    spans line ends counts for the line in which it begins, and a line in which none begins has no row. For a model
-    with a code the nats are an upper bound, shown with the standard error of the draws, and with the ELBO.
+    A model trained on a stream scores every symbol given all earlier symbols of the file; a model trained on lines
+    scores each line independently, including its end. Either way the nats of the lines add up to the file's. A piece of
+    a word that spans line ends counts for the line in which it begins, and a line in which none begins has no row. A
+    model with a code gives an upper bound of the nats, with the standard error of the draws, and the ELBO.
 
     Args:
         data: The text, - for standard input.
-        json: Print one JSON object a row, then one with the figures of the whole text.
-        top: Print only this many rows, the most surprising ones.
+        json: Print one JSON object per row, then one with the figures of the whole text.
+        top: Print only the N most surprising rows.
     """
 
     per: Per | None = None
-    """One row for each line or each element, or the figures of the whole file alone; line where rows are sorted or
-    written as a table, else file."""
+    """Print one row per line or element, or only the figures of the file; by default line for sorted rows and tables,
+    else file."""
     by: By = "excess"
-    """Sort by excess: nats above those of as many elements of the held-out text, divided by the root of their number;
-    by bits, the surprise of the average element, which puts very short lines first; or by nats, that of the whole row,
-    which puts long lines first."""
+    """Sort by excess (nats above the held-out average, divided by the root of the length), by bits (average per
+    element, which favours very short lines), or by nats (sum of the row, which favours long lines)."""
     adapt: Switch = False
-    """Dynamic evaluation: a copy of the model is trained while it reads. Each part is scored before it is learnt, so
-    that the figures are a valid likelihood. The run is not changed."""
+    """Dynamic evaluation: train a copy of the model while it reads. Each part is scored before it is learnt, so the
+    figures are a valid likelihood. The run does not change."""
     adapt_rate: float | None = within(None, 0.0, 1e6)
-    """Step of each weight after each part, in units of its usual gradient; with --adapt."""
+    """Step of each weight after each part, in units of its typical gradient; with --adapt."""
     samples: int | None = within(None, 1, MOST_SAMPLES)
-    """K, codes drawn for the bound of a sentence-vae, twice; 100 if not given. More bring it nearer."""
+    """K, the codes drawn (twice) for the bound of a sentence-vae; 100 by default. More tighten it."""
 
 
 def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
-    """Score a file, or texts in memory: each of these on its own."""
+    """Score a file, or in-memory texts independently."""
     if run.has_code:
         from chainrule._app.tasks.text.codes import score_by_bounds
 
@@ -76,36 +75,27 @@ def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring,
     refuse_samples(options.samples, run.config.model)
     rate = options.adapt_rate
     if rate is not None and not options.adapt:
-        raise ValueError(f"--adapt-rate {rate:g}: there is nothing to learn without --adapt: add it or leave this out")
+        raise ValueError(f"--adapt-rate {rate:g} requires --adapt")
     scorer = _Scorer(run, data, options, run.model(device), expected_nats(run))
     return scored_per(options.per, data, scorer.result)
 
 
 def scored_per(per: Per | None, data: str | Sequence[str], make: Callable[[Per, Form], Result]) -> Result:
-    """The result of a function for a part of data; lines by default, of which the figures of the file are shown."""
+    """Make the result for a part of data; by default lines, with the figures of the file."""
     return make(per or "line", "figures" if per is None and isinstance(data, str) else "table")
 
 
 @dataclass(frozen=True)
 class _Scorer:
-    """Scores data by an exact likelihood, in rows for any of their parts.
-
-    Args:
-        run: the run.
-        data: a path, or texts.
-        options: of scoring.
-        model: of the run.
-        expected: nats per element of the held-out text.
-    """
+    """Scorer with an exact likelihood, by line, element or file."""
 
     run: "TextTask"
     data: str | Sequence[str]
     options: TextScoring
     model: "AutoregressiveModel"
-    expected: float
+    expected: float  # held-out nats per element
 
     def result(self, per: Per, form: Form = "table") -> Result:
-        """Rows for the lines or elements of the data, or none."""
         in_memory, vocabulary = not isinstance(self.data, str), self.run.vocabulary
         columns: Sequence[Column] = {"line": _OF_LINES, "element": _OF_ELEMENTS, "file": ()}[per]
         if in_memory and per == "line":
@@ -159,7 +149,7 @@ class _Scorer:
 
 @dataclass
 class Row:
-    """The surprise of a line, an element, or everything."""
+    """Surprise of a line, an element, or all of the text."""
 
     line: int = 0
     text: str = ""
@@ -170,7 +160,6 @@ class Row:
     bytes: int = 0
 
     def add(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
-        """Add the surprise of more elements, and the characters and bytes of their text."""
         self.nats += nats
         self.elements += elements
         self.unknown += unknown
@@ -178,7 +167,7 @@ class Row:
         self.bytes += text[1]
 
     def figures(self) -> dict[str, Any]:
-        """Nats, bits and perplexity; of no element the last two are None."""
+        """Return nats, bits and perplexity; the latter two are None without elements."""
         from chainrule.training import Evaluation
 
         total = Evaluation(self.nats, self.elements)
@@ -191,14 +180,14 @@ class Row:
         }
 
     def text_figures(self) -> dict[str, Any]:
-        """Figures that compare between levels; only where the row knows the text it was read from."""
+        """Return figures that compare between levels, if the text is known."""
         counts = {"elements": self.elements, "unknown": self.unknown}
         from chainrule.training._evaluate import text_figures
 
         return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
 
     def values(self, expected: float) -> dict[str, Any]:
-        """The figures of a row, its excess over the `expected` nats per element, and its text."""
+        """Return the figures of a row, its excess over `expected` nats per element, and its text."""
         text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         excess = surprise(self.nats, self.elements, expected) if self.elements else None
         return self.figures() | self.text_figures() | {"excess": excess, "text": text}
@@ -208,16 +197,7 @@ class Row:
         summary: Callable[[], Mapping[str, Any]], notes: Callable[[], Iterable[str]] = tuple, rank: str, form: Form,
         views: Mapping[str, Callable[[], Result]], error: Callable[[], float | None] = lambda: None,
     ) -> Result:  # fmt: skip
-        """The result of scoring data, whose rows add themselves here while they are made.
-
-        Args:
-            columns: of the rows.
-            rows: of the data.
-            basis: of the likelihoods.
-            data: that are scored.
-            summary, notes, rank, form, views: see `Result`.
-            error: the standard error of the nats, where they are drawn.
-        """
+        """Build the result of scoring; `rows` call `add` as they are made."""
 
         def some() -> Iterator[Sequence[Any]]:
             yield from rows
@@ -225,8 +205,8 @@ class Row:
                 name = data if isinstance(data, str) else "data"
                 raise ValueError(f"{name}: expected at least one symbol to score, got an empty text")
 
-        def likelihood() -> LedgerEntry:
-            return LedgerEntry(basis, self.nats, self.elements, "", error(), self.bytes)
+        def likelihood() -> LikelihoodRecord:
+            return LikelihoodRecord(basis, self.nats, self.elements, "", error(), self.bytes)
 
         about = {"measured": basis}
         return Result(
@@ -244,7 +224,7 @@ Piece = TypeVar("Piece")
 def _noticing(
     run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str], notes: list[str]
 ) -> Iterator[Piece]:
-    """Pass the pieces of a file on; add a note if its lines end in another way than those of the training text."""
+    """Pass pieces of a file through; note if its line ends differ from the training text's."""
     from chainrule.data._text import name_of
 
     own: bool | None = None
@@ -256,14 +236,14 @@ def _noticing(
             if trained is not None and own != trained:
                 names = ("LF", "CR LF")
                 notes.append(
-                    f"{name_of(file)}: lines end in {names[own]}, those of the training text in {names[trained]}: "
-                    "every line end is a surprise; convert the file for figures of its text alone"
+                    f"{name_of(file)}: lines end in {names[own]}, but in {names[trained]} in the training text: every "
+                    "line end is surprising; convert the file for figures of its text alone"
                 )
         yield piece
 
 
 def _trained_on_crlf(run: "TextTask") -> bool | None:
-    """Whether lines of the training text end in a carriage return too; None where that cannot be told."""
+    """Tell if lines of the training text end in CR LF; None if unknown."""
     from chainrule._app.tasks.text.preparing import corpus_of
 
     if run.data.level == "word":
@@ -277,7 +257,7 @@ def _trained_on_crlf(run: "TextTask") -> bool | None:
 
 
 def expected_nats(run: "TextTask") -> float:
-    """Nats per element of the held-out text at the run's best validation; 0 where none is recorded."""
+    """Return held-out nats per element at the best validation; 0 if none is recorded."""
     from chainrule._app.tasks.run_directory import METRICS
     from chainrule.training._records import read_metrics
 
@@ -287,10 +267,7 @@ def expected_nats(run: "TextTask") -> float:
 
 
 def surprise(nats: float, elements: int, expected: float) -> float:
-    """Nats of a row above the expected ones, in units in which rows of unequal length compare.
-
-    The standard deviation of a sum grows with the square root of the number of its terms: divided by it, the excess of
-    a short line and that of a long one compare.
+    """Standardise the excess nats of a row by the root of its length, so that rows of unequal length compare.
 
     >>> surprise(12.0, 4, 1.0)
     4.0
@@ -319,7 +296,7 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, kee
 
 
 def size_of_text(text: str) -> tuple[int, int]:
-    """Characters and bytes of a text; what is no UTF-8 counts as the bytes that it was."""
+    """Count characters and bytes; invalid UTF-8 counts as its original bytes."""
     if text.isascii():
         return len(text), len(text)
     try:

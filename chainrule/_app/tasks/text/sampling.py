@@ -1,4 +1,4 @@
-"""Texts drawn from a trained model, whole or in pieces as they come."""
+"""Draw texts from a trained model, and embed the lines of a text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from chainrule._app.heavy import torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
 
 if TYPE_CHECKING:
-    from chainrule._app.tasks.text._sampler import Sampler
+    from torch import Tensor
+
+    from chainrule._app.tasks.text.sampler import Sampler
     from chainrule._app.tasks.text.task import TextTask
     from chainrule._base import AutoregressiveModel
     from chainrule.data import Vocabulary
     from chainrule.data._vocabulary import Beginning, Ids
+
+    Line = tuple[int, str, Ids]
 
 
 @dataclass(frozen=True)
@@ -23,65 +28,64 @@ class TextSampling(CheckedOptions):
     """Draw texts from a trained model.
 
     Args:
-        n: How many texts.
-        out: A file to write; standard output if not given.
-        json: Print one JSON object a text, with "prompt", "text", which begins with it, and "elements", the symbols
-            drawn; then the seed, on standard error.
+        n: Number of texts.
+        out: File to write; standard output by default.
+        json: Print one JSON object per text, with "prompt", "text" (including the prompt) and "elements" (the symbols
+            drawn); then the seed, on standard error.
     """
 
     prompt: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Beginning of each text."""
     length: int = within(500, 1, 1 << 30)
-    """Symbols to draw after the prompt; a model of lines may end earlier, at the end of its line."""
+    """Maximum symbols to draw after the prompt; a model of lines stops at the end of the line."""
     temperature: float = 1.0
-    """1 is the model's own distribution; below it draws are likelier and less varied, 0 takes the likeliest symbol."""
+    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
     top_k: int | None = within(None, 1, 1 << 30)
-    """Draw from the k likeliest symbols only."""
+    """Draw only from the k most probable symbols."""
     top_p: float | None = None
-    """Draw from the likeliest symbols that together reach this probability."""
+    """Draw only from the most probable symbols that together reach this probability."""
 
 
 def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str) -> Result:
-    """Draw n texts, side by side."""
     if run.has_code:
         from chainrule._app.tasks.text.codes import sample_sentences
 
         return sample_sentences(run, n, options, seed=seed, device=device)
-    asked = _prompted(run, options, device)
+    prompted = _prompted(run, options, device)
 
     def rows() -> Iterator[Sequence[Any]]:
-        for text, elements in asked.sampler.texts(n, asked.beginning, options.length, seed):
-            yield asked.prompt, asked.prompt + text, elements
+        for text, elements in prompted.sampler.texts(n, prompted.beginning, options.length, seed):
+            yield prompted.prompt, prompted.prompt + text, elements
 
-    return texts_result(rows(), seed, asked.notice)
+    return texts_result(rows(), seed, prompted.notice)
 
 
 def texts_result(
     rows: Iterator[Sequence[Any]], seed: int, notice: str = "", *, form: Literal["texts", "lines"] = "texts"
 ) -> Result:
-    """The result of drawing texts: the prompt of each, the text with it, and the number of symbols drawn."""
+    """Build the result of sampling: prompt, text including it, and number of symbols drawn."""
     columns = [Column("prompt", shown=False), Column("text"), Column("elements", shown=False)]
     notes = (notice,) if notice else ()
     return Result(columns, rows, about={"seed": seed}, notes=lambda: notes, main="text", form=form)
 
 
 def text_pieces(run: "TextTask", options: TextSampling, *, seed: int, device: str) -> Result | None:
-    """Draw one text in pieces, the prompt first; None where a whole line is drawn at once."""
+    """Draw one text in pieces, the prompt first; None if a whole line is drawn at once."""
     if run.has_code:
         return None
-    asked = _prompted(run, options, device)
+    prompted = _prompted(run, options, device)
 
     def rows() -> Iterator[Sequence[Any]]:
-        yield (asked.prompt,)
-        yield from ((piece,) for piece in asked.sampler.stream(asked.beginning, options.length, seed))
+        yield (prompted.prompt,)
+        yield from ((piece,) for piece in prompted.sampler.stream(prompted.beginning, options.length, seed))
 
-    notes = (asked.notice,) if asked.notice else ()
+    notes = (prompted.notice,) if prompted.notice else ()
     return Result([Column("text")], rows(), about={"seed": seed}, notes=lambda: notes)
 
 
 @dataclass(frozen=True)
 class _Prompted:
-    """A sampler, the prompt as it is shown, what the model reads of it, and a notice about the rest."""
+    """Sampler, the prompt as shown and as the model reads it, and a notice about the difference."""
 
     sampler: "Sampler"
     prompt: str
@@ -90,7 +94,7 @@ class _Prompted:
 
 
 def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
-    from chainrule._app.tasks.text._sampler import Sampler
+    from chainrule._app.tasks.text.sampler import Sampler
     from chainrule.heads._categorical import check_filters
 
     check_filters(options.temperature, options.top_k, options.top_p)
@@ -113,25 +117,14 @@ def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
 
 
 def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tuple[Ids, str]":
-    """The last part of a prompt that matters to a model, and a line that says so; empty where all of it does.
-
-    What lies beyond a Transformer's reach changes nothing of what it draws.
-
-    Args:
-        model: any.
-        ids: the prompt.
-        length: symbols to draw after it.
-    """
-    kept = model.useful_prefix(length)
-    if kept is None or len(ids) <= kept:
+    """Return the last part of a prompt that a model can read, and a notice if it is cut."""
+    size = model.useful_prefix(length)
+    if size is None or len(ids) <= size:
         return ids, ""
-    return ids[
-        -kept:
-    ], f"--prompt: {counted(len(ids), 'symbol')}, of which the model can read the last {kept:,}: these are kept"
+    return ids[-size:], f"--prompt: the model reads only the last {size:,} of {counted(len(ids), 'symbol')}"
 
 
 def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
-    """The symbols of a prompt."""
     from chainrule.data._characters import split_words
 
     ids = vocabulary.encode(prompt)
@@ -150,6 +143,82 @@ def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
     kind = "word" if vocabulary.level == "word" else "character"
     raise ValueError(
         f"--prompt: the model never saw the {kind}{'s' if len(unseen) > 1 else ''} {', '.join(unseen)}: "
-        f"leave {'them' if len(unseen) > 1 else 'it'} out, or train on text that has "
+        f"leave {'them' if len(unseen) > 1 else 'it'} out, or train on text that contains "
         f"{'them' if len(unseen) > 1 else 'it'} (--level byte knows every character){remedy}"
     )
+
+
+_LONGEST = 1 << 16  # symbols of a line, and of the lines that are read together
+
+
+@dataclass(frozen=True)
+class TextEmbedding:
+    """Embed the lines of a text: print the number of each, and the features that predict its next symbol.
+
+    A recurrent model gives the state of its top layer after the line, a Transformer the features of its last block, a
+    model with a code the mean of its posterior. Features of averaged models are concatenated. Every line is read from
+    the initial state.
+
+    Args:
+        data: The text, - for standard input.
+    """
+
+
+def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbedding, *, device: str) -> Result:
+    model: Any = run.model(device)
+    if not run.has_code and not hasattr(model, "features"):
+        raise ValueError(f"embed: a {run.config.model} has neither features nor a code")
+    model_device = next(model.parameters()).device
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for lines, x, lengths in batched_lines(run, data, ends=run.has_code):
+            with torch.no_grad():
+                if run.has_code:
+                    h = model.codes(x.to(model_device), lengths=lengths.to(model_device))
+                else:  # the features at an element are of those before it: at one past the end, of the whole line
+                    h = model.features(torch.nn.functional.pad(x, (0, 1)).to(model_device))
+                    h = h[torch.arange(len(lines)), lengths.to(model_device)]
+            for (line, _, _), numbers in zip(lines, h.float().cpu().numpy(), strict=True):
+                yield str(line) if isinstance(data, str) else data[line - 1], numbers
+
+    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
+
+
+def batched_lines(
+    run: "TextTask", data: str | Sequence[str], *, ends: bool
+) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
+    """Yield lines with numbers and symbols, as padded batches (B, T) with lengths (B,)."""
+    from chainrule._app.tasks.text.scoring import read_pieces, whole_lines
+    from chainrule.data._batches import SMALL_BATCH, padded
+
+    def batch(rows: "list[Line]") -> "tuple[list[Line], Tensor, Tensor]":
+        lengths = torch.tensor([len(ids) for _, _, ids in rows])
+        return rows, padded([ids for _, _, ids in rows], int(lengths.max())), lengths
+
+    rows: list[Line] = []
+    longest = held = 0
+    strict = run.data.level != "byte"
+    for line, text in _texts(run, data) if not isinstance(data, str) else whole_lines(read_pieces(data, strict=strict)):
+        ids = run.vocabulary.encode(text if ends else text.removesuffix("\n"))
+        if len(ids) > _LONGEST:
+            raise ValueError(f"line {line}: expected at most {_LONGEST:,} symbols, got {len(ids):,}: divide the line")
+        size = (len(rows) + 1) * max(longest, len(ids))
+        if rows and (size > _LONGEST or size > max(2 * (held + len(ids)), SMALL_BATCH)):
+            yield batch(rows)
+            rows, longest, held = [], 0, 0
+        rows.append((line, text, ids))
+        longest, held = max(longest, len(ids)), held + len(ids)
+    if not rows:
+        raise ValueError(f"{data if isinstance(data, str) else 'data'}: expected at least one input, got none")
+    yield batch(rows)
+
+
+def _texts(run: "TextTask", texts: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Number texts and add line ends."""
+    for number, text in enumerate(texts, 1):
+        if run.data.reading == "stream":
+            yield number, f"{text}\n"
+        elif "\n" in text.removesuffix("\n"):
+            raise ValueError(f"data: text {number}: expected a single line, as the run was trained on, got several")
+        else:
+            yield number, text.removesuffix("\n") + "\n"

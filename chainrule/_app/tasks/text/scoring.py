@@ -1,7 +1,7 @@
 """How surprising a text is to a model: -log p of every symbol, exactly, for texts of any size.
 
 A model that was trained on one continuous stream reads the file as one, encoded as for training: every symbol is scored
-given everything before it in the file, so that the surprises of the lines add up to that of the file, and a line
+given everything before it in the file, so that the nats of the lines add up to the nats of the file, and a line
 is surprising *in its place*. A symbol that spans a line end, as pieces of words do, counts for the line in which it
 begins. A model that was trained line by line scores each line on its own, its end (`<eos>`) included, in any order.
 
@@ -37,30 +37,23 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 @dataclass(frozen=True)
 class Scored:
-    """A line, or a piece of a very long one.
-
-    Attributes:
-        line: its number, from 1.
-        text: as in the file, with its line end.
-        ids: (T,) its symbols.
-        nats: (T,) -log p of each of them.
-    """
+    """Line, or a piece of a very long one."""
 
     line: int
-    text: str
+    text: str  # as in the file, including its line end
     ids: Ids
-    nats: npt.NDArray[np.float64]
+    nats: npt.NDArray[np.float64]  # (T,) -log p of each symbol
 
 
 def read_stream(path: str, *, strict: bool) -> Generator[str, None, None]:
-    """A file (`-`: standard input) as pieces of text, cut anywhere."""
+    """Read a file (`-`: standard input) in pieces of text."""
     with open_bytes(path) as file:
         chunks = read_chunks(file, size=_PIECE_BYTES)
         yield from decode_chunks(with_line_feeds(chunks) if strict else chunks, name=name_of(path), strict=strict)
 
 
 def read_pieces(path: str, *, strict: bool) -> Generator[tuple[int, str], None, None]:
-    """The lines of a file (`-`: standard input) with their numbers and line ends; very long ones in several pieces."""
+    """Read the lines of a file (`-`: standard input) with their numbers, very long ones in several pieces."""
     line = 1
     with open_bytes(path) as file:
         chunks = iter(partial(file.readline, _PIECE_BYTES), b"")
@@ -73,17 +66,9 @@ def read_pieces(path: str, *, strict: bool) -> Generator[tuple[int, str], None, 
 
 @torch.no_grad()
 def score_stream(
-    model: AutoregressiveModel,
-    vocabulary: Vocabulary,
-    chunks: Iterable[str],
-    evaluator: DynamicEvaluator | None = None,
+    model: AutoregressiveModel, vocabulary: Vocabulary, chunks: Iterable[str], evaluator: DynamicEvaluator | None = None
 ) -> Iterator[Scored]:
-    """Score a text as one stream: the state is carried from line to line, memory does not grow with the text.
-
-    chunks: the text, cut anywhere; where the cuts fall changes no symbol. A line may come in several pieces, and a
-        piece may hold no symbol's beginning.
-    evaluator: scores in place of the model, and learns.
-    """
+    """Score a text as one stream in constant memory; an `evaluator` scores and learns instead of the model."""
     chunk = max(16, min(2048, _LOGITS // len(vocabulary)))
     state, previous = model.initial_state(1), None
     for pool in _pools(_line_parts(vocabulary, chunks), chunk):
@@ -104,10 +89,7 @@ def score_lines(
     lines: Iterable[tuple[int, str]],
     evaluator: DynamicEvaluator | None = None,
 ) -> Iterator[Scored]:
-    """Score each line on its own, from the initial state; the numbers of lines are passed on.
-
-    evaluator: scores in place of the model, and learns.
-    """
+    """Score each line independently; an `evaluator` scores and learns instead of the model."""
     encoded = ((line, text, vocabulary.encode(text)) for line, text in lines)
     return _score_alike(model, vocabulary, encoded) if evaluator is None else _adapt(evaluator, encoded)
 
@@ -151,7 +133,7 @@ def _adapt(evaluator: DynamicEvaluator, lines: Iterator[tuple[int, str, Ids]]) -
 def _unroll(
     model: AutoregressiveModel, ids: Tensor, state: State, previous: Tensor | None, chunk: int
 ) -> tuple[npt.NDArray[np.float64], State, Tensor | None]:
-    """-log p of (B, T) symbols from a state, and where it goes on. What pads a shorter row changes no real score."""
+    """Return -log p of (B, T) symbols from a state, the next state and symbol; padding changes no real score."""
     if isinstance(model, TransformerLM) and model.positions_end is not None:
         slid, before = _slide(model, ids, previous, model.positions_end)
         return slid, state, before
@@ -166,10 +148,7 @@ def _unroll(
 def _slide(
     model: AutoregressiveModel, ids: Tensor, before: Tensor | None, end: int
 ) -> tuple[npt.NDArray[np.float64], Tensor]:
-    """-log p of (B, T) symbols under a model that reads `end` at most, and the symbols that begin the next window.
-
-    Windows begin at multiples of `end` / 2 of the text, however it is cut.
-    """
+    """Score (B, T) symbols in windows of at most `end`, overlapping by half; also return the next window's start."""
     nats: list[Tensor] = []
     before = ids[:, :0] if before is None else before
     while ids.shape[1]:
@@ -183,7 +162,7 @@ def _slide(
 def _pools(
     lines: Iterator[tuple[int, str, Ids]], size: int, *, even: bool = False
 ) -> Iterator[list[tuple[int, str, Ids]]]:
-    """Lines in order, about `size` symbols together; `even`: no more padding than symbols where they are one batch."""
+    """Group lines in order, about `size` symbols each; `even` limits padding to half of a batch."""
     pool: list[tuple[int, str, Ids]] = []
     held = longest = 0
     for line in lines:
@@ -207,7 +186,7 @@ def _split(pool: list[tuple[int, str, Ids]], nats: npt.NDArray[np.float64]) -> I
 
 
 def _line_parts(vocabulary: Vocabulary, chunks: Iterable[str]) -> Iterator[tuple[int, str, Ids]]:
-    """Parts of each line by chunk: the text, and the symbols that begin in it."""
+    """Yield the parts of each line by chunk: the text, and the symbols that begin in it."""
     first = 1
     for text in cut_before_space(chunks) if vocabulary.cuts_at_spaces else chunks:
         ids, lines = vocabulary.encode_with_lines(text)
@@ -219,7 +198,7 @@ def _line_parts(vocabulary: Vocabulary, chunks: Iterable[str]) -> Iterator[tuple
 
 
 def whole_lines(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Put the pieces of a line together and give the last line the end it may lack: every line is a whole sequence."""
+    """Join the pieces of each line, and end the last line."""
     held: list[str] = []
     line = 0
     for line, piece in pieces:
@@ -232,7 +211,7 @@ def whole_lines(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def ended_lines(text: str) -> Iterator[str]:
-    """The lines of a text, each with its end, which the last may lack.
+    """Split a text into lines, each with its end.
 
     >>> list(ended_lines("a")), list(ended_lines("a\\n\\nb\\n"))
     (['a\\n'], ['a\\n', '\\n', 'b\\n'])

@@ -5,22 +5,30 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from json import dumps
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from chainrule._app.tasks._source import run_word
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule._app.heavy import torch
+from chainrule._app.tasks.capabilities import (
+    CheckedRows,
+    Checks,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Samples,
+    Scores,
+)
 from chainrule._app.tasks.codes import CodedTask
-from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig
+from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule._app.tasks.display import counted, format_duration, quoted, said_passes, size_of
-from chainrule._app.tasks.ledger import Basis, LedgerEntry
+from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule._app.tasks.task import Shard, Source, Task
-from chainrule._app.tasks.text.embedding import TextEmbedding, embed_lines
 from chainrule._app.tasks.text.inspection import TextInspection, inspect_text
-from chainrule._app.tasks.text.options import CODED, DROPOUTS, LADDERS, MODELS, PLANNED, TextData, TextTraining
+from chainrule._app.tasks.text.options import CODED, DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 from chainrule._app.tasks.text.rows import TextScoring, score_text
-from chainrule._app.tasks.text.sampling import TextSampling, sample_text, text_pieces
+from chainrule._app.tasks.text.sampling import TextEmbedding, TextSampling, embed_lines, sample_text, text_pieces
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,8 +46,6 @@ _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 
 @dataclass(frozen=True)
 class TextCounts(Counts):
-    """Counts of a part of a text."""
-
     elements: int
     lines: int
     unknown: int
@@ -49,8 +55,6 @@ class TextCounts(Counts):
 
 @dataclass(frozen=True)
 class TextFacts(Facts):
-    """Results of preparing a text."""
-
     validation: Fingerprint | None
     train: TextCounts
     valid: TextCounts
@@ -62,23 +66,21 @@ class TextFacts(Facts):
 
     @property
     def imported(self) -> bool:
-        """Whether the model was trained elsewhere: its checkpoint is the source, and there is no text."""
+        """Tell if the model was trained elsewhere: its checkpoint is the source, and there is no text."""
         return not (self.train.elements or self.valid.elements)
 
 
 class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
-    """A run on a text."""
-
     name = "text"
     help = "Train a model of a text."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "Texts, UTF-8 of any size: files, patterns such as 'logs/*.gz', or - for standard input; .gz, .zst, and "
-            "JSON Lines and Parquet with a column of texts. The text built into Python if not given."
+            "JSON Lines and Parquet with a column of texts. Python's built-in text by default."
         ),
-        "validation": Source("A file to hold out in place of the tail of DATA.", "--validation"),
+        "validation": Source("File to hold out; the end of DATA by default.", "--validation"),
         "tokenizer": Source(
-            "A tokenizer.json of byte-level BPE, as of GPT-2, in place of fitted symbols.", "--tokenizer"
+            "A tokenizer.json of byte-level BPE, like GPT-2's; symbols are fitted to DATA by default.", "--tokenizer"
         ),
     }
     Data = TextData
@@ -86,7 +88,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     Training = TextTraining
     MODELS = MODELS
     CODED = (CODED,)
-    LADDERS = LADDERS
+    SIZE_SCHEDULES = SIZE_SCHEDULES
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "ngram_order": 1, "kneser_ney_order": 0}
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
@@ -96,13 +98,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     Inspection, inspect = TextInspection, inspect_text
     Embedding, embed = TextEmbedding, embed_lines
 
-    @property
-    def facts(self) -> TextFacts:
-        return cast(TextFacts, self.config.facts)
-
     @cached_property
     def vocabulary(self) -> "Vocabulary":
-        """The symbols, read once."""
         from chainrule.data._corpus import load_vocabulary
 
         vocabulary = load_vocabulary(self.path / VOCABULARY)
@@ -117,27 +114,23 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return ()  # models without a code have features to embed
 
     @classmethod
-    def run_name(cls, asked: RunConfig) -> str:
-        source = asked.sources["source"]
+    def run_name(cls, request: RunConfig) -> str:
+        source = request.sources["source"]
         data = "python-help" if source is None else run_word(source)
-        return f"{data}-{asked.data.level if asked.sources['tokenizer'] is None else 'bpe'}-{asked.model}"
+        return f"{data}-{request.data.level if request.sources['tokenizer'] is None else 'bpe'}-{request.model}"
 
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        training = asked.training
-        fitted = given & {"--level", "--vocabulary-size", "--min-count"}
-        if asked.sources["tokenizer"] is not None and fitted and (asked.data.level != "bpe" or len(fitted) > 1):
-            raise ValueError(f"{min(fitted)}: the symbols are those of --tokenizer: leave it out")
-        if asked.model == CODED and "--reading" in given and asked.data.reading != "lines":
-            raise ValueError(f"--reading {asked.data.reading}: a {CODED} encodes whole lines: leave it out")
-        if "--watch-every" in given and not training.watch_gradients:
-            raise ValueError(
-                "--watch-every: says how often --watch-gradients looks, which was not asked for: give both"
-            )
-        if training.watch_gradients and asked.data.reading == "stream" and training.chunk_length < 2:
-            raise ValueError(
-                "--chunk-length: expected at least 2 with --watch-gradients: nothing flows back through one step"
-            )
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+        training = request.training
+        fitted = explicit_flags & {"--level", "--vocabulary-size", "--min-count"}
+        if request.sources["tokenizer"] is not None and fitted and (request.data.level != "bpe" or len(fitted) > 1):
+            raise ValueError(f"{min(fitted)}: --tokenizer defines the symbols: leave it out")
+        if request.model == CODED and "--reading" in explicit_flags and request.data.reading != "lines":
+            raise ValueError(f"--reading {request.data.reading}: a {CODED} encodes whole lines: leave it out")
+        if "--watch-every" in explicit_flags and not training.watch_gradients:
+            raise ValueError("--watch-every requires --watch-gradients")
+        if training.watch_gradients and request.data.reading == "stream" and training.chunk_length < 2:
+            raise ValueError("--chunk-length: expected at least 2 with --watch-gradients")
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
@@ -145,7 +138,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         if order == 1:
             raise ValueError("kneser_ney_order: expected 2 to 16 symbols, or 0 for no counts, got 1")
         if order and config.model == CODED:
-            raise ValueError(f"kneser_ney_order: a {CODED} has no next symbol to average counts with: leave it out")
+            raise ValueError(f"kneser_ney_order: a {CODED} predicts whole lines, which have no counts: leave it out")
         if config.facts is not None:  # prepared: nothing is left open any more
             planned = [name for name in cls.MODELS[config.model].planned if hasattr(config.options, name)]
             settled = {name: getattr(config.options, name) for name in planned}
@@ -158,7 +151,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             if not lines or config.training.line_length > context:
                 longest = f"--line-length {config.training.line_length}" if lines else "a stream, which has no end"
                 raise ValueError(
-                    f"--position learned: ends after --context-length {context} symbols, got {longest}: take rotary, "
+                    f"--position learned: ends after --context-length {context} symbols, got {longest}: use rotary, "
                     f"or --reading lines with a --line-length of at most {context}"
                 )
         if getattr(config.options, "adaptive_softmax", False) and config.data.level != "word":
@@ -168,17 +161,17 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             )
 
     @classmethod
-    def settle(cls, asked: RunConfig) -> RunConfig:
-        from chainrule._app.tasks.text.preparing import usual_fraction
+    def resolve_reading(cls, request: RunConfig) -> RunConfig:
+        from chainrule._app.tasks.text.preparing import default_fraction
 
-        if asked.sources["tokenizer"] is not None:
-            asked = replace(asked, data=replace(asked.data, level="bpe"))
-        if asked.model == CODED:
-            asked = replace(asked, data=replace(asked.data, reading="lines"))
-        if asked.data.validation_fraction is not None:
-            return asked
-        fraction = usual_fraction(asked.sources["source"])
-        return replace(asked, data=replace(asked.data, validation_fraction=fraction))
+        if request.sources["tokenizer"] is not None:
+            request = replace(request, data=replace(request.data, level="bpe"))
+        if request.model == CODED:
+            request = replace(request, data=replace(request.data, reading="lines"))
+        if request.data.validation_fraction is not None:
+            return request
+        fraction = default_fraction(request.sources["source"])
+        return replace(request, data=replace(request.data, validation_fraction=fraction))
 
     def prepare(self) -> dict[str, Any]:
         from chainrule._app.tasks.text.preparing import prepared
@@ -193,7 +186,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def options_in_weights(self) -> dict[str, Any]:
         return {"kneser_ney_order": self.training.kneser_ney_order}
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         from chainrule._app.tasks.text.preparing import count_ngrams
 
         if self.MODELS[self.config.model].planned:
@@ -201,17 +194,17 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
 
             config = plan_recurrence(self)
         else:
-            from chainrule._app.tasks.text.block_plan import plan_blocks
+            from chainrule._app.tasks.text.plan import plan_blocks
 
-            config = plan_blocks(self, given)
+            config = plan_blocks(self, explicit_flags)
         count_ngrams(TextTask(self.path, config))
         return config
 
     def choice(self) -> str:
-        if self.config.model in self.LADDERS:
+        if self.config.model in self.SIZE_SCHEDULES:
             options = asdict(self.config.options)
-            said = (f"{name.replace('_', ' ')} {options[name]:g}" for name in DROPOUTS)
-            return ", ".join([super().choice(), *said])
+            dropouts = (f"{name.replace('_', ' ')} {options[name]:g}" for name in DROPOUTS)
+            return ", ".join([super().choice(), *dropouts])
         settled, options, duration = self.config.settled, self.config.options, self.config.duration
         size = f"{counted(options.num_layers, 'layer')} of {options.hidden_size} units, dropout {options.dropout:g}"
         if settled is None or settled.passes is None:
@@ -244,7 +237,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return self.built(vocab_size=len(self.vocabulary), eos=self.vocabulary.eos)
 
     def _unfilled(self) -> "AutoregressiveModel":
-        import torch
 
         from chainrule._app.tasks.text.preparing import with_ngrams
 
@@ -272,7 +264,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             from chainrule._app.tasks.text.codes import sentence_preview
 
             return sentence_preview(self)
-        from chainrule._app.tasks.text._sampler import Sampler
+        from chainrule._app.tasks.text.sampler import Sampler
 
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
@@ -301,18 +293,18 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
 
         return gradient_profile
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         from chainrule.training._evaluate import describe_figures, text_figures
 
         counts, bound = self.facts.valid, "at most " if self.has_code else ""
-        figures = text_figures(found.nats_per_element * counts.elements, asdict(counts))
+        figures = text_figures(evaluation.nats_per_element * counts.elements, asdict(counts))
         # A validation that would take too much of the run reads a part, the same each time.
-        whole = found.elements >= counts.elements
-        part = "" if whole else f"first {found.elements:,} of {counted(counts.elements, 'symbol')} of the "
+        whole = evaluation.elements >= counts.elements
+        part = "" if whole else f"first {evaluation.elements:,} of {counted(counts.elements, 'symbol')} of the "
         return (
-            {"bits_per_element": found.bits_per_element, "perplexity": found.perplexity} | figures,
-            f"{bound}{found.bits_per_element:.4f} bits ({found.nats_per_element:.4f} nats) per "
-            f"{_ELEMENT[self.data.level]} on the {part}held-out text, perplexity {found.perplexity:.4g}; "
+            {"bits_per_element": evaluation.bits_per_element, "perplexity": evaluation.perplexity} | figures,
+            f"{bound}{evaluation.bits_per_element:.4f} bits ({evaluation.nats_per_element:.4f} nats) per "
+            f"{_ELEMENT[self.data.level]} on the {part}held-out text, perplexity {evaluation.perplexity:.4g}; "
             f"{describe_figures(figures, of_characters=self.data.level == 'char')}",
         )
 
@@ -329,14 +321,14 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         if facts.tokenizer is not None:
             symbols += f", of {facts.tokenizer.name}"
         held_out = facts.validation.name if facts.validation else f"last {data.validation_fraction:.0%}"
-        told = {
+        rows = {
             "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), read as {data.reading}",
             "split": f"{_count(facts.train)} to train on, {_count(facts.valid)} held out ({held_out})",
             "vocabulary": symbols,
         }
         if self.training.kneser_ney_order:
-            told |= averaged_with(self, "counts", self._counts)
-        return told
+            rows |= averaged_with(self, "counts", self._counts)
+        return rows
 
     @property
     def basis(self) -> Basis:
@@ -348,12 +340,12 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return Basis("symbol", tokens=tokens)
 
     def held_out_sources(self) -> dict[str, Any]:
-        found = super().held_out_sources()
-        found.pop("seed", None)  # the tail is held out
-        found.pop("tokenizer", None)  # which changes the symbols, not the text
-        return found
+        sources = super().held_out_sources()
+        sources.pop("seed", None)  # the tail is held out
+        sources.pop("tokenizer", None)  # which changes the symbols, not the text
+        return sources
 
-    def held_out(self) -> LedgerEntry | None:
+    def held_out(self) -> LikelihoodRecord | None:
         entry, counts = super().held_out(), self.facts.valid
         if entry is None:
             return None

@@ -1,12 +1,14 @@
-"""Translate sentences, and compare translations with references."""
+"""Translate sentences, compare translations with references, and look inside a translator."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from chainrule._app.results import Column, Form, Result
-from chainrule._app.tasks.config import NBestOptions, SearchOptions, within
+from chainrule._app.heavy import np, torch
+from chainrule._app.results import Column, Form, Report, Result
+from chainrule._app.tasks.config import CheckedOptions, NBestOptions, SearchOptions, within
+from chainrule._app.tasks.output import attention_report, inspect_again
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,38 +23,37 @@ _TOGETHER = 4096  # sentences read before they are sorted by length and translat
 
 @dataclass(frozen=True)
 class TranslationOptions(NBestOptions):
-    """Translate sentences, a line each.
+    """Translate sentences, one per line.
 
-    An empty line is answered by an empty line. With --n-best, a table has a row for each translation: the number of the
-    sentence, its rank, the text, and its negative log-probability in nats.
+    An empty line gives an empty line. With --n-best, a table has one row per translation: the sentence number, the
+    rank, the text, and its negative log-probability in nats.
 
     Args:
-        file: Sentences, a line each, as those of training are; .gz too; - is standard input.
-        json: Print one JSON object a translation, with its source, its nats, and whether the search proved it the best.
-        plot: An image (.png, .svg, .pdf) of what the translation of the first sentence attended to.
+        file: Sentences, one per line, in the form of the training data; .gz too; - is standard input.
+        json: Print one JSON object per translation, with its source, its nats, and a proof of optimality if found.
+        plot: An image (.png, .svg, .pdf) of the attention in the first translation.
     """
 
     max_length: int | None = within(None, 1, 1 << 20)
-    """Most symbols of a translation; some more than training ever saw if not given."""
+    """Maximum symbols of a translation; by default slightly more than in training."""
 
 
 def translate(run: "TranslateTask", data: list[str], options: TranslationOptions, *, device: str) -> Result:
-    """Translate the sentences of a file: a row a translation."""
     translator, file = translator_of(run, options.max_length, device), data[0]
     sentences = read_sources(run, file)
-    first: list[tuple[str, str]] = []  # sentence that is not empty, and its translation
+    first: list[tuple[str, str]] = []  # first non-empty sentence and its translation
 
     def rows() -> Iterator[Sequence[Any]]:
         for start in range(0, len(sentences), _TOGETHER):
             part = sentences[start : start + _TOGETHER]
-            found = translator.search(
+            results = translator.search(
                 [text for _, text in part],
                 beam_size=options.beam,
                 n_best=options.n_best,
                 length_penalty=options.length_penalty,
                 exact=True,
             )
-            for (line, source), answers in zip(part, found, strict=True):
+            for (line, source), answers in zip(part, results, strict=True):
                 if source and not first:
                     first.append((source, answers[0].text))
                 for rank, answer in enumerate(answers, 1):
@@ -81,7 +82,6 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
 
 
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":
-    """The trained model with its vocabularies."""
     from chainrule._app.tasks.translate.searching import Translator
 
     model, pairs = run.model(device), run.pairs
@@ -90,7 +90,7 @@ def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> 
 
 
 def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
-    """The sentences of a file with the numbers of their lines, all of them checked."""
+    """Read and check the sentences of a file, with line numbers."""
     from chainrule.data._pairs import encode_sentence, read_sentences
     from chainrule.data._text import name_of
 
@@ -100,8 +100,8 @@ def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
     for line, text in sentences:
         if by_tabs and "\t" in text:
             raise ValueError(
-                f"{name} line {line}: expected a source sentence, got several columns: give the first alone (cut -f1), "
-                "or compare with translations by chainrule evaluate"
+                f"{name} line {line}: expected a source sentence, got several columns: pass only the first (cut -f1), "
+                "or compare with references by chainrule evaluate"
             )
         encode_sentence(vocabulary, text, run.data.max_length, name, line)
     return sentences
@@ -111,42 +111,41 @@ def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
 class TranslationEvaluation(SearchOptions):
     """Compare translations with references: BLEU and chrF by sacrebleu, with their signatures, and perplexity.
 
-    Sentences are decoded, no word of a reference is shown to the model; perplexity, over all words and ends of the
-    references, is the model's own exact likelihood.
+    Translations are decoded without seeing the references; perplexity is the exact likelihood of all words and ends of
+    the references.
 
     Args:
-        data: Pairs, a line each: the source, a tab, the target; .gz too.
+        data: Pairs, one per line: the source, a tab, the target; .gz too.
     """
 
     source: Path | None = None
-    """In place of DATA: source sentences, a line each."""
+    """Source sentences, one per line; replaces DATA."""
     target: Path | None = None
-    """Their references, a line each."""
+    """References of --source, one per line."""
     tokenize: Literal["13a", "intl", "char", "zh", "none"] | None = None
-    """How BLEU cuts words; as in training if not given."""
+    """Word tokenisation of BLEU; as in training by default."""
 
 
 def evaluate_translator(
     run: "TranslateTask", data: str | None, options: TranslationEvaluation, *, device: str
 ) -> Result:
-    """Translate the sources of pairs, and compare with their targets."""
     from chainrule.data._pairs import pair_evaluation, read_pairs
     from chainrule.metrics import bleu, chrf
     from chainrule.training import evaluate
 
     source, target = options.source, options.target
     if (data is None) == (source is None) or (source is None) != (target is None):
-        raise ValueError("DATA: expected pairs, or --source and --target in its place, and nothing else")
+        raise ValueError("DATA: expected either pairs, or --source and --target")
     first = Path(data) if source is None and data is not None else source
     assert first is not None
     pairs = list(read_pairs(first, target))
     if not pairs:
         raise ValueError(f"{first}: expected at least one pair, got none")
     numbers, translator = encoded_pairs(run, pairs, first, target), translator_of(run, None, device)
-    found = translator.search(
+    results = translator.search(
         [pair.source for pair in pairs], beam_size=options.beam, length_penalty=options.length_penalty
     )
-    hypotheses, references = [best.text for best, *_ in found], [pair.target for pair in pairs]
+    hypotheses, references = [best.text for best, *_ in results], [pair.target for pair in pairs]
     scores = [bleu(hypotheses, references, tokenize=options.tokenize or run.tokenize), chrf(hypotheses, references)]
     figures: dict[str, Any] = {
         "sentences": len(pairs),
@@ -160,19 +159,73 @@ def evaluate_translator(
 
 
 def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, target: Path | None) -> "PairedSentences":
-    """Pairs as numbers."""
+    """Encode pairs as numbers."""
     from chainrule.data._pairs import PairedSentences, encode_sentence
     from chainrule.data._ragged import Ragged
 
-    limit, known = run.data.max_length, run.pairs
+    limit, prepared = run.data.max_length, run.pairs
 
     def sides() -> "Iterator[Ragged]":
         for vocabulary, side, file in (
-            (known.source_vocabulary, "source", source),
-            (known.target_vocabulary, "target", target or source),
+            (prepared.source_vocabulary, "source", source),
+            (prepared.target_vocabulary, "target", target or source),
         ):
             yield Ragged.of(
                 [encode_sentence(vocabulary, getattr(pair, side), limit, str(file), pair.line) for pair in pairs]
             )
 
     return PairedSentences(*sides())
+
+
+@dataclass(frozen=True)
+class TranslatorInspection(CheckedOptions):
+    """Look inside a trained translator: the size of its parts, the attention of each word, and its surprise.
+
+    Scores the references of held-out pairs, or of DATA, and translates their sources greedily. Prints the parts and how
+    narrowly the decoder attends, and writes a page with an alignment of each pair (HTML, one file, needs no network).
+
+    Args:
+        data: Pairs to read, one per line: the source, a tab, the target; .gz too; held-out pairs by default.
+    """
+
+    rows: int = within(4, 1, 64)
+    """Number of pairs to read."""
+
+
+def inspect_translator(run: "TranslateTask", file: str | None, options: TranslatorInspection, *, seed: int) -> Report:
+
+    from chainrule._app.pages.attention_page import AttentionExample
+
+    pairs, translator = _pairs(run, file, options.rows), translator_of(run, None, "cpu")
+    batch = encoded_pairs(run, pairs, Path(file or run.path), None).batch(np.arange(len(pairs)))
+    assert batch.lengths is not None
+    with torch.no_grad():
+        nats = -translator.model(batch.x, batch.context, batch.lengths).log_prob(batch.x)  # (B, T)
+    written = [best.text for best, *_ in translator.search([pair.source for pair in pairs])]
+    examples = []
+    for pair, translation, terms, length in zip(pairs, written, nats, batch.lengths.tolist(), strict=True):
+        source_symbols, symbols = translator.symbols(pair.source, pair.target)
+        alpha = translator.attention(pair.source, pair.target) if translator.model.has_attention else None
+        texts = {"source": pair.source, "reference": pair.target, "translation": translation}
+        facts = {**texts, "read": source_symbols}
+        nats_each = terms[:length].double().tolist()
+        examples.append(
+            AttentionExample(f"Pair {pair.line}", texts, facts, symbols, nats_each, alpha, read=source_symbols)
+        )
+    command = inspect_again(run, file, rows=options.rows)
+    return attention_report(run, translator.model, examples, looks_at="symbols of the source", command=command)
+
+
+def _pairs(run: "TranslateTask", file: str | None, rows: int) -> "list[Pair]":
+    """Return the first pairs of a file, or held-out ones."""
+    from itertools import islice
+
+    from chainrule._app.tasks.run_directory import DATA
+    from chainrule.data._pairs import Pair, held_out_texts, read_pairs
+
+    if file is None:
+        texts = zip(*held_out_texts(run.path / DATA), strict=True)
+        return [Pair(line, source, target) for line, (source, target) in enumerate(islice(texts, rows), start=1)]
+    if not (pairs := list(islice(read_pairs(file), rows))):
+        raise ValueError(f"{file}: expected at least one pair, got none")
+    return pairs

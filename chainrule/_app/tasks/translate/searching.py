@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chainrule._base import TrainableModel
 
 TranslationModel: TypeAlias = Seq2Seq | TransformerSeq2Seq
-_COMPARED = 2000  # of the held-out pairs, the first: as many as tell one epoch from the next
+_COMPARED = 2000  # first held-out pairs: enough to distinguish epochs
 
 
 def translations(
@@ -37,27 +37,12 @@ def translations(
     batch_size: int = 128,
     exact: bool = False,
 ) -> list[Decoded]:
-    """The most probable translations of each sentence that a beam finds, in the order of the sentences.
-
-    Sentences of like length are searched together. What each gets does not depend on the others; the model is searched
-    in the mode that it is in.
-
-    Args:
-        model: of the target given the source.
-        sources: with their `<eos>`.
-        eos: of the target.
-        max_length: most symbols of a translation, `<eos>` counted.
-        beam_size: 1 is greedy.
-        n_best: translations of each.
-        length_penalty: see `beam_search`.
-        batch_size: sentences searched together.
-        exact: score what was found again, each translation alone, see `rescored`.
-    """
+    """Search the most probable translations of each sentence, in order, in batches of similar length."""
     order = np.argsort(sources.lengths, kind="stable")
     results: dict[int, Decoded] = {}
     for first in range(0, len(order), batch_size):
         chosen = order[first : first + batch_size]
-        found = beam_search(
+        decoded = beam_search(
             model,
             source_context(sources, chosen),
             beam_size=beam_size,
@@ -68,12 +53,12 @@ def translations(
         )
         if exact:
             contexts = (_on_device(source_context(sources, chosen[[row]]), model) for row in range(len(chosen)))
-            found = [
+            decoded = [
                 rescored(model, context, row, eos=eos, length_penalty=length_penalty)
-                for context, row in zip(contexts, found, strict=True)
+                for context, row in zip(contexts, decoded, strict=True)
             ]
-        results.update(zip(chosen.tolist(), found, strict=True))
-    return [results[place] for place in range(len(order))]
+        results.update(zip(chosen.tolist(), decoded, strict=True))
+    return [results[index] for index in range(len(order))]
 
 
 def _on_device(context: dict[str, torch.Tensor], model: TranslationModel) -> dict[str, torch.Tensor]:
@@ -83,21 +68,13 @@ def _on_device(context: dict[str, torch.Tensor], model: TranslationModel) -> dic
 
 @dataclass(frozen=True)
 class Translator:
-    """A model with its vocabularies: text in, text out.
+    """Model with its vocabularies: text in, text out. An unknown word is replaced by the source word it attends to
+    most."""
 
-    An empty sentence is answered by an empty one. Where the model has attention, a word that it says is unknown is
-    replaced by the source word that it attended to most (Luong et al. 2015): names and numbers come through.
-
-    Args:
-        model: in evaluation mode.
-        source_vocabulary, target_vocabulary: with an `<eos>`.
-        max_length: most symbols of a translation, `<eos>` counted.
-    """
-
-    model: TranslationModel
-    source_vocabulary: Vocabulary
-    target_vocabulary: Vocabulary
-    max_length: int
+    model: TranslationModel  # in evaluation mode
+    source_vocabulary: Vocabulary  # includes <eos>
+    target_vocabulary: Vocabulary  # includes <eos>
+    max_length: int  # maximum symbols of a translation, including <eos>
 
     def search(
         self,
@@ -108,12 +85,12 @@ class Translator:
         length_penalty: float = 0.0,
         exact: bool = False,
     ) -> "list[list[Translation]]":
-        """The n best translations of each sentence, best first; with `exact`, figures are those of each alone."""
+        """Return the n best translations of each sentence; `exact` scores each alone."""
         eos = self.target_vocabulary.eos
         assert eos is not None
-        spoken = [place for place, source in enumerate(sources) if source.strip()]
-        numbers = Ragged.of([self.source_vocabulary.encode(f"{sources[place]}\n") for place in spoken])
-        found = translations(
+        filled = [index for index, source in enumerate(sources) if source.strip()]
+        numbers = Ragged.of([self.source_vocabulary.encode(f"{sources[index]}\n") for index in filled])
+        results = translations(
             self.model,
             numbers,
             eos=eos,
@@ -124,14 +101,14 @@ class Translator:
             exact=exact,
         )
         answers = [[Translation("", 0.0, 0.0, True, True)] for _ in sources]
-        for place, result in zip(spoken, found, strict=True):
-            texts = [self._text(sources[place], sequence.tolist()) for sequence in result.sequences]
+        for index, result in zip(filled, results, strict=True):
+            texts = [self._text(sources[index], sequence.tolist()) for sequence in result.sequences]
             figures = zip(texts, result.log_probs.tolist(), result.scores.tolist(), result.ended.tolist(), strict=True)
-            answers[place] = [Translation(*figure, result.proven) for figure in figures]
+            answers[index] = [Translation(*figure, result.proven) for figure in figures]
         return answers
 
     def symbols(self, source: str, target: str) -> tuple[list[str], list[str]]:
-        """The symbols of a sentence and of its translation, in print."""
+        """Return the printed symbols of a sentence and of its translation."""
         vocabularies = (self.source_vocabulary, source), (self.target_vocabulary, target)
         read, written = (
             [vocabulary.token(symbol) for symbol in vocabulary.encode(f"{text}\n")] for vocabulary, text in vocabularies
@@ -139,7 +116,7 @@ class Translator:
         return read, written
 
     def attention(self, source: str, target: str) -> torch.Tensor:
-        """How much each symbol of a translation attended to each symbol of its source, (T, S)."""
+        """Return the attention of each translated symbol over the source symbols, (T, S)."""
         return self._attended(source, self.target_vocabulary.encode(f"{target}\n").tolist())
 
     def _text(self, source: str, symbols: list[int]) -> str:
@@ -147,11 +124,11 @@ class Translator:
         text = self.target_vocabulary.decode(symbols)
         if unknown is None or unknown not in symbols or not self.model.has_attention:
             return text
-        given, words = split_words(source), split_words(text)
-        attended = self._attended(source, symbols)[:, : len(given)].argmax(1).tolist()
+        source_words, words = split_words(source), split_words(text)
+        attended = self._attended(source, symbols)[:, : len(source_words)].argmax(1).tolist()
         return " ".join(
-            given[place] if symbol == unknown else word
-            for word, symbol, place in zip(words, symbols, attended, strict=True)
+            source_words[index] if symbol == unknown else word
+            for word, symbol, index in zip(words, symbols, attended, strict=True)
         )
 
     @torch.no_grad()
@@ -163,25 +140,15 @@ class Translator:
 
 @dataclass(frozen=True)
 class Translation:
-    """One of the n best.
-
-    Attributes:
-        text: without its end.
-        log_prob: under the model, nats.
-        score: used for ranking.
-        ended: whether it came to its end.
-        proven: whether the search proved that no prefix it kept ends in a better one; see `Decoded.proven`.
-    """
-
-    text: str
-    log_prob: float
-    score: float
-    ended: bool
-    proven: bool
+    text: str  # without <eos>
+    log_prob: float  # log-probability in nats
+    score: float  # ranking score
+    ended: bool  # reached <eos>
+    proven: bool  # see Decoded.proven
 
 
 def translation_metric(run: "TranslateTask") -> ValidationMetric:
-    """BLEU of greedy translations of the held-out sentences; with it one of them, another each time."""
+    """Measure BLEU of greedy translations of held-out sentences; show another one each time."""
     from chainrule.metrics import bleu
 
     sources, references = (texts[:_COMPARED] for texts in held_out_texts(run.path / DATA))
@@ -194,9 +161,9 @@ def translation_metric(run: "TranslateTask") -> ValidationMetric:
         return [best.text for best, *_ in translator.search([sources[row] for row in rows])]
 
     def compare(rows: Rows, hypotheses: Sequence[str], step: int) -> MetricValue:
-        place = int(np.random.default_rng(step).integers(len(rows)))
-        source, reference = sources[rows[place]], references[rows[place]]
-        example = f"source      {source}\nreference   {reference}\nhypothesis  {hypotheses[place]}"
+        index = int(np.random.default_rng(step).integers(len(rows)))
+        source, reference = sources[rows[index]], references[rows[index]]
+        example = f"source      {source}\nreference   {reference}\nhypothesis  {hypotheses[index]}"
         value = bleu(hypotheses, [references[row] for row in rows], tokenize=tokenize).value
         return MetricValue("bleu", value, example)
 

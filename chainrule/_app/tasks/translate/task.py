@@ -6,36 +6,31 @@ data/pairs.json                   counts and fingerprints
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from math import log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.config import (
-    Counts,
-    Facts,
-    Fingerprint,
-    OptimisationOptions,
-    RunConfig,
-    SplitOptions,
-    within,
-)
-from chainrule._app.tasks.display import counted, measured_part, quoted
-from chainrule._app.tasks.ladder import Ladder
-from chainrule._app.tasks.ledger import Basis
+from chainrule._app.heavy import np
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
+from chainrule._app.tasks.display import counted, flag, measured_part, quoted
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
 from chainrule._app.tasks.task import Shard, Source, Task
-from chainrule._app.tasks.translate.inspection import TranslatorInspection, inspect_translator
-from chainrule._app.tasks.translate.plan import LADDER, with_usual_training
 from chainrule._app.tasks.translate.prediction import (
     PLOTS,
     TranslationEvaluation,
     TranslationOptions,
+    TranslatorInspection,
     evaluate_translator,
+    inspect_translator,
     translate,
 )
+from chainrule.data import _pairs
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.translate.searching import TranslationModel
@@ -43,46 +38,105 @@ if TYPE_CHECKING:
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
 
+# A Transformer for little data is small, with narrow feed-forward networks (Wu et al. 2021).
+TRANSFORMER_SIZES = SizeSchedule(
+    "symbols", ({"model_size": 128, "feed_forward_size": 256}, {"model_size": 96, "feed_forward_size": 192}), passes=4
+)
+FEWEST_STEPS = 1000  # of training; below it batches are halved
+WARM_UP_STEPS = 500
+MOST_DROPOUT = {"seq2seq": 0.4, "transformer": 0.3}
+LEARNING_RATE: dict[str, dict[str, float]] = {  # by model and optimiser; of a Transformer of 256 features
+    "seq2seq": {"adamw": 0.002, "muon": 0.004},
+    "transformer": {"adamw": 0.001, "muon": 0.003},
+}
+
+
+def resolve_training(config: RunConfig, explicit_flags: frozenset[str], steps_per_epoch: int) -> RunConfig:
+    """Resolve the options of a new run: learning rate, dropout, and for a Transformer warm-up, batch and feed-forward
+    size."""
+    options, training, transformer = config.options, config.training, config.model == "transformer"
+    passes = expected_passes(config, steps_per_epoch)
+    rate = LEARNING_RATE[config.model][training.optimiser]
+    size: dict[str, Any] = {}
+    trained: dict[str, Any] = {"learning_rate": rate}
+    if transformer or passes is not None:
+        size["dropout"] = default_dropout(passes, MOST_DROPOUT[config.model])
+    if transformer:
+        steps, batch_size = None if passes is None else passes * steps_per_epoch, training.batch_size
+        halved = config.duration.steps is None and "--batch-size" not in explicit_flags
+        if halved and steps is not None and steps < FEWEST_STEPS:
+            batch_size, steps = max(1, batch_size // 2), 2 * steps
+        size["feed_forward_size"] = 2 * options.model_size
+        rate = default_learning_rate(rate, options.model_size)
+        trained = {"learning_rate": rate, "warmup": default_warmup(steps), "batch_size": batch_size}
+    size, trained = (
+        {name: value for name, value in part.items() if flag(name) not in explicit_flags} for part in (size, trained)
+    )
+    config = record_resolved(config, [*size, *trained])
+    return replace(config, options=replace(options, **size), training=replace(training, **trained))
+
+
+def default_learning_rate(rate: float, model_size: int) -> float:
+    """Scale the peak learning rate of a Transformer of 256 features as 1/D.
+
+    >>> default_learning_rate(0.001, 256), default_learning_rate(0.001, 128)
+    (0.001, 0.002)
+    """
+    return round(256 * rate / model_size, 5)
+
+
+def default_warmup(steps: float | None) -> float:
+    """Return the share of a run for about `WARM_UP_STEPS` steps, at most a fifth.
+
+    >>> default_warmup(10_000), default_warmup(600), default_warmup(None)
+    (0.05, 0.2, 0.1)
+    """
+    return 0.1 if steps is None else round(min(0.2, max(0.05, WARM_UP_STEPS / max(steps, 1))), 3)
+
+
+def default_dropout(passes: float | None, most: float) -> float:
+    """Increase dropout with the passes over the pairs, from 0 at two; 0.2 if they are unknown.
+
+    >>> default_dropout(2, 0.3), default_dropout(8, 0.3), default_dropout(100, 0.3), default_dropout(None, 0.3)
+    (0.0, 0.2, 0.3, 0.2)
+    """
+    return 0.2 if passes is None else round(min(most, 0.1 * log2(max(passes / 2, 1.0))), 2)
+
+
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 
 
 @dataclass(frozen=True)
 class PairsData(SplitOptions):
-    """How pairs of sentences are read."""
-
     level: Literal["word", "bpe"] = "word"
     """word: text between blanks; bpe: pieces of words, for ordinary text."""
     min_count: int = within(2, 1, 1 << 40)
     """Rarer words are <unk>."""
     vocabulary_size: int | None = within(None, 4, 1 << 24)
-    """Most symbols of each vocabulary; no limit to words, 4096 pieces, if not given."""
+    """Maximum symbols of each vocabulary; by default unlimited for words, 4096 for bpe."""
     max_length: int = within(256, 1, 1 << 20)
-    """Most symbols of a sentence."""
+    """Maximum symbols of a sentence."""
     tokenize: Literal["auto", "13a", "intl", "char", "none"] = "auto"
-    """How BLEU cuts words: 13a, or none where words and punctuation are separate already; auto: none at level word."""
+    """Word tokenisation of BLEU: 13a, or none for tokenised text; auto uses none at level word."""
 
 
 @dataclass(frozen=True)
 class TranslatorTraining(OptimisationOptions):
-    """How a translator is trained."""
-
     batch_size: int = within(64, 1, 1 << 24)
-    """Rows of a batch; half of it where a Transformer would take less than 1,000 steps, where not given."""
+    """Batch size; halved by default if a Transformer would take less than 1,000 steps."""
     optimiser: Literal["adamw", "muon"] = "muon"
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; where not given it follows from the model and the optimiser."""
+    """Peak learning rate; by default chosen by model and optimiser."""
     warmup: float = within(0.03, 0.0, 1.0)
-    """Share of the run in which the learning rate rises; of a Transformer 500 steps, 0.05 to 0.2, where not given."""
+    """Share of the run in which the learning rate rises; for a Transformer by default 500 steps, 0.05 to 0.2."""
     scheduled_sampling: Literal["none", "linear", "inverse-sigmoid"] = "none"
-    """Scheduled sampling: how the probability to read the model's own word, not the reference's, rises to one half."""
+    """Scheduled sampling: growth of the probability, up to one half, to read the model's own word."""
     sampling_steps: int = within(10_000, 1, 1 << 53)
-    """Steps in which the probability of --scheduled-sampling rises."""
+    """Steps over which the probability of --scheduled-sampling rises."""
 
 
 @dataclass(frozen=True)
 class PairCounts(Counts):
-    """Counts of a part of the pairs."""
-
     pairs: int
     source_symbols: int
     target_symbols: int
@@ -94,15 +148,13 @@ class PairCounts(Counts):
 
 @dataclass(frozen=True)
 class VocabularySizes(Counts):
-    """Symbols of each side."""
-
     source: int
     target: int
 
 
 @dataclass(frozen=True)
 class PairsFacts(Facts):
-    """Results of preparing pairs; `target` is None where one file has both sides."""
+    """Facts about prepared pairs; `target` is None if one file has both sides."""
 
     target: Fingerprint | None
     validation: Fingerprint | None
@@ -113,24 +165,22 @@ class PairsFacts(Facts):
 
 
 class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspects):
-    """A run on pairs of sentences."""
-
     name = "translate"
     help = "Train a translator on pairs of sentences."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "Pairs, a line each: the source, a tab, the target; .gz too.",
+            "Pairs, one per line: the source, a tab, the target; .gz too.",
             alias="--source",
-            alias_help="In place of DATA: source sentences, a line each, and with --target their translations.",
+            alias_help="Source sentences, one per line; with --target, replaces DATA.",
             needed="pairs of sentences",
         ),
-        "target": Source("The translation of each line of --source.", "--target"),
+        "target": Source("Translation of each line of --source.", "--target"),
         "validation": Source(
-            "Pairs to hold out, in place of some of the others: they choose the weights that are kept. Sources, or "
-            "without --validation-target lines of source, tab, target.",
+            "Pairs to hold out, which select the weights; a random part of DATA by default. Sources, or without "
+            "--validation-target lines of source, tab, target.",
             "--validation",
         ),
-        "validation_target": Source("The translation of each line of --validation.", "--validation-target"),
+        "validation_target": Source("Translation of each line of --validation.", "--validation-target"),
     }
     Data = PairsData
     Facts = PairsFacts
@@ -140,16 +190,13 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         "seq2seq": Model("Seq2Seq"),
     }
     BUDGET = "10m"
-    LADDERS: ClassVar[dict[str, Ladder]] = {
-        "seq2seq": Ladder(
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
+        "seq2seq": SizeSchedule(
             "symbols",
-            (
-                {"hidden_size": 192, "embedding_size": 192},
-                {"hidden_size": 128, "embedding_size": 128},
-            ),
+            ({"hidden_size": 192, "embedding_size": 192}, {"hidden_size": 128, "embedding_size": 128}),
             passes=4,
         ),
-        "transformer": LADDER,
+        "transformer": TRANSFORMER_SIZES,
     }
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/pairs.json"
@@ -160,49 +207,39 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     Inspection, inspect = TranslatorInspection, inspect_translator
 
     @property
-    def facts(self) -> PairsFacts:
-        return cast(PairsFacts, self.config.facts)
-
-    @property
     def tokenize(self) -> str:
-        """How sacrebleu cuts words."""
         if self.data.tokenize != "auto":
             return self.data.tokenize
         return "none" if self.data.level == "word" else "13a"
 
     @property
     def longest(self) -> int:
-        """Symbols of the longest translation to search for: some more than training ever saw."""
+        """Return the longest translation to search for, in symbols: a few more than in training."""
         return min(int(self.facts.train.target_longest), int(self.data.max_length) + 1) + 10  # <eos> is counted there
 
     @cached_property
     def pairs(self) -> "Pairs":
-        """The prepared pairs and their vocabularies."""
-        from chainrule.data._pairs import open_pairs
-
-        return open_pairs(self.path / DATA)
+        return _pairs.open_pairs(self.path / DATA)
 
     @classmethod
-    def run_name(cls, asked: RunConfig) -> str:
-        source = asked.sources["source"]
-        kind = "translator" if asked.model == "transformer" else asked.model
+    def run_name(cls, request: RunConfig) -> str:
+        source = request.sources["source"]
+        kind = "translator" if request.model == "transformer" else request.model
         return f"{'pairs' if source is None else Path(source).name.partition('.')[0]}-{kind}"
 
     @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
         for one, other in (("--source", "--target"), ("--target", "--source"), ("--validation-target", "--validation")):
-            if one in given and other not in given:
+            if one in explicit_flags and other not in explicit_flags:
                 raise ValueError(f"{one}: expected {other} too, got none")
-        if asked.sources["source"] is None:
+        if request.sources["source"] is None:
             raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data._pairs import prepare_pairs
-
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         del options["tokenize"]  # of the metric
-        found = prepare_pairs(
+        manifest = _pairs.prepare_pairs(
             self.path / DATA,
             sources["source"],
             sources["target"],
@@ -211,28 +248,26 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             seed=self.training.seed,
             **options,
         ).manifest
-        return found | {"validation": found["validation_source"]}
+        return manifest | {"validation": manifest["validation_source"]}
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
         if config.model == "transformer" and config.training.scheduled_sampling != "none":
             raise ValueError(
-                "--scheduled-sampling: a Transformer is trained on all words at once and draws none of its own: "
-                "leave it out, or take --model seq2seq"
+                "--scheduled-sampling: a Transformer reads all words of the reference at once: leave it out, or use "
+                "--model seq2seq"
             )
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
-        return with_usual_training(super().plan(given), given, self.batches((0, 1))[0].steps_per_epoch)
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+        return resolve_training(super().plan(explicit_flags), explicit_flags, self.batches((0, 1))[0].steps_per_epoch)
 
     def build(self) -> "TranslationModel":
         symbols = self.facts.symbols
         return self.built(source_vocab_size=symbols.source, target_vocab_size=symbols.target)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data._pairs import pair_batches, pair_evaluation
-
         pairs, training = self.pairs, self.training
-        batches = pair_batches(
+        batches = _pairs.pair_batches(
             pairs.train,
             training.batch_size,
             training.seed,
@@ -240,7 +275,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             decay=training.scheduled_sampling,
             decay_steps=training.sampling_steps,
         )
-        return batches, lambda: pair_evaluation(pairs.valid)
+        return batches, lambda: _pairs.pair_evaluation(pairs.valid)
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts
@@ -258,11 +293,11 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
         return translation_metric(self)
 
-    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         part = measured_part(rows, self.facts.valid.pairs)
         return (
-            {"bleu": value, "perplexity": found.perplexity},
-            f"BLEU {value:.2f} by greedy decoding of {part}held-out sentences (perplexity {found.perplexity:.2f})",
+            {"bleu": value, "perplexity": evaluation.perplexity},
+            f"BLEU {value:.2f} by greedy decoding of {part}held-out sentences (perplexity {evaluation.perplexity:.2f})",
         )
 
     def next_steps(self) -> Sequence[str]:
@@ -288,8 +323,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         )
 
     def checked_rows(self) -> CheckedRows:
-        import numpy as np
-
         held_out = self.pairs.valid
         batch = held_out.batch(np.arange(min(_CHECKED_ROWS, len(held_out))))
         assert batch.lengths is not None
@@ -299,11 +332,9 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
 
 def _names(facts: PairsFacts) -> str:
-    """The files of the pairs."""
     source, target = facts.source.name, facts.target
     return source if target is None else f"{source} and {target.name}"
 
 
 def _counted(part: PairCounts) -> str:
-    """How many pairs a part has, and symbols of their targets."""
     return f"{counted(part.pairs, 'pair')} ({counted(part.target_symbols, 'symbol')} to predict)"

@@ -1,0 +1,114 @@
+"""Charts of the README and the manual, from benchmarks/results: quality against minutes, and compressed sizes.
+
+python benchmarks/charts.py
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from tables import ROOT
+
+PEERS = {0.5: "peers_text_0.5m", 3: "peers_text_3m", 10: "peers_text_10m"}
+NANOGPT = {"A100 GPU": 1.4697, "CPU": 1.88}  # nats a character of held-out text, "about 3 minutes" each: its README
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Colours on a light or a dark page."""
+
+    ink: str
+    grid: str
+    ours: str
+    other: str
+    published: str
+
+
+SCHEMES = {
+    "light": Scheme("#1b1d21", "#d8dade", "#0072b2", "#c04f00", "#5f646c"),
+    "dark": Scheme("#e8e9ea", "#373b41", "#5cb5ec", "#f0914a", "#a3a8b0"),
+}
+
+
+def main() -> None:
+    with mpl.rc_context({"svg.hashsalt": "charts", "svg.fonttype": "path", "font.size": 10.5}):
+        for name, scheme in SCHEMES.items():
+            path = ROOT / "docs" / "_static" / f"minutes_{name}.svg"
+            minutes(scheme).savefig(path, metadata={"Date": None}, transparent=True)
+            path.write_text(re.sub(r"[ \t]+\n", "\n", path.read_text()))  # matplotlib ends lines with blanks
+        sizes(SCHEMES["light"]).savefig(ROOT / "docs" / "_static" / "compression.png", dpi=130)
+
+
+def result(name: str) -> dict[str, Any]:
+    """A published result."""
+    read: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    return read
+
+
+def best(name: str, run: str) -> float:
+    """The least nats a character of the runs of a result whose names begin so."""
+    return min(row["nats/char"] for row in result(name)["rows"] if row["run"].startswith(run) and "seed" in row)
+
+
+def minutes(scheme: Scheme) -> Figure:
+    """Curves of the default and of the plain script; points for Transformers and for what nanoGPT publishes."""
+    figure = Figure(figsize=(7.6, 3.9), layout="constrained")
+    axes = figure.subplots()
+    trained = list(PEERS)
+    ours = [best(name, "chainrule train") for name in PEERS.values()]
+    plain = [best(name, "plain_lstm") for name in PEERS.values()]
+    axes.plot(trained, plain, color=scheme.other, marker="s", label="plain LSTM script, the best of three sizes")
+    axes.plot(trained, ours, color=scheme.ours, marker="o", linewidth=2.2, label="chainrule train, defaults")
+    one_hour = result("quality_text_transformer")["rows"][0]
+    transformer = [best("peers_transformer_3m", "chainrule train"), one_hour["test nats/char"]]
+    axes.plot([3, one_hour["minutes"]], transformer, color=scheme.ours, marker="D", linestyle="--",
+              label="chainrule train --model transformer")  # fmt: skip
+    axes.plot(3, best("peers_transformer_3m", "plain_transformer"), color=scheme.other, marker="D", linestyle="none",
+              label="plain Transformer script, the best of three")  # fmt: skip
+    axes.plot([3, 3], list(NANOGPT.values()), color=scheme.published, marker="*", markersize=11, linestyle="none",
+              label=f"published by nanoGPT: {NANOGPT['A100 GPU']} (A100 GPU), {NANOGPT['CPU']} (CPU)")  # fmt: skip
+    below = [*zip(trained, ours, strict=True), (one_hour["minutes"], transformer[-1])]
+    above = [(*point, 8) for point in zip(trained, plain, strict=True)]
+    for x, y, rise in [*above, *((*point, -15) for point in below)]:
+        axes.annotate(f"{y:.2f}", (x, y), (0, rise), textcoords="offset points", ha="center", color=scheme.ink)
+    axes.set_xscale("log")
+    axes.set_xticks([0.5, 1, 3, 10, 30, 60], ["30 s", "1 min", "3", "10", "30", "60 min"])
+    axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    axes.set_xlim(0.42, 80)
+    axes.set_ylim(1.3, 2.0)
+    axes.set_xlabel("time of training; one CPU thread but for the star at 1.4697")
+    axes.set_ylabel("nats per character, unseen text")
+    axes.grid(axis="y", color=scheme.grid, linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9.5, labelcolor=scheme.ink)
+    axes.tick_params(colors=scheme.ink)
+    axes.xaxis.label.set_color(scheme.ink)
+    axes.yaxis.label.set_color(scheme.ink)
+    for spine in axes.spines.values():
+        spine.set_color(scheme.ink)
+    return figure
+
+
+def sizes(scheme: Scheme) -> Figure:
+    """Bars of the bytes that each program makes of the text built into Python."""
+    rows = result("compression")["rows"]
+    rows = sorted((row for row in rows if row["file"] == rows[0]["file"]), key=lambda row: -row["bytes"])
+    figure = Figure(figsize=(7.6, 2.5), layout="constrained")
+    axes = figure.subplots()
+    colours = [scheme.ours if row["way"].startswith("chainrule") else scheme.published for row in rows]
+    bars = axes.barh([row["way"].partition(",")[0] for row in rows], [row["bytes"] / 1000 for row in rows],
+                     color=colours, height=0.62)  # fmt: skip
+    words = [f"{row['bytes'] / 1000:.1f} kB, {row['bits a byte']:.2f} bits a byte" for row in rows]
+    axes.bar_label(bars, words, padding=4)
+    axes.set_xlim(0, 1.35 * rows[0]["bytes"] / 1000)
+    axes.set_xticks([])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    return figure
+
+
+if __name__ == "__main__":
+    main()

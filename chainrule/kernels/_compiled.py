@@ -1,0 +1,37 @@
+"""Whether compiled loops may compute, before numba is imported: that alone takes about a second."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from chainrule.kernels import enabled
+
+LONG = 1000
+"""Elements of one sequence after which drawing goes on in compiled loops: from there on, they have paid for loading
+numba and their machine code (benchmarks/LOG.md)."""
+
+
+def compiled_loops(like: Tensor) -> ModuleType | None:
+    """The compiled loops, or None where plain code must compute.
+
+    That is so without numba, where machine code cannot be kept for the next time, on another device or in another
+    type, under autocast or a dispatch mode, and with `CHAINRULE_KERNELS=off`.
+
+    Args:
+        like: a weight.
+    """
+    known = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+    if not enabled() or not known or torch.is_autocast_enabled("cpu") or _get_current_dispatch_mode() is not None:
+        return None
+    if find_spec("numba") is None:
+        return None
+    try:
+        from chainrule.kernels import _compiled_loops as loops
+        from chainrule.kernels._machine_code import folder
+    except ImportError:  # a numba that does not go with this NumPy
+        return None
+    return None if folder(Path(__file__).parent) is None else loops

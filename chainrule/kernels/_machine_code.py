@@ -1,0 +1,63 @@
+"""Machine code kept between runs of the program, so that the loops are compiled once and not at every start.
+
+numba's own cache looks at the file of a function, not at the files of the functions that it calls, and would use old
+code after a change of those. Here the folder bears a digest of all files of the function's package.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from numba import config, njit
+from numba.misc.appdirs import AppDirs
+
+# Arrays belong to whoever calls from Python, for as long as the call lasts: counting references to them in between
+# took three quarters of the time.
+compiled = njit(_nrt=False)
+# Of numbers: a product and a sum may fuse, and sums may be taken in the order of vectors. NaN and infinities stay.
+compiled_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+
+
+def kept(function: Any) -> Any:
+    """A compiled function that looks for its machine code in the folder before it compiles, if there is one."""
+    before = config.CACHE_DIR
+    chosen = folder(Path(function.py_func.__code__.co_filename).parent)
+    if chosen is not None:
+        try:
+            config.CACHE_DIR = str(chosen)
+            function.enable_caching()
+        finally:
+            config.CACHE_DIR = before
+    return function
+
+
+def folder(package: Path) -> Path | None:
+    """The folder of the code of a package's files: the first that can be written, None where none can."""
+    return next(filter(_is_writable, _folders(package)), None)
+
+
+def is_kept(package: Path) -> bool:
+    """Whether there is machine code of a package's files."""
+    chosen = folder(package)
+    return chosen is not None and any(chosen.rglob("*.nbc"))
+
+
+def _folders(package: Path) -> Iterator[Path]:
+    """NUMBA_CACHE_DIR if it is set; else next to Python's own code, then numba's own folder of the user."""
+    digest = hashlib.sha256()
+    for path in (*sorted(package.glob("*.py")), Path(__file__)):
+        digest.update(path.read_bytes())
+    usual = (package / "__pycache__", Path(AppDirs(appname="numba", appauthor=False).user_cache_dir))
+    for home in (Path(config.CACHE_DIR),) if config.CACHE_DIR else usual:
+        yield home / f"{package.name}-{digest.hexdigest()[:16]}"
+
+
+def _is_writable(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,165 @@
+"""Long generation by compiled loops: the same symbols, noise and errors as by the plain steps."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from chainrule import _base
+from chainrule.kernels import _compiled
+from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, WaveNet
+
+pytest.importorskip("numba")
+TEXT = torch.randint(9, (4000,), generator=torch.Generator().manual_seed(0))
+CELLS = {
+    "lstm": {"cell": "lstm"},
+    "gru": {"cell": "gru"},
+    "gru, reset before": {"cell": "gru", "reset_after": False},
+    **{f"rnn, {f}": {"cell": "rnn", "nonlinearity": f} for f in ("tanh", "relu", "sigmoid", "identity")},
+}
+INPUTS = {
+    "one-hot": {},
+    "embedding": {"embedding_size": 6},
+    "pairs": {"embedding_size": 6, "ngram_order": 2},
+    "hashed n-grams": {"embedding_size": 6, "ngram_order": 4, "ngram_buckets": 200},
+    "tied": {"tie_weights": True},
+}
+
+
+def network(seed: int = 0, vocab_size: int = 9, **options) -> RecurrentLM:
+    torch.manual_seed(seed)
+    model = RecurrentLM(vocab_size, hidden_size=11, **options).eval()
+    if options.get("nonlinearity") == "identity":  # without bounds, an orthogonal recurrence grows
+        for layer in range(3):
+            getattr(model.recurrent, f"weight_hh_l{layer}").data.mul_(0.5)
+    return model
+
+
+def wavenet(**options) -> WaveNet:
+    torch.manual_seed(0)
+    return WaveNet(9, channels=5, blocks=2, layers_per_block=3, skip_channels=7, **options).eval()
+
+
+def mixture() -> CalibratedMixture:
+    members = Ensemble([network(1), network(2, embedding_size=5, ngram_order=3)])
+    return CalibratedMixture(members, NgramLM.fit(TEXT, 9, order=4)).eval()
+
+
+MODELS = {
+    **{f"{name}, 3 layers": lambda o=o: network(num_layers=3, **o) for name, o in CELLS.items()},
+    **{name: lambda o=o: network(cell="lstm", **o) for name, o in INPUTS.items()},
+    "wavenet": wavenet,
+    "wavenet of three taps": lambda: wavenet(kernel_size=3),
+    "counts": lambda: NgramLM.fit(TEXT, 9, order=4, dtype=torch.float64),
+    "mixture": mixture,
+}
+
+
+def drawn(model, count: int, after: int, monkeypatch, **options):
+    """Symbols of a stream that goes over to compiled loops after some, and the generator's state at the end."""
+    monkeypatch.setattr(_base, "LONG", after)
+    generator = torch.Generator().manual_seed(3)
+    symbols = torch.cat(list(islice(model.stream(1, generator=generator, **options), count)))
+    return symbols.tolist(), generator.get_state().tolist()
+
+
+def loops_ran(model, monkeypatch) -> bool:
+    """Whether a stream is given compiled scores."""
+    given = []
+    scores = type(model).compiled_scores
+    monkeypatch.setattr(type(model), "compiled_scores", lambda *a: given.append(scores(*a)) or given[-1])
+    drawn(model, 4, 2, monkeypatch)
+    return given[0] is not None
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_stream_draws_the_same_symbols_from_the_same_noise(name, monkeypatch):
+    model = MODELS[name]().double()
+    assert drawn(model, 150, 3, monkeypatch) == drawn(model, 150, 10**6, monkeypatch)
+    assert loops_ran(model, monkeypatch)
+
+
+def test_a_label_is_obeyed(monkeypatch):
+    model, options = wavenet(num_classes=3).double(), {"context": torch.tensor([2])}
+    model.label_bias.weight.data.mul_(20)
+    assert drawn(model, 60, 2, monkeypatch, **options) == drawn(model, 60, 10**6, monkeypatch, **options)
+    assert drawn(model, 60, 2, monkeypatch, **options) != drawn(model, 60, 2, monkeypatch, context=torch.tensor([1]))
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.5}, {"temperature": 0}, {"top_k": 3}, {"top_p": 0.7}])
+@pytest.mark.parametrize("name", ["lstm, 3 layers", "mixture"])
+def test_filters_and_prefixes_are_obeyed(name, options, monkeypatch):
+    model, options = MODELS[name]().double(), {**options, "prefix": TEXT[:7]}
+    assert drawn(model, 100, 1, monkeypatch, **options) == drawn(model, 100, 10**6, monkeypatch, **options)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_log_probabilities_in_float32_are_those_of_the_steps(name):
+    model = MODELS[name]()
+    with torch.no_grad():
+        step, state = model.stepper(), model.initial_state(1)
+        scores, previous = model.compiled_scores(state), None
+        for symbol in TEXT[:60].tolist():
+            conditional, state = step(previous, state)
+            own = torch.from_numpy(scores(-1 if previous is None else int(previous))).log_softmax(0)
+            torch.testing.assert_close(own.to(torch.float32), conditional.logits[0].float(), rtol=0, atol=1e-5)
+            previous = torch.tensor([symbol])
+
+
+def test_draws_in_float32_have_the_probabilities_of_the_model(monkeypatch):
+    model = mixture()
+    with torch.no_grad():
+        model.companion.ngrams.terms.zero_()  # every symbol has the same distribution after any other
+        for member in model.network.members:
+            member.weight_ho.zero_()
+            member.bias_ho.copy_(torch.linspace(-1, 1, 9))
+        expected = model(TEXT[None, :1]).probs[0, 0].double().numpy()
+    symbols, _ = drawn(model, 20_000, 1, monkeypatch)
+    counts = np.bincount(symbols, minlength=9)
+    assert chisquare(counts, expected / expected.sum() * len(symbols)).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_scores_of_no_distribution_raise(wrong, monkeypatch):
+    model = network()
+    with torch.no_grad():
+        model.bias_ho[4] = wrong
+    monkeypatch.setattr(_base, "LONG", 0)
+    from chainrule.kernels._compiled_loops import draw
+
+    assert draw(np.array([0, wrong, 1], np.float32), np.zeros(3, np.float32), 1.0) == -1
+    stream = _base._compiled_draws(model.compiled_scores(model.initial_state(1)), 0, _base.Draw(1.0, None, None, None))
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        next(stream)
+
+
+@pytest.mark.parametrize("why", ["off", "hook", "numba", "type", "autocast", "folder", "adaptive"])
+def test_plain_steps_run_where_loops_may_not(why, monkeypatch, tmp_path):
+    model = network(adaptive_softmax=True, cutoffs=[4]) if why == "adaptive" else network()
+    if why == "off":
+        monkeypatch.setenv("CHAINRULE_KERNELS", "off")
+    if why == "hook":
+        model.recurrent.register_forward_hook(lambda module, inputs, outputs: None)
+    if why == "numba":
+        monkeypatch.setattr(_compiled, "find_spec", lambda name: None)
+    if why == "type":
+        model = model.bfloat16()
+    if why == "folder":
+        from numba import config
+
+        (tmp_path / "file").touch()
+        monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "file" / "in it"))
+    with torch.autocast("cpu", torch.bfloat16, enabled=why == "autocast"):
+        assert not loops_ran(model, monkeypatch)
+
+
+def test_short_streams_and_several_rows_take_plain_steps(monkeypatch):
+    monkeypatch.setattr(RecurrentLM, "compiled_scores", lambda *_: pytest.fail("compiled"))
+    model = network()
+    model.sample(1, length=_compiled.LONG)
+    monkeypatch.setattr(_base, "LONG", 2)
+    model.sample(2, length=8)
+    with pytest.raises(pytest.fail.Exception):
+        model.sample(1, length=8)
