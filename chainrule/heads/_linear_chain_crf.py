@@ -287,8 +287,7 @@ def best_paths(chain: TagChain, n: int) -> tuple[Tensor, Tensor]:
 def _top(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Return the n highest scores along axis 1 and their indices; ties go to the first."""
     if n == 1:
-        top = scores.max(1, keepdim=True)
-        return top.values, top.indices
+        return scores.max(1, keepdim=True)
     ordered = scores.sort(stable=True, dim=1, descending=True)
     return ordered.values[:, :n], ordered.indices[:, :n]
 

@@ -159,7 +159,7 @@ def test_integers_that_vanish_into_a_function_without_derivatives_are_named():
     with pytest.raises(ValueError, match="RecurrentLM converts integers"):
         receptive_field(RecurrentLM(5, cell="gru", hidden_size=4), 3, torch.randint(5, (2, 8)))
     ngrams = TransformerLM(4, model_size=8, num_layers=1, num_heads=2, window=1, ngram_order=3)
-    with pytest.raises(ValueError, match="such as of n-grams"):  # of the three elements it sees, one was found
+    with pytest.raises(ValueError, match="as for n-grams"):  # of the three elements it sees, one was found
         receptive_field(ngrams, 8, torch.randint(4, (3, 10)))
 
 

@@ -305,7 +305,7 @@ def test_an_answer_that_is_no_distribution_is_a_failure_that_says_so():
         ((Labels(), torch.tensor(1), CONTEXT), "x: expected a tensor of shape"),
         ((Labels(), LABELS, None), "context: expected the inputs"),
         ((Labels(), LABELS[:3], CONTEXT), "context: expected 3 rows"),
-        ((Labels(), LABELS, CONTEXT, LENGTHS), "lengths: expected None where a row has one label"),
+        ((Labels(), LABELS, CONTEXT, LENGTHS), "lengths: expected None, as a row has one label"),
         ((Tags(), TAGS, INPUTS, LENGTHS + 1), r"lengths: expected values in \[0, 5\]"),
     ],
 )
