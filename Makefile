@@ -14,7 +14,7 @@ SUM := / Downloading .*\([0-9.]+ [kMG]?B(ytes)?\)/ { gsub(/[()]/, ""); size = $$
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-images test test-avx2 check docs bench nightly clean
+.PHONY: help setup demo demo-images test test-avx2 test-plain check docs bench nightly clean
 
 help: ## list what make can do
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,19 +34,23 @@ $(STAMP): pyproject.toml constraints.txt
 	  awk -v seconds=$$(($$(date +%s) - began)) -v kilobytes=$$(du -sk $(VENV) | cut -f 1) '$(SUM)' $(LOG)
 	@touch $@
 
-demo: setup ## train on the text built into Python for about 100 s; compare with xz and bzip2; sample
+demo: setup ## train on the text built into Python for about 100 s; compare with xz and bzip2; write a page
 	$(BIN)/python examples/demo.py
 
 demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones beside real ones
 	$(BIN)/python examples/images.py
 
-test: setup ## all tests and doctests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+test: setup ## all tests and doctests; which took longest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=25 --durations-min=4
 
 test-avx2: setup ## tests of layers and training as on a processor that has AVX2 and nothing newer
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
-	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" tests/layers tests/training; \
+	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" tests/layers tests/kernels tests/training; \
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
+
+test-plain: setup ## tests of layers, models and decoding with all kernels off
+	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" \
+	  tests/layers tests/models tests/decoding
 
 check: setup ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -63,7 +67,8 @@ bench: setup ## speed measurements (minutes); tables on the screen, JSON in benc
 
 nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
 	$(PIP) --no-build-isolation -e '.[nightly]'
-	$(MAKE) test bench
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=nightly
+	$(MAKE) test-plain bench
 	$(BIN)/python tests/fuzz/fuzz.py --cases 5000 --seed $$(date +%j)
 	@for script in benchmarks/quality_*.py benchmarks/memory.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 

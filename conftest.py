@@ -1,7 +1,7 @@
 """What every test and doctest starts from: the same seed, one thread, and for doctests a folder for their files."""
 
+import os
 import random
-from pathlib import Path
 
 import hypothesis
 import numpy
@@ -10,8 +10,10 @@ import torch
 
 # Results then do not depend on the number of cores, and test processes do not fight for them.
 torch.set_num_threads(1)
-hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=500, print_blob=True)
+hypothesis.settings.register_profile("repeatable", deadline=None, max_examples=40, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
+os.fsync = lambda descriptor: None  # no test cuts the power, and waiting for the disk takes longer than many a training
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +25,7 @@ def seeded() -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folder(request: pytest.FixtureRequest) -> None:
     """Run the examples of README.md and docs/ where the files that they write disturb nothing."""
     if isinstance(request.node, pytest.DoctestItem):
-        monkeypatch.chdir(tmp_path)
+        request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))

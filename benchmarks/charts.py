@@ -71,7 +71,7 @@ def minutes(scheme: Scheme) -> Figure:
     axes.plot([3, 3], list(NANOGPT.values()), color=scheme.published, marker="*", markersize=11, linestyle="none",
               label=f"published by nanoGPT: {NANOGPT['A100 GPU']} (A100 GPU), {NANOGPT['CPU']} (CPU)")  # fmt: skip
     below = [*zip(trained, ours, strict=True), (one_hour["minutes"], transformer[-1])]
-    above = [(*point, 8) for point in zip(trained, plain, strict=True)]
+    above = [(trained[end], plain[end], 8) for end in (0, -1)]
     for x, y, rise in [*above, *((*point, -15) for point in below)]:
         axes.annotate(f"{y:.2f}", (x, y), (0, rise), textcoords="offset points", ha="center", color=scheme.ink)
     axes.set_xscale("log")

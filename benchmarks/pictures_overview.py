@@ -131,7 +131,7 @@ def curves(studio: Studio) -> str:
         chain("inspect", str(path))
     page = (path / "report.html").read_text(encoding="utf-8")
     figures = []
-    for caption in ("What the steps do to a gradient", "How long an input is remembered"):
+    for caption in ("Effect of the steps on a gradient", "How long an input is remembered"):
         drawing = re.search(rf"<figcaption>{caption}</figcaption>(<svg.*?</svg>)", page, re.DOTALL)
         assert drawing is not None
         figures.append(f"<div>{caption}{drawing[1]}</div>")

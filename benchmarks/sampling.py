@@ -120,7 +120,7 @@ def arithmetic(model: AutoregressiveModel) -> float:
 @torch.no_grad()
 def require_same_conditionals(model: AutoregressiveModel, x: torch.Tensor) -> None:
     """One row x, element by element, has the likelihood that the pass gives it."""
-    step, state, x_prev = model.stepper(), model.initial_state(1), None
+    step, state, x_prev = model.prepare().step, model.initial_state(1), None
     total = torch.zeros(1)
     for element in model.to_sequence(x).unbind(1):
         conditional, state = step(x_prev, state)

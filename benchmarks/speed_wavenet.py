@@ -5,7 +5,8 @@
 20 layers (two blocks of ten), 64 channels, 256 skip channels, 256 levels: the default of `chainrule.models.WaveNet`,
 random weights of seed 0, one thread. By turns, for each batch:
 
-- step: `stepper()`, a sample drawn from each conditional, so much of what `sample` does;
+- stream: `model.stream` of one sequence, past the samples after which it goes on in compiled loops (batch 1);
+- step: `prepare().step`, a sample drawn from each conditional, so much of what `sample` does;
 - products: the matrix products of a step alone, on the same weights, in the same library (NumPy), nothing between them;
 - queue: the usual fast generation (Paine et al. 2016), a queue a layer, each layer a few modules of PyTorch;
 - recomputation: the pass over the whole receptive field that yields one sample;
@@ -20,6 +21,7 @@ import statistics
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from unittest.mock import patch
 
 import numpy as np
@@ -29,7 +31,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule.heads import Categorical
-from chainrule.layers._dilated_stack import PreparedDilatedStack
+from chainrule.kernels._compiled import LONG
+from chainrule.kernels._dilated_steps import PreparedDilatedStack
 from chainrule.models import WaveNet
 
 SECOND = 16_000
@@ -53,6 +56,11 @@ def main() -> None:
             claim(f"WaveNet, 20 layers, batch {row['batch']}: speed of a step ÷ of a queue of modules", ratio, ">=", 1)
             for row in rows
             if (ratio := row["queue ÷ step"])
+        ),
+        *(
+            claim("WaveNet, 20 layers, batch 1: samples a second of a stream", rate, ">=", 16_000)
+            for row in rows
+            if (rate := row.get("stream samples/s"))
         ),
     ]
     publish("speed_wavenet", rows, claims)
@@ -107,7 +115,7 @@ def measured(model: WaveNet, batch: int, rounds: int) -> dict[str, float]:
     steps, generator = STEPS[batch], torch.Generator().manual_seed(0)
     x = model.sample(batch, length=steps, generator=generator)
     window = torch.randint(256, (batch, model.receptive_field + 1), generator=generator)
-    stepper, state, queue = model.stepper(), model.initial_state(batch), QueueWaveNet(model)
+    stepper, state, queue = model.prepare().step, model.initial_state(batch), QueueWaveNet(model)
     queues = queue.start(batch)
     last = x[:, 0]
 
@@ -136,13 +144,22 @@ def measured(model: WaveNet, batch: int, rounds: int) -> dict[str, float]:
         "step": by_steps, "products": bare_products(model, batch, steps), "queue": by_queue, "pass": one_pass,
         "recomputation": recompute,
     }  # fmt: skip
+    if batch == 1:
+        stream = model.stream(1, generator=generator)
+        deque(islice(stream, LONG + 1), 0)
+        ways["stream"] = lambda: deque(islice(stream, steps), 0)
     seconds = interleaved(ways, rounds, warmup=1)
     layers = len(model.stack.convolutions)
     each = {
         name: statistics.median(times) / (1 if name == "recomputation" else steps) for name, times in seconds.items()
     }
+    compiled = {}
+    if "stream" in seconds:
+        compiled["stream samples/s"] = 1 / each["stream"]
+        compiled["step ÷ stream"] = median_ratio(seconds["step"], seconds["stream"])
     return {
         "batch": batch,
+        **compiled,
         "step µs": 1e6 * each["step"],
         "products µs": 1e6 * each["products"],
         "queue µs": 1e6 * each["queue"],
@@ -158,7 +175,7 @@ def measured(model: WaveNet, batch: int, rounds: int) -> dict[str, float]:
 
 
 def bare_products(model: WaveNet, batch: int, steps: int) -> Callable[[], object]:
-    """The products of so many steps, each into a place of its own, on weights as the stepper lays them out."""
+    """The products of so many steps, each into a place of its own, on weights as `prepare` lays them out."""
     made, linears = PreparedDilatedStack(model.stack), (model.skip, model.hidden, model.output)
     channels, layers = made.channels, len(made.present)
     h, gated = (np.full((channels, batch), 0.1, dtype=np.float32) for _ in range(2))
@@ -184,7 +201,7 @@ def bare_products(model: WaveNet, batch: int, steps: int) -> Callable[[], object
 def operations(model: WaveNet) -> float:
     """Multiplications and additions of a second by steps over those of one pass; every step has as many."""
     with patch("chainrule.layers._dilated_stack.PreparedDilatedStack", partial(PreparedDilatedStack, in_numpy=False)):
-        stepper, state = model.stepper(), model.initial_state(1)
+        stepper, state = model.prepare().step, model.initial_state(1)
     counted = 10
     with FlopCounterMode(display=False) as stepping:
         x_prev = None
@@ -201,7 +218,7 @@ def require_same_conditionals(model: WaveNet) -> None:
     """Steps, a queue and a window of the receptive field give what the pass gives."""
     length = model.receptive_field + 40
     x = torch.randint(256, (2, length), generator=torch.Generator().manual_seed(0))
-    whole, stepper, queue = model(x).logits, model.stepper(), QueueWaveNet(model)
+    whole, stepper, queue = model(x).logits, model.prepare().step, QueueWaveNet(model)
     state, queues, x_prev = model.initial_state(2), queue.start(2), torch.full((2,), model.levels)
     for t in range(length):
         conditional, state = stepper(x_prev, state)

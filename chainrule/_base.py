@@ -2,20 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._lengths import check_lengths
+from chainrule._checks import check_lengths, check_prefix, prefix_rows
+from chainrule._drawing import Draw, compiled_draws
 from chainrule._modes import device_of, drawn_in_evaluation
-from chainrule._prefix import check_prefix, prefix_rows
 from chainrule.heads._adapter import head_of
-from chainrule.heads._categorical import Categorical, check_filters
+from chainrule.heads._categorical import check_filters
 from chainrule.kernels._compiled import LONG
 from chainrule.state import State, expand, leaves, map_state
 
@@ -24,20 +22,6 @@ if TYPE_CHECKING:
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
 Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
-
-
-@dataclass(frozen=True)
-class Draw:
-    """Draws an element from its conditional; see `AutoregressiveModel.sample`."""
-
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    generator: torch.Generator | None
-
-    def __call__(self, conditional: Distribution) -> Tensor:
-        filtered = head_of(conditional).filtered(self.temperature, self.top_k, self.top_p)
-        return filtered.sample(generator=self.generator)
 
 
 class TrainableModel(nn.Module, ABC):
@@ -181,40 +165,46 @@ class AutoregressiveModel(LikelihoodModel):
         conditionals, state = self.unroll(x, state, x_prev)
         return conditionals.log_prob(x), state
 
+    @property
+    def reach(self) -> int | None:
+        """Number of last elements that a conditional can depend on; `None` where all that came before can matter."""
+        return None
+
     def visible_past(self, length: int) -> Tensor:
         """Which elements can influence which conditionals: (T, T) booleans, true at [t, s] if x_s can influence p(x_t).
 
-        Every s < t, unless a model says otherwise: one with a limited context or a blind spot overrides this, and
-        `chainrule.testing` then holds it to exactly what it declares. A window of k elements is
-        `super().visible_past(length).triu(-k)`.
+        The last `reach` elements before t, unless a model says otherwise: one with a blind spot overrides this, and
+        `chainrule.testing` then holds it to exactly what it declares.
         """
-        return torch.ones(length, length, dtype=torch.bool, device="cpu").tril(-1)
+        past = torch.ones(length, length, dtype=torch.bool, device="cpu").tril(-1)
+        return past if self.reach is None else past.triu(-self.reach)
+
+    @property
+    def positions_end(self) -> int | None:
+        """The number of learned positions, which no sequence may exceed; `None` where there is no end."""
+        return None
 
     def useful_prefix(self, drawn: int) -> int | None:
-        """Number of last elements of a prefix that can influence the `drawn` elements after it; `None` if all can."""
-        return None
+        """Number of last elements of a prefix to read before `drawn` more; `None` for all.
 
-    def stepper(self) -> Step:
-        """A function equal to `step` while the weights stay as they are, free to prepare them once.
+        `reach`, as far as positions leave room.
 
-        Long generation calls it in place of `step`; this version is `step` itself.
+        Raises:
+            ValueError: the positions end before.
         """
-        return self.step
+        end = self.positions_end
+        if end is None:
+            return self.reach
+        if drawn >= end:
+            raise ValueError(f"length: expected fewer than the {end} positions that were learned, got {drawn}")
+        return end - drawn if self.reach is None else min(self.reach, end - drawn)
 
-    def compiled_scores(self, state: State) -> "Scores | None":
-        """The scores of one endless sequence of symbols from a state on, by compiled loops; None without any.
+    def prepare(self) -> "Executor":
+        """This model as it computes in evaluation while its weights stay as they are, free to prepare them once.
 
-        `stream` goes on with them after many elements. They are those of `step` while the weights stay as they are.
+        Whatever draws, searches, completes or codes calls its methods; this version calls the model's own.
         """
-        return None
-
-    def shared(self, state: State) -> State:
-        """The same state, with large parts that the forks of a row share stored once (`chainrule.state.share`).
-
-        A search calls it before it forks rows, and again when rows have ended. This version returns the state
-        unchanged.
-        """
-        return state
+        return Executor(self)
 
     def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         r"""Exact log-likelihood :math:`\sum_t \log p(x_t \mid x_{<t}, c)` of each row, (B,), nats."""
@@ -323,47 +313,56 @@ class AutoregressiveModel(LikelihoodModel):
         if prefix is not None:
             prefix = prefix_rows(prefix, n).to(device)
 
-        return drawn_in_evaluation(self, self._draws(n, context, prefix, Draw(temperature, top_k, top_p, generator)))
+        def draws() -> Iterator[Tensor]:
+            yield from self.prepare().draws(n, context, prefix, Draw(temperature, top_k, top_p, generator))
 
-    def _draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
-        """The stream; a model that can do better than step by step has its own. `prefix` is (n, P, ...) or `None`."""
-        step, x_prev, known = self.stepper(), None, 0
+        return drawn_in_evaluation(self, draws())
+
+
+class Executor:
+    """What draws and searches call: a model while its weights stay as they are.
+
+    Args:
+        model: whose weights they are.
+        step: equal to its `step` in evaluation; that itself by default. It may write behind the states that it
+            returned, but each of them goes on as before.
+    """
+
+    def __init__(self, model: AutoregressiveModel, step: Step | None = None):
+        self.model, self.step = model, step or model.step
+
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
+        """See `AutoregressiveModel.unroll`."""
+        return self.model.unroll(x, state, x_prev)
+
+    def compiled_scores(self, state: State) -> "Scores | None":
+        """The scores of one endless sequence of symbols from a state on, by compiled loops; None without any.
+
+        `draws` goes on with them after many elements.
+        """
+        return None
+
+    def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+        """The elements (n,) that follow a prefix (n, P, ...) one by one, each as `pick` draws it."""
+        x_prev, known = None, 0
         with torch.no_grad():
-            state = self.initial_state(n, context)
+            state = self.model.initial_state(n, context)
             if prefix is not None and prefix.shape[1] > 0:
                 known = prefix.shape[1]
                 conditionals, state = self.unroll(prefix, state)
                 check_prefix(conditionals, prefix)
                 x_prev = prefix[:, -1]
-        for drawn in count() if self.sequence_length is None else range(self.sequence_length - known):
+        length = self.model.sequence_length
+        for drawn in count() if length is None else range(length - known):
             if drawn == LONG and n == 1 and x_prev is not None:
                 with torch.no_grad():
                     scores = self.compiled_scores(state)
                 if scores is not None:
-                    yield from _compiled_draws(scores, int(x_prev), pick)
+                    yield from compiled_draws(scores, int(x_prev), pick)
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
-                conditional, state = step(x_prev, state)
+                conditional, state = self.step(x_prev, state)
                 x_prev = pick(conditional)
             yield x_prev
-
-
-def _compiled_draws(scores: "Scores", symbol: int, pick: Draw) -> Iterator[Tensor]:
-    """The rest of a stream of one sequence after a symbol, without end; the noise is that of `Categorical`."""
-    from chainrule.kernels._compiled_loops import draw
-
-    noise: Tensor | None = None
-    while True:
-        row = scores(symbol)
-        symbol = -1
-        if pick.top_k is None and pick.top_p is None:
-            if noise is None:
-                noise = torch.from_numpy(np.empty_like(row))
-                numbers, least = noise.numpy(), torch.finfo(noise.dtype).tiny
-            noise.exponential_(generator=pick.generator).clamp_min_(least).log_()
-            symbol = draw(row, numbers, pick.temperature)
-        if symbol < 0:
-            symbol = int(pick(Categorical(torch.from_numpy(row))))
-        yield torch.tensor([symbol])
 
 
 def refuse_context(context: Context) -> None:
@@ -395,9 +394,6 @@ def _spread(mask: Tensor, like: Tensor) -> Tensor:
 
 def length_mask(lengths: Tensor, time: int) -> Tensor:
     """(B, T) booleans, true at real elements.
-
-    Raises:
-        ValueError: the lengths are no tensor of integers.
 
     >>> length_mask(torch.tensor([0, 2]), 3)
     tensor([[False, False, False],

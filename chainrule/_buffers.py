@@ -18,9 +18,6 @@ def fixed_buffer(module: nn.Module, name: str, value: Tensor | Callable[[], Tens
         name: of the buffer.
         value: the tensor, or a function that makes it.
 
-    Raises:
-        ValueError: the tensor is on the meta device, where it has no values.
-
     >>> layer = nn.Linear(1, 2)
     >>> fixed_buffer(layer, "mask", torch.tensor([True, False]))
     >>> list(layer.state_dict()), layer.mask

@@ -1,4 +1,4 @@
-"""Where and in which mode a model computes: its device, the widest numbers there, evaluation, and transforms."""
+"""Where and in which mode a model computes: its device, the widest numbers there, and evaluation."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,6 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 
 def device_of(module: nn.Module) -> torch.device:
@@ -85,47 +84,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes.items():
             part.training = mode
-
-
-def needs_plain_form() -> bool:
-    """Whether operations are transformed: by `torch.func` (vmap, grad, jvp, ...) or by forward-mode differentiation.
-
-    No function with a hand-written gradient supports these; plain operations do.
-    """
-    transformed: bool = torch._C._are_functorch_transforms_active()
-    return transformed or torch.autograd.forward_ad._current_level >= 0
-
-
-def custom_gradients_work() -> bool:
-    """Whether a function with a hand-written gradient may be used: none is transformed, exported or compiled."""
-    return not (torch.compiler.is_compiling() or torch._C._is_tracing() or needs_plain_form())
-
-
-def values_are_known(*tensors: Tensor) -> bool:
-    """Whether Python may look at the values of tensors, as a check of an argument does.
-
-    It may not where `torch.vmap` batches them, where `torch.export` or `torch.compile` traces them, and on the meta
-    device: there the check is left out. A check that must not make a GPU wait asks for the device as well.
-    """
-    if torch.compiler.is_compiling() or torch._C._is_tracing():
-        return False
-    return not any(tensor.is_meta or isinstance(tensor, FakeTensor) or _is_batched(tensor) for tensor in tensors)
-
-
-def _is_batched(tensor: Tensor) -> bool:
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(tensor):  # a gradient's wrapper may hold a batched tensor
-        if functorch.is_batchedtensor(tensor):
-            return True
-        tensor = functorch.get_unwrapped(tensor)
-    return False
-
-
-def records_or_transforms(*gradients: Tensor) -> bool:
-    """Whether a backward pass is itself to be differentiated (`create_graph=True`), or is one of several gradients
-    taken at once (`is_grads_batched=True`).
-
-    gradients: those at all outputs; any one of them may be the batched one.
-    """
-    batched = any(map(torch._C._functorch.is_legacy_batchedtensor, gradients))
-    return batched or torch.is_grad_enabled() or needs_plain_form()

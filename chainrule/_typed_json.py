@@ -38,9 +38,6 @@ def read_value(kind: Any, value: Any, where: str) -> Any:
             (by its `from_json` if it has one), or one of them or None.
         value: as JSON gave it.
         where: its name, for errors.
-
-    Raises:
-        ValueError: it is something else.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (UnionType, Union):

@@ -33,6 +33,10 @@ class Shared:
     values: "State"
 
 
+class Memory(dict[str, "State"]):
+    """A branch that no step changes, such as the memory of an encoder: searches hold it once for the forks of a row."""
+
+
 def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
     """Apply `function` to every tensor of `state`, keeping its structure.
 
@@ -49,7 +53,8 @@ def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
         case list():
             return [map_state(function, branch) for branch in state]
         case dict():
-            return {name: map_state(function, branch) for name, branch in state.items()}
+            mapped = {name: map_state(function, branch) for name, branch in state.items()}
+            return Memory(mapped) if isinstance(state, Memory) else mapped
         case Shared():
             return Shared(function(state.rows), state.values)
     raise TypeError(f"state: expected a tree of tensors, tuples, lists, dicts and None, got {type(state).__name__}")
@@ -81,6 +86,20 @@ def share(branch: State) -> Shared:
     if 2 * len(used) > count_rows(branch.values):
         return branch
     return Shared(rows, select(branch.values, used))
+
+
+def share_memories(state: State) -> State:
+    """The same state with every `Memory` in it shared; a search calls it before it forks rows, and when rows end."""
+    match state:
+        case Memory() | Shared():
+            return share(state)
+        case tuple():
+            return tuple(map(share_memories, state))
+        case list():
+            return [share_memories(branch) for branch in state]
+        case dict():
+            return {name: share_memories(branch) for name, branch in state.items()}
+    return state
 
 
 def expand(state: State, rows: int) -> State:
@@ -171,7 +190,8 @@ def flatten(state: State, name: str = "state") -> tuple[dict[str, Tensor], Any]:
             # Use indices, because keys may contain dots, in an order that survives JSON; the skeleton stores the keys.
             named = {key: flatten(state[key], f"{name}.{index}") for index, key in enumerate(sorted(state))}
             tensors = {key: leaf for leaves, _ in named.values() for key, leaf in leaves.items()}
-            return tensors, {"dict": {key: skeleton for key, (_, skeleton) in named.items()}}
+            kind = "memory" if isinstance(state, Memory) else "dict"
+            return tensors, {kind: {key: skeleton for key, (_, skeleton) in named.items()}}
         case Shared():
             tensors, skeleton = flatten(state.values, f"{name}.values")
             return {f"{name}.rows": state.rows, **tensors}, {"shared": [f"{name}.rows", skeleton]}
@@ -191,6 +211,8 @@ def unflatten(tensors: dict[str, Tensor], skeleton: Any) -> State:
             return [unflatten(tensors, branch) for branch in branches]
         case {"dict": branches}:
             return {name: unflatten(tensors, branch) for name, branch in branches.items()}
+        case {"memory": branches}:
+            return Memory({name: unflatten(tensors, branch) for name, branch in branches.items()})
         case {"shared": [rows, values]}:
             return Shared(tensors[rows], unflatten(tensors, values))
     raise ValueError(f"state skeleton: expected a name, null, or a tuple, list or dict of them, got {skeleton!r}")

@@ -1,4 +1,4 @@
-"""What `forward` calls is obeyed by `step`, `unroll` and `stepper`, whatever is done to modules.
+"""What `forward` calls is obeyed by `step`, `unroll` and `prepare`, whatever is done to modules.
 
 Prepared steps read weights past the modules that hold them: a hook, or LoRA around a layer, changed the likelihood and
 not the samples.
@@ -96,7 +96,7 @@ def terms(model, x, context):
     found = {"forward": model.to_sequence(model(x, context).log_prob(x))[:, :READ]}
     sequence = sequence[:, :READ]
     found["unroll"] = model.unroll(sequence, model.initial_state(1, context))[0].log_prob(sequence)
-    for name, step in (("step", model.step), ("stepper", model.stepper())):
+    for name, step in (("step", model.step), ("prepare", model.prepare().step)):
         state, x_prev, parts = model.initial_state(1, context), None, []
         for x_t in sequence.unbind(1):
             conditional, state = step(x_prev, state)

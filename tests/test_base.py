@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.distributions import Independent, LogNormal, Normal
 
-from chainrule._base import AutoregressiveModel, length_mask
+from chainrule._base import AutoregressiveModel, Executor, length_mask
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
 
@@ -302,10 +302,11 @@ def test_lengths_are_counted_in_visiting_order():
     torch.testing.assert_close(model.log_prob(x, lengths=torch.full((4,), 2)), expected)
 
 
-def test_a_stepper_is_what_sampling_runs():
+def test_a_prepared_step_is_what_sampling_runs():
     class Prepared(Counter):
-        def stepper(self):
-            return lambda x_prev, state: (Categorical(torch.tensor([0.0, 0.0, 100.0]).expand(len(state), 3)), state)
+        def prepare(self):
+            scores = torch.tensor([0.0, 0.0, 100.0])
+            return Executor(self, lambda x_prev, state: (Categorical(scores.expand(len(state), 3)), state))
 
     assert Prepared().sample(2, length=3).tolist() == [[2, 2, 2]] * 2
 

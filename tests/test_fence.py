@@ -16,7 +16,7 @@ MOST_NAMES = 250
 # A module leaves these lists when what the application needs of it becomes public, or moves into the application.
 APPLICATION = {
     "_base", "_blocks", "_latent", "_lazy", "_modes", "_printing", "_ranges", "_typed_json",
-    "coding._batches", "coding._container", "coding._fingerprint", "coding._range_coder", "decoding._draw_for",
+    "coding._batches", "coding._container", "coding._fingerprint", "coding._range_coder", "decoding._sample_paths",
     "diagnostics._attention_maps", "diagnostics._clipping", "diagnostics._distance", "diagnostics._hidden_units",
     "diagnostics._mixer_views", "diagnostics._panels", "diagnostics._parts", "diagnostics._saliency",
     "diagnostics._text_properties", "diagnostics._verdict",

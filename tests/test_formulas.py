@@ -213,7 +213,8 @@ def page_formulas(path: Path) -> Iterator[tuple[str, str, bool]]:
 def docstring_formulas(path: Path) -> Iterator[tuple[str, str, bool]]:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        text = (ast.get_docstring(node) or "") if isinstance(node, documented) else ""
+        if not isinstance(node, documented) or not (text := ast.get_docstring(node)):
+            continue
         name = f"{path.relative_to(ROOT)}: {getattr(node, 'name', '')}"
         for source in re.findall(r":math:`((?:[^`\\]|\\.)*)`", text, re.DOTALL):
             yield f"{name}: {source}", source, False
@@ -223,13 +224,13 @@ def docstring_formulas(path: Path) -> Iterator[tuple[str, str, bool]]:
             assert isinstance(margin, str)
 
 
-PAGES = [
-    formula
-    for path in sorted([*ROOT.glob("docs/**/*.md"), ROOT / "CHANGELOG.md"])
-    if "_build" not in path.parts
-    for formula in page_formulas(path)
-]
-DOCSTRINGS = [formula for path in sorted(ROOT.glob("chainrule/**/*.py")) for formula in docstring_formulas(path)]
+def formulas_of_pages() -> list[tuple[str, str, bool]]:
+    pages = [path for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts]
+    return [formula for path in [*sorted(pages), ROOT / "CHANGELOG.md"] for formula in page_formulas(path)]
+
+
+def formulas_of_docstrings() -> list[tuple[str, str, bool]]:
+    return [formula for path in sorted(ROOT.glob("chainrule/**/*.py")) for formula in docstring_formulas(path)]
 
 
 @pytest.fixture(scope="module")
@@ -257,8 +258,9 @@ def fault(extension: Any, source: str, *, as_block: bool) -> str:
     return "" if expected == drawn else f"source {expected}\n    drawn  {drawn}"
 
 
-@pytest.mark.parametrize("formulas", [PAGES, DOCSTRINGS], ids=["pages", "docstrings"])
-def test_formulas_are_drawn_as_their_sources_say(extension, formulas):
+@pytest.mark.parametrize("read", [formulas_of_pages, formulas_of_docstrings])
+def test_formulas_are_drawn_as_their_sources_say(extension, read):
+    formulas = read()
     assert len(formulas) > 200
     faults = [(where, fault(extension, source, as_block=as_block)) for where, source, as_block in formulas]
     assert not any(found for _, found in faults), "\n".join(f"{where}\n    {found}" for where, found in faults if found)

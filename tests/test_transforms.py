@@ -7,7 +7,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from chainrule import models
-from chainrule._modes import values_are_known
+from chainrule.kernels._transforms import values_are_known
 from chainrule.layers import GRU, LSTM, RNN, CharacterEncoder
 from chainrule.state import map_state
 

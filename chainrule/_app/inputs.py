@@ -258,7 +258,6 @@ def _words(number: int, words: Sequence[str]) -> str:
 
 
 def _all(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
-    """Check that every row is of one kind."""
     for number, row in enumerate(rows, 1):
         if not isinstance(row, kind) or (kind is Sequence and isinstance(row, str)):
             raise ValueError(f"{name}: row {number}: expected rows of one kind, got {row!r:.80}")

@@ -151,7 +151,6 @@ def _train(
 
 
 def training_options(config: RunConfig) -> "TrainingOptions":
-    """Return the options of training that a config describes."""
     from chainrule.training import TrainingOptions
 
     names = {item.name for item in fields(TrainingOptions)}

@@ -88,7 +88,7 @@ def read_batches(
 
 def _code(model: AutoregressiveModel, coder: RangeCoder, layout: RowLayout, progress: Progress) -> list[Tensor]:
     with evaluating(model), torch.no_grad():
-        step = model.stepper()  # prepared once for all batches
+        step = model.prepare().step  # prepared once for all batches
     settings: dict[str, Any] = {"eos": layout.eos, "progress": progress, "step": step}
     return [
         model.from_sequence(
@@ -130,7 +130,7 @@ def code_rows(
 
     .. math:: \text{bits} = \sum_t -\log_2 p(x_t \mid x_{<t}, c)
     """
-    step, state = step or model.stepper(), model.initial_state(rows, context)
+    step, state = step or model.prepare().step, model.initial_state(rows, context)
     going = np.ones(rows, dtype=np.bool_)
     elements: list[Tensor] = []
     for t in range(length):

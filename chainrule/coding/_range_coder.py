@@ -129,7 +129,7 @@ def _decoded(decoder: Any, family: Any, parameters: Numbers) -> Rows:
     try:
         symbols: Rows = decoder.decode(family, parameters)
     except AssertionError as error:  # raised by constriction for data that no encoder writes
-        raise DamagedError(f"coded data are damaged ({error})") from None
+        raise DamagedError(f"coded data: not what was written ({error})") from None
     return symbols
 
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
+from chainrule._checks import check_prefix
 from chainrule._modes import device_of, in_evaluation, wide, widest
-from chainrule._prefix import check_prefix
 from chainrule._ranges import check_sizes
 from chainrule.decoding._best_symbols import best_symbols
 from chainrule.decoding._decoded import Decoded, Ended, Hypothesis
-from chainrule.state import State, count_rows, expand, map_state, select
+from chainrule.state import State, count_rows, expand, map_state, select, share_memories
 
 _LARGEST_LOG = 709.0  # of a float
 
@@ -54,9 +54,6 @@ class Beam:
                 The K best extensions of a row are among the K best of each of its prefixes.
             symbols: (N, K) which symbols these are.
             beam_size: K; there are fewer columns where there are fewer symbols.
-
-        Raises:
-            ValueError: a log-probability is NaN.
         """
         if values[:, 0].isnan().any():  # NaN comes first
             raise ValueError(
@@ -186,7 +183,7 @@ def beam_search(
         return []
     beam, state = _begin(model, row_count, context, prefix, device)
     known = beam.sequences.shape[1]
-    step, x_prev, state = model.stepper(), beam.sequences[:, -1] if known else None, model.shared(state)
+    step, x_prev, state = model.prepare().step, beam.sequences[:, -1] if known else None, share_memories(state)
     names = list(range(row_count))  # the caller's number of each row that is still searched
     ended = [Ended(n_best) for _ in names]
     results: dict[int, Decoded] = {}
@@ -225,7 +222,7 @@ def beam_search(
         rows = found.rows[kept]
         state = select(state, found.parents[kept])
         if not all(going):
-            state = model.shared(state)
+            state = share_memories(state)
             rows = (searched.cumsum(0) - 1)[rows]
             names = [name for name, goes in zip(names, going, strict=True) if goes]
         beam = Beam(rows, sequences[kept], found.log_probs[kept])

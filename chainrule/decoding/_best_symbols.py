@@ -95,9 +95,6 @@ def best_symbols(
         conditional: of batch shape (N,), over V symbols.
         k: how many; of equally probable symbols, the lowest.
         permitted: given log p of all symbols of some rows, and which rows, puts -inf where a symbol is not permitted.
-
-    Raises:
-        ValueError: the conditional is not over symbols.
     """
     table = symbol_table(conditional)
     [scores] = table.parameters  # unnormalised: `logits` would normalise all rows
@@ -112,9 +109,6 @@ def best_symbols(
 
 def symbol_table(conditional: distributions.Distribution) -> Categorical:
     """A conditional of N rows as a table over its symbols, batch shape (N,).
-
-    Raises:
-        ValueError: it is not over symbols, or one of several elements.
 
     >>> symbol_table(distributions.Bernoulli(probs=torch.tensor([0.75]))).probs
     tensor([[0.2500, 0.7500]])

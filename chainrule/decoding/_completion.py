@@ -90,7 +90,7 @@ def complete(
     spread = torch.arange(rows, device=device).repeat_interleave(particles)
     if context is not None:
         context = select(expand(map_state(lambda leaf: leaf.to(device), context), rows), spread)
-    step, state = model.stepper(), model.initial_state(rows * particles, context)
+    step, state = model.prepare().step, model.initial_state(rows * particles, context)
     drawn = x.new_empty(rows * particles, 0)
     log_weights = torch.zeros(rows, particles, dtype=widest(device), device=device)
     log_evidence = torch.zeros(rows, dtype=widest(device), device=device)

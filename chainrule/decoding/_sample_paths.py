@@ -1,5 +1,9 @@
 """Many continuations of each row, from one reading of its context."""
 
+from collections.abc import Iterator
+from itertools import islice
+from time import monotonic
+
 import torch
 from torch import Tensor
 
@@ -50,9 +54,25 @@ def sample_paths(
     known = expand(map_state(lambda leaf: leaf.to(device), context), rows)
     forks = torch.arange(rows, device=device).repeat_interleave(paths)
     state = select(model.initial_state(rows, known), forks)
-    step, x_prev, elements = model.stepper(), None, []
+    step, x_prev, elements = model.prepare().step, None, []
     for _ in range(length):
         conditional, state = step(x_prev, state)
         x_prev = head_of(conditional).sample(generator=generator)
         elements.append(x_prev)
     return torch.stack(elements, 1).unflatten(0, (rows, paths))
+
+
+def draw_for(stream: Iterator[Tensor], length: int, seconds: float) -> Tensor:
+    """At most `length` elements of a stream of (n,) elements, at least one, drawn for about `seconds`: (n, T).
+
+    Args:
+        stream: see `AutoregressiveModel.stream`.
+        length: largest T, reached if the time suffices.
+        seconds: after which no further element is begun.
+    """
+    began, drawn = monotonic(), []
+    for element in islice(stream, length):
+        drawn.append(element)
+        if monotonic() - began > seconds:
+            break
+    return torch.stack(drawn, 1)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, ones_like
 from torch.linalg import matrix_norm
 
-from chainrule.layers._rnn import ACTIVATIONS
+from chainrule.layers._cells import FUNCTIONS
 
 SLOPES = {  # f′(a) from y = f(a)
     "tanh": lambda y: 1 - y * y,
@@ -101,7 +101,7 @@ def outer_sum(left: Tensor, right: Tensor) -> Tensor:
 
 def rnn(projected: Tensor, weight_hh: Tensor, h_before: Tensor, nonlinearity: str) -> Passage:
     r"""Compute all steps :math:`h_t = f(p_t + W_{hh} h_{t-1})` at once from the known h_{t−1}, (T, B, M)."""
-    h = ACTIVATIONS[nonlinearity](projected + h_before @ weight_hh.t())
+    h = FUNCTIONS[nonlinearity](projected + h_before @ weight_hh.t())
     return Passage(h, h_before, None, {}, RNNDerivative(weight_hh, SLOPES[nonlinearity](h)))
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import constraints
 
-from chainrule._modes import custom_gradients_work, records_or_transforms, values_are_known
 from chainrule.heads._head import TensorHead, at_least_float32, broadcast_shapes, check_drawable, representable
+from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms, values_are_known
 
 WIDE = 2**20  # size of a table of scores above which it no longer fits into a CPU's cache
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from chainrule._modes import needs_plain_form
+from chainrule.kernels._transforms import needs_plain_form
 
 if TYPE_CHECKING:
     from chainrule.heads._categorical import Categorical

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from chainrule._buffers import fixed_buffer
-from chainrule._modes import values_are_known
 from chainrule._ranges import check_sizes
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._head import Head
 from chainrule.heads._tag_constraints import TagConstraints, check_tags, real_places
+from chainrule.kernels._transforms import values_are_known
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule._modes import values_are_known
 from chainrule.heads._head import at_least_float32, largest_exponent
 from chainrule.heads._location_scale_mixture import LocationScaleMixture
+from chainrule.kernels._transforms import values_are_known
 
 HALVINGS = 2200  # limit of the bisection in `icdf`: from the largest to the smallest number of float64
 

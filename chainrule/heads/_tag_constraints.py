@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from chainrule._lengths import check_lengths
-from chainrule._modes import values_are_known
+from chainrule._checks import check_lengths
+from chainrule.kernels._transforms import values_are_known
 
 
 class TagConstraints(NamedTuple):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers import CausalAttention, LearnedPositions
-from chainrule.layers._norms import EPSILON
+from chainrule.layers._pointwise import EPSILON
 from chainrule.layers._positions import sinusoids
 from chainrule.models import TransformerLM
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from chainrule.interchange._checkpoint import Checkpoint
 from chainrule.interchange._symbols import Symbols
-from chainrule.layers._norms import EPSILON
+from chainrule.layers._pointwise import EPSILON
 
 _ACTIVATIONS = {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu": "gelu", "relu": "relu"}
 _GATES = {4: "lstm", 3: "gru", 1: "rnn"}

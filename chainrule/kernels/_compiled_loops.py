@@ -113,7 +113,7 @@ def embedded(
             and (N − 1,) the symbols before the first.
     """
     vectors, weights, biases = array(embedding), array(weight), array(bias)
-    tables, exact, recent = ngrams or ((), 1, torch.empty(0, dtype=torch.int64))
+    tables, exact, recent = ngrams or ((), 1, torch.empty(0, dtype=torch.int64, device="cpu"))
     begins = np.cumsum([0, *(len(table) for table in tables)])
     rows, past = array(torch.cat([embedding[:0], *tables])), array(recent).copy()
     x, start = np.empty(vectors.shape[1], vectors.dtype), len(vectors) - 1

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from chainrule._modes import values_are_known
 from chainrule._ranges import check_sizes
 from chainrule.heads._computed_categorical import AdaptiveCategorical
+from chainrule.kernels._transforms import values_are_known
 
 
 @final

@@ -15,9 +15,6 @@ class Backbone(nn.Module):
     Args:
         name: resnet18, resnet34 or resnet50.
         trained: whether its weights are fine-tuned; otherwise they are frozen.
-
-    Raises:
-        ValueError: there is no network of this name.
     """
 
     def __init__(self, name: str, *, trained: bool = False):
@@ -28,12 +25,7 @@ class Backbone(nn.Module):
         self.network.requires_grad_(trained)
 
     def load(self, path: Path) -> None:
-        """Take weights from a safetensors file; those of the classifier are left out.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is no safetensors file, or lacks weights of this network. Nothing of it is executed.
-        """
+        """Take weights from a safetensors file; those of the classifier are left out."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -81,9 +73,6 @@ class ResNet(nn.Module):
 
     Args:
         name: resnet18, resnet34 or resnet50.
-
-    Raises:
-        ValueError: the name is another.
 
     >>> import torch
     >>> ResNet("resnet18")(torch.zeros(1, 3, 64, 96)).shape

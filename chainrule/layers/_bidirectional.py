@@ -84,9 +84,6 @@ def row_encoder(
         dropout: probability of zeroing in training.
         num_heads: of a Transformer.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> row_encoder("gru", 3, 8).output_size, row_encoder("transformer", 3, 8).output_size
     (16, 8)
     """

@@ -3,76 +3,25 @@
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from chainrule._modes import values_are_known
 from chainrule._ranges import check_sizes
-from chainrule.layers._causal_attention_steps import CausalAttentionSteps
+from chainrule.kernels import enabled
+from chainrule.kernels._attention import CausalAttentionSteps, banded_attention
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._multi_head_attention import MultiHeadAttention
 from chainrule.layers._positions import distance_slopes
 from chainrule.layers._scaled_dot_product import (
-    as_bias,
     attention_weights,
     distances,
-    repeated_heads,
     scaled_dot_product,
     visible_keys,
 )
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
 from chainrule.state import State
 
-_BLOCKS = (32, 128)  # queries of a block, fewest and most: products of small ones are slow, large ones read too much
 _BANDED = 6  # windows in a chunk from which bands of scores are faster than all of them with a mask
-
-
-def banded_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, window: int, slopes: Tensor | None = None
-) -> Tensor:
-    r"""Attention output of each query over its own key and the W − 1 keys before it.
-
-    .. math:: y_t = \sum_{s = t - W + 1}^{t} \mathrm{softmax}_s(q_t^\top k_s / \sqrt d - m_h (t - s))\, v_s
-
-    Each block of S queries reads the keys of its own elements and of the blocks before it that hold the W − 1 others,
-    so that there are about T·(S + W) scores and not T². The queries belong to the last T keys.
-
-    Args:
-        queries: (B, H, T, d).
-        keys: (B, G, n + T, d), H a multiple of G and n < W.
-        values: (B, G, n + T, d).
-        window: W.
-        slopes: (H,) m of ALiBi (Press et al. 2022); `None` is 0.
-
-    Returns:
-        (B, H, T, d).
-
-    >>> q, k, v = torch.randn(3, 1, 2, 10, 4, dtype=torch.float64)
-    >>> causal = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    >>> torch.allclose(banded_attention(q, k, v, window=10), causal)
-    True
-    """
-    heads, time, size = queries.shape[1:]
-    cached = keys.shape[2] - time
-    block = min(max(window // 2, _BLOCKS[0]), _BLOCKS[1])
-    blocks, earlier = -(-time // block), -(-(window - 1) // block)
-    behind = blocks * block - time
-    queries = nn.functional.pad(queries * size**-0.5, (0, 0, 0, behind)).unflatten(2, (blocks, block))
-
-    def of_blocks(x: Tensor) -> Tensor:
-        """(B, G, n + T, d) -> (B, H, blocks, keys of a block, d)."""
-        x = nn.functional.pad(repeated_heads(x, heads), (0, 0, earlier * block - cached, behind))
-        x = x.unflatten(2, (earlier + blocks, block))
-        return torch.cat([x[:, :, first : first + blocks] for first in range(earlier + 1)], 3)
-
-    place = torch.arange((blocks + earlier) * block, device=queries.device).unfold(0, (earlier + 1) * block, block)
-    real = place >= earlier * block - cached  # (blocks, keys of a block): what is before the first key is padding
-    read = visible_keys(block, earlier * block, window, queries.device) & real.unsqueeze(1)
-    scores = queries @ of_blocks(keys).transpose(3, 4)
-    bias = as_bias(read, scores.dtype)
-    if slopes is not None:
-        far = distances(block, earlier * block, queries.device)
-        bias = bias - slopes.to(bias).view(-1, 1, 1, 1) * far
-    weights = (scores + bias).softmax(-1)
-    return (weights @ of_blocks(values)).flatten(2, 3)[:, :, :time]
 
 
 @final
@@ -129,7 +78,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         x, real = self._checked(x, lengths)
         queries, keys, values, even, state = self._read(x, state)
-        if even and x.shape[1] >= _BANDED * self.window:
+        if even and enabled() and x.shape[1] >= _BANDED * self.window:
             slopes = distance_slopes(self.num_heads) if self.position == "alibi" else None
             heads = banded_attention(queries, keys, values, self.window, slopes)
         else:
@@ -147,7 +96,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         return {"keys": empty, "values": empty, "count": count}
 
     def prepare(self) -> LayerStep:
-        if not is_plain(self):
+        if not may_prepare(self):
             return stepping(self)
         return CausalAttentionSteps(
             self.in_proj_weight,

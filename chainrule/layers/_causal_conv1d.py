@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import check_sizes
+from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._linear import linear
 from chainrule.layers._packing import last_before_ends, zero_past_ends
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping
 from chainrule.state import State
 
 
@@ -82,6 +83,8 @@ class CausalConv1d(SequenceLayer):
         return self._step(x_t, state, self._matrix())
 
     def prepare(self) -> LayerStep:
+        if not may_prepare(self):
+            return stepping(self)
         matrix = self._matrix().detach()
         return lambda x_t, state: self._step(x_t, state, matrix)
 

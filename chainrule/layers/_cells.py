@@ -1,17 +1,111 @@
-"""One step of a stack of recurrent layers, and the projection of its input for all elements at once."""
+"""The recurrent cells, one step of a stack of them, and the projection of its input for all elements at once."""
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from chainrule._modes import custom_gradients_work, values_are_known
-from chainrule.layers._linear import linear, product
+from chainrule.kernels._bptt import known_activation, last, wide_dtype
+from chainrule.kernels._products import look_up
+from chainrule.kernels._transforms import values_are_known
+from chainrule.layers._linear import linear
 from chainrule.state import State
 
 if TYPE_CHECKING:
     from chainrule.layers._recurrent import Recurrent
+
+Known = Sequence[Tensor] | None  # activations that a first pass kept, for all steps
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "identity": lambda a: a,
+}
+
+
+def activation(function: str, a: Tensor, known: Tensor | None = None) -> Tensor:
+    """f(a), or its known value with the derivatives of f at a."""
+    return FUNCTIONS[function](a) if known is None else known_activation(function, a, known)
+
+
+def pre_activation(projected: Tensor, h: Tensor, weight_hh: Tensor) -> Tensor:
+    """W_ih x + b + W_hh h; the product in the type of `projected`, the sum in that of h."""
+    if projected.dtype == h.dtype == weight_hh.dtype:
+        return torch.addmm(projected, h, weight_hh.t())
+    return projected.to(h.dtype) + _times(weight_hh, h, projected.dtype)
+
+
+def _times(weight: Tensor, h: Tensor, low: torch.dtype) -> Tensor:
+    return (h.to(low) @ weight.to(low).t()).to(h.dtype)
+
+
+def rnn_cell(
+    projected: Tensor, weight_hh: Tensor, h: Tensor, nonlinearity: str, known: Tensor | None = None
+) -> tuple[Tensor]:
+    """h_t = f(W_ih x_t + b + W_hh h_{t-1})."""
+    return (activation(nonlinearity, pre_activation(projected, h, weight_hh), known),)
+
+
+def lstm_cell(a: Sequence[Tensor], c: Tensor, known: Known = None) -> tuple[Tensor, Tensor]:
+    """h and c from the pre-activations of the gates i, f, g, o and the cell before."""
+    y_i, y_f, y_g, y_o = known or (None,) * 4
+    i, f, o = activation("sigmoid", a[0], y_i), activation("sigmoid", a[1], y_f), activation("sigmoid", a[3], y_o)
+    c = f * c + i * activation("tanh", a[2], y_g)
+    return o * torch.tanh(c), c
+
+
+def gru_cell(
+    projected: Tensor,
+    weight_hh: Tensor,
+    bias_hn: Tensor | None,
+    h: Tensor,
+    known_rz: Tensor | None = None,
+    known_n: Tensor | None = None,
+) -> tuple[Tensor]:
+    """h_t = (1 − z) n + z h_{t-1}; the reset gate is after the product with W_hn where there is `bias_hn`."""
+    gates = 2 * h.shape[1]
+    p_rz, p_n = projected[:, :gates], projected[:, gates:]
+    if bias_hn is not None:
+        product = _times(weight_hh, h, projected.dtype)
+        r, z = activation("sigmoid", p_rz + product[:, :gates], known_rz).chunk(2, 1)
+        a = p_n + r * (product[:, gates:] + bias_hn)
+    else:
+        r, z = activation("sigmoid", pre_activation(p_rz, h, weight_hh[:gates]), known_rz).chunk(2, 1)
+        a = pre_activation(p_n, r * h, weight_hh[gates:])
+    n = activation("tanh", a, known_n)
+    return ((1 - z) * n + z * h,)
+
+
+def over_steps(
+    cell: Callable[[Tensor, Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, ...]],
+    projected: Tensor,
+    state: Sequence[Tensor],
+    sizes: list[int],
+    known: Known = None,
+) -> tuple[Tensor, ...]:
+    """A cell over all steps of one layer in one direction, in plain operations.
+
+    Args:
+        cell: of the projections, the state and the known activations of one step.
+        projected: (R, G·M); see `chainrule.kernels._bptt`.
+        state: its parts (B, M), h first.
+        sizes: rows running at each step.
+        known: activations (R, ..), where projected is a placeholder.
+
+    Returns:
+        h of every step (R, M), then each part of the state after a row's last step, (B, M).
+    """
+    kept = zip(*(part.split(sizes) for part in known), strict=True) if known else [()] * len(sizes)
+    parts, steps = tuple(part.to(wide_dtype(projected)) for part in state), []
+    for p_t, known_t in zip(projected.split(sizes), kept, strict=True):
+        parts = cell(p_t, [part[: len(p_t)] for part in parts], known_t)
+        steps.append(parts)
+    flat = [torch.cat(part) for part in zip(*steps, strict=True)]
+    finals = (last(first, part, sizes).to(first.dtype) for first, part in zip(state, flat, strict=True))
+    return flat[0].to(projected.dtype), *finals
+
 
 Layers = list[tuple[Tensor, ...]]
 
@@ -93,10 +187,6 @@ def multiplied(weight: Tensor) -> Tensor:
     return weight.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) and weight.dim() > 1 else weight
 
 
-# Symbols up to which the gradient of a table is a matrix product; above, R row additions are cheaper.
-ONE_HOT_PRODUCT_LIMIT = 2048
-
-
 def symbols_of(x: Any) -> Tensor:
     """Symbols in the type that indexes a table; `ValueError` for other types."""
     if not isinstance(x, Tensor):
@@ -136,9 +226,6 @@ def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool =
         x_prev: (B,) the symbols before them, or `None`.
         start: number of the start symbol.
         bounded: whether a symbol above `start` is an error; see `check_vocabulary`.
-
-    Raises:
-        ValueError: x are no such integers.
     """
     x = symbols_of(x)
     if x.dim() != 2:
@@ -149,11 +236,7 @@ def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool =
 
 
 def symbol_before(x_prev: Any, start: int) -> Tensor:
-    """The symbols (B,) before the next ones, as `symbols_before` takes them.
-
-    Raises:
-        ValueError: they are no integers in [0, start].
-    """
+    """The symbols (B,) before the next ones, as `symbols_before` takes them."""
     return check_vocabulary(symbols_of(x_prev), start, "x_prev", start=True)
 
 
@@ -172,25 +255,4 @@ def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     table = weight_ih.t() if bias is None else weight_ih.t() + bias  # (N, G·M)
     if torch.is_autocast_enabled(x.device.type):
         table = table.to(torch.get_autocast_dtype(x.device.type))
-    if not custom_gradients_work():
-        return table.index_select(0, x)
-    return _LookUp.apply(table, x)
-
-
-class _LookUp(torch.autograd.Function):
-    """table[symbols]; a small table's gradient is one product, one-hotᵀ times the gradient, not R row additions."""
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, symbols: Tensor) -> Tensor:
-        ctx.save_for_backward(symbols)
-        ctx.rows = table.shape[0]
-        return table.index_select(0, symbols)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        (symbols,) = ctx.saved_tensors
-        if ctx.rows > ONE_HOT_PRODUCT_LIMIT:
-            return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_add_(0, symbols, gradient), None
-        one_hot = gradient.new_zeros(ctx.rows, len(symbols))
-        one_hot.scatter_(0, symbols.unsqueeze(0), 1.0)
-        return product(one_hot, gradient.t()), None
+    return look_up(table, x)

@@ -1,13 +1,14 @@
-"""Features of a word from its characters, for words never seen in training."""
+"""Features of words from their spelling: characters, affixes and shape."""
 
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import values_are_known
 from chainrule._ranges import check_shares, check_sizes
+from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._bidirectional import Bidirectional
+from chainrule.layers._ngram_embedding import hashed_rows
 
 CHARACTER_ENCODERS = ("lstm", "cnn")
 _WIDTH = 3  # characters that a filter of the CNN sees
@@ -103,3 +104,111 @@ class CharacterEncoder(nn.Module):
         outside = torch.arange(words.shape[1], device=words.device) >= lengths.unsqueeze(1)
         highest: Tensor = features.masked_fill(outside.unsqueeze(1), -torch.inf).amax(2)
         return highest
+
+
+_INITIAL_STD = 0.1
+_BUCKETS = 2**14
+
+
+@final
+class AffixEmbedding(nn.Module):
+    r"""Add up embeddings of the prefixes and suffixes of a word, hashed into one table.
+
+    .. math:: e(w) = \sum_{n=1}^{N} E[\mathrm{bucket}(w_1 \ldots w_n)] + E[\mathrm{bucket}(w_{K-n+1} \ldots w_K)]
+
+    Affixes are the features of unknown words in Ratnaparkhi (1996); rows are shared by a hash, as in fastText
+    (Bojanowski et al. 2017). A word shorter than n characters has itself as its affix of n characters. No product is
+    needed, where a recurrent layer or a convolution over the characters costs as much as the tagger itself.
+
+    Args:
+        num_characters: V; characters are integers in [1, V], and 0 pads.
+        output_size: width of e(w).
+        longest: N, characters of the longest affix.
+        buckets: rows of the table.
+        dropout: probability of zeroing the whole e(w) of a word in training; the others are divided by its complement.
+
+    >>> layer = AffixEmbedding(num_characters=26, output_size=8)
+    >>> layer(torch.tensor([[[3, 1, 20], [0, 0, 0]]])).shape  # cat, and no word
+    torch.Size([1, 2, 8])
+    """
+
+    def __init__(
+        self,
+        num_characters: int,
+        output_size: int = 64,
+        longest: int = 4,
+        buckets: int = 2**15,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        check_shares(dropout=dropout)
+        check_sizes(num_characters=num_characters, output_size=output_size, longest=longest, buckets=buckets)
+        self.num_characters, self.output_size, self.longest = num_characters, output_size, longest
+        self.dropout = dropout
+        self.table = nn.Embedding(buckets, output_size)
+        nn.init.normal_(self.table.weight, std=_INITIAL_STD)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        """Read words.
+
+        Args:
+            characters: (..., K) integers: 1 to V, then 0 past each word's end.
+
+        Returns:
+            (..., N); zeros for a word without characters.
+        """
+        if not characters.shape[-1]:
+            return self.table.weight.new_zeros(*characters.shape[:-1], self.output_size)
+        lengths = (characters != 0).sum(-1, keepdim=True)
+        rows = []
+        for order in range(1, self.longest + 1):
+            taken = torch.arange(order, device=characters.device)
+            for kind, places in enumerate((taken.expand(*lengths.shape[:-1], order), lengths - 1 - taken)):
+                inside = (places >= 0) & (places < lengths)
+                letters = characters.gather(-1, places.clamp(0, characters.shape[-1] - 1)).where(inside, 0)
+                columns = [*letters.unbind(-1), torch.full_like(letters[..., 0], 2 * order + kind)]
+                rows.append(hashed_rows(columns, self.table.num_embeddings))
+        # One look-up of all: the gradient of each is as large as the table.
+        words = nn.functional.embedding_bag(torch.stack(rows, -1).flatten(0, -2), self.table.weight, mode="sum")
+        kept = nn.functional.dropout((lengths != 0).to(words.dtype), self.dropout, self.training)
+        return words.view(*characters.shape[:-1], self.output_size) * kept
+
+
+@final
+class WordForm(nn.Module):
+    r"""Features of a word from all of its characters, and from its affixes, which training often leaves out.
+
+    .. math:: e(w) = [\mathrm{cnn}(w),\ m\, \mathrm{affixes}(w)], \qquad
+        m = \tfrac{1}{1 - p} \text{ with probability } 1 - p \text{, else } 0 \text{; after training } m = 1
+
+    Affixes are learned faster, but the model also overfits to them: they identify most words of the training data.
+    Leaving them out at random forces the convolution to predict alone, so that both kinds of features are learned.
+
+    Args:
+        num_characters: V; characters are integers in [1, V], and 0 pads.
+        output_size: N; half of e(w) is of each kind.
+        dropout: p, share of words whose affixes are left out in training.
+
+    >>> form = WordForm(num_characters=26, output_size=8)
+    >>> form(torch.tensor([[[3, 1, 20], [0, 0, 0]]])).shape  # cat, and no word
+    torch.Size([1, 2, 8])
+    """
+
+    def __init__(self, num_characters: int, output_size: int = 128, dropout: float = 0.5):
+        super().__init__()
+        if output_size < 2:
+            raise ValueError(f"output_size: expected at least 2, one of each kind, got {output_size}")
+        half = output_size // 2
+        self.characters = CharacterEncoder(num_characters, output_size=output_size - half, kind="cnn")
+        self.affixes = AffixEmbedding(num_characters, half, buckets=_BUCKETS, dropout=dropout)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        """Read words.
+
+        Args:
+            characters: (..., K) integers: 1 to V, then 0 past each word's end.
+
+        Returns:
+            (..., N); zeros for a word without characters.
+        """
+        return torch.cat([self.characters(characters), self.affixes(characters)], -1)

@@ -5,8 +5,9 @@ from typing import cast, final
 import torch
 from torch import Tensor, nn
 
+from chainrule.kernels._plain_modules import is_plain
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
 from chainrule.state import State
 
 

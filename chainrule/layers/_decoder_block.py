@@ -5,15 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import values_are_known
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._causal_attention import CausalAttention
-from chainrule.layers._dropout import dropout
 from chainrule.layers._feed_forward import FeedForward
 from chainrule.layers._linear import linear
 from chainrule.layers._multi_head_attention import MultiHeadAttention
-from chainrule.layers._norms import norm_layer
+from chainrule.layers._pointwise import dropout, norm_layer
 from chainrule.layers._scaled_dot_product import attention_weights, scaled_dot_product
-from chainrule.layers._sequence_layer import is_plain
 from chainrule.state import Shared, State, leaves
 
 DecoderStep = Callable[[Tensor, State, State], tuple[Tensor, State]]
@@ -81,7 +80,7 @@ class DecoderBlock(nn.Module):
 
     def prepare(self) -> DecoderStep:
         """A function equal to `step` in evaluation while the weights stay as they are."""
-        if not self.norm_first or not is_plain(self):
+        if not self.norm_first or not may_prepare(self):
             return self.step
         mix, feed_forward, cross = self.mixer.prepare(), self.feed_forward.prepare(), self.cross
         norm1, norm2, norm3 = self.norm1, self.norm2, self.norm3

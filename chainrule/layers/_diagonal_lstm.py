@@ -1,15 +1,13 @@
 """The Diagonal BiLSTM: recurrences along the diagonals of an image, laid out as rows; together they see all past."""
 
-from collections.abc import Mapping, Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers._lattice_lstm import lattice_cell, lattice_lstm
+from chainrule.layers._lattice_lstm import lattice_lstm
 from chainrule.layers._masked_conv2d import MaskedConv2d
-from chainrule.layers._raster_convolutions import RasterConvolutions
-from chainrule.layers._raster_layer import PIXELS, RasterBody, RasterLayer, RasterMemory
+from chainrule.layers._raster_layer import RasterLayer
 from chainrule.state import State
 
 
@@ -140,98 +138,6 @@ class DiagonalLSTM(RasterLayer):
             return biases
         biases = biases + torch.stack(self.label_bias(label).chunk(2, 1))  # (2, B, 4M/2)
         return biases.unsqueeze(1).expand(-1, pixels, -1, -1).flatten(1, 2)
-
-
-class RasterDiagonalLSTM(RasterBody):
-    """`DiagonalLSTM` layers prepared for single elements.
-
-    The stream from the left goes along with the elements. That from the right passes over a row when the row is full,
-    in all layers at once; of them the first may read the image.
-    """
-
-    whole_rows = frozenset({"input", "left"})
-
-    def __init__(self, layers: Sequence[DiagonalLSTM]):
-        self.input = RasterConvolutions([layer.input_left for layer in layers])
-        self.output = RasterConvolutions([layer.output for layer in layers])
-        self._layers = list(layers)
-        order = self.input.order
-        recurrent = torch.stack([layer.recurrent for layer in layers])  # (L, 2, 2, M/2, 4M/2)
-        (self._up, sideways), right = recurrent[:, 0][..., order].unbind(1), recurrent[:, 1]
-        self._right_up, self._right_side = right[:, 0], right[:, 1:]
-        self._right_in = torch.stack([layer.input_right.weight[:, :, 0, 0].t() for layer in layers])  # (L, M, 4M/2)
-        self._right_bias = torch.stack([_given(layer.input_right.bias) for layer in layers]).view(len(layers), 1, 1, -1)
-        sizes = layers[0].output.groups_of_channels()[1].bincount()
-        ends = sizes.cumsum(0)
-        self._units = [slice(end - size, end) for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)]
-        self._gates = [slice(4 * units.start, 4 * units.stop) for units in self._units]
-        self._sideways = [sideways[:, :, gates].contiguous() for gates in self._gates]
-        # Later groups have their bias from the convolution, with what it reads of earlier groups.
-        self._bias = torch.stack([_given(layer.input_left.bias) for layer in layers])[:, order]
-        self._bias[:, self._gates[0].stop :] = 0
-        memory = RasterMemory(len(layers), sizes.tolist(), left=1)
-        self.convolutions = {"input": self.input, "output": self.output, "left": memory, "cells": memory}
-
-    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
-        """For every pixel of a row what the gates read of the row above, and the stream from the right."""
-        left, right = (self._by_layer(above[name]) for name in DiagonalLSTM.carries)  # (L, W, B, M/2)
-        found = left.flatten(1, 2) @ self._up  # (L, W·B, 4M/2)
-        found = found.view(*left.shape[:3], -1).permute(2, 0, 1, 3) + self._bias.unsqueeze(1)  # (B, L, W, 4M/2)
-        if label is not None:
-            found = found + self._label_bias(label, 0)[..., self.input.order].unsqueeze(2)
-        return {**above, "label": label}, {"input": found, "right": right.permute(2, 0, 1, 3)}
-
-    def element(
-        self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
-    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
-        """x (B, M of the group) after all layers, and the features of the element."""
-        groups = self.input.groups
-        begin = len(seen["left"]) - groups - group  # of the pixel to the left
-        pixel = (
-            seen["left"][begin] if groups == 1 else torch.cat(seen["left"][begin : begin + groups], 2)
-        )  # (B, L, M/2)
-        above = from_above["input"][:, :, column, self._gates[group]].transpose(0, 1)
-        gates: Sequence[Tensor] = torch.baddbmm(above, pixel.transpose(0, 1), self._sideways[group]).unbind(0)
-        if group:
-            gates = [a + b for a, b in zip(gates, self.input.known(group, seen["input"]), strict=True)]
-        out = self.output.known(group, seen["output"])
-        cells_before = seen["cells"][-groups].unbind(1)
-        right = from_above["right"][:, :, column, self._units[group]].unbind(1)
-        read: list[Tensor] = []
-        left: list[Tensor] = []
-        cells: list[Tensor] = []
-        gathered: list[Tensor] = []
-        own, own_out = self.input.own[group], self.output.own[group]
-        for layer in range(self.input.layers):
-            read.append(x)
-            h, c = lattice_cell(torch.addmm(gates[layer], x, own[layer]), cells_before[layer])
-            left.append(h)
-            cells.append(c)
-            gathered.append(h + right[layer])
-            known = x + out[layer] if group else x  # without a bias, nothing is known before the first colour
-            x = torch.addmm(known, gathered[-1], own_out[layer])
-        return x, {"input": read, "output": gathered, "left": left, "cells": cells}
-
-    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
-        """h of both streams in the row that is full; that from the right runs over it now."""
-        read, over = (self._by_layer(rows).flip(1) for rows in (row["input"], above["right"]))  # (L, W, B, ...)
-        found = read.flatten(1, 2) @ self._right_in + over.flatten(1, 2) @ self._right_up
-        found = found.view(*read.shape[:3], -1) + self._right_bias  # (L, W, B, 4M/2)
-        if (image_right := self._layers[0].image_right) is not None:
-            found[0] += image_right(row[PIXELS].flip(3)).squeeze(2).permute(2, 0, 1)
-        if above["label"] is not None:
-            found = found + self._label_bias(above["label"], 1).transpose(0, 1).unsqueeze(1)
-        right, _ = lattice_lstm(found.unsqueeze(2), self._right_side, (0,))  # (L, W, 1, B, M/2)
-        return {"left": row["left"], "right": right.flip(1).permute(3, 0, 4, 2, 1).flatten(1, 2)}
-
-    def _by_layer(self, rows: Tensor) -> Tensor:
-        """(B, L·N, 1, W) -> (L, W, B, N)."""
-        return rows.squeeze(2).unflatten(1, (self.input.layers, -1)).permute(1, 3, 0, 2)
-
-    def _label_bias(self, label: Tensor, stream: int) -> Tensor:
-        """Biases of labels in the gates of a stream, (B, L, 4M/2)."""
-        biases = [layer.label_bias(label).chunk(2, 1)[stream] for layer in self._layers if layer.label_bias is not None]
-        return torch.stack(biases, 1)
 
 
 def _given(part: Tensor | None) -> Tensor:

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, cast, final
+from typing import cast, final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers._activations import gate
+from chainrule.kernels._dilated_steps import PreparedDilatedStack
+from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._causal_conv1d import CausalConv1d
 from chainrule.layers._packing import last_before_ends, zero_past_ends
-from chainrule.layers._row_vectors import numpy_may_compute
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, is_plain
+from chainrule.layers._pointwise import gate
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features
 from chainrule.state import State
 
 
@@ -100,7 +100,7 @@ class DilatedStack(SequenceLayer):
             features: (V, N), given where each x_t is one of V vectors: the function then reads integers (B,).
             linears: applied to the output with ReLU between, in the same arrays; none by default.
         """
-        if is_plain(self, *linears):
+        if may_prepare(self, *linears):
             return PreparedDilatedStack(self, features, linears)
 
         def step(x_t: Tensor, state: State) -> tuple[Tensor, State]:
@@ -120,121 +120,3 @@ class DilatedStack(SequenceLayer):
             rows = torch.cat([torch.arange(start, start + past_l, device=past.device) for start, past_l in starts])
             past = past.gather(1, (rows + end.unsqueeze(1)).unsqueeze(2).expand(-1, -1, past.shape[2]))
         return list(past.split(self.pasts, 1))
-
-
-ROOM = 128  # steps until the queues move to a new buffer
-
-
-class PreparedDilatedStack:
-    """A function equal to `DilatedStack.step`, for many steps with the same weights.
-
-    The taps on past inputs are one product for all layers. Each layer then takes a product for its value and its gate,
-    a tanh of both, and a product for the residual. :math:`\\sigma(a) = (1 + \\tanh(a/2))/2`, whose halves are in the
-    weights. Products of this size cost no more than a call: on a CPU they are NumPy's, whose calls are cheap. Features
-    come first and rows last, (N, B), so that all parts of an array are contiguous.
-
-    A step writes behind the queues into the buffer of the state that it made itself in the step before, where no
-    earlier state looks; any other state, a fork or one that was selected, is copied first. So every state keeps its
-    value, though almost none is copied.
-
-    Args:
-        stack: the layers; their weights must stay as they are.
-        features: see `DilatedStack.prepare`.
-        linears: see `DilatedStack.prepare`.
-        in_numpy: whether products are NumPy's; by default on a CPU, in the number formats that it knows.
-    """
-
-    @torch.no_grad()
-    def __init__(
-        self,
-        stack: "DilatedStack",
-        features: Tensor | None = None,
-        linears: Sequence[nn.Linear] = (),
-        *,
-        in_numpy: bool | None = None,
-    ):
-        layers, self.stack, self.like = stack.convolutions, stack, stack.residual.detach()
-        self.in_numpy = numpy_may_compute(self.like) if in_numpy is None else in_numpy
-        self.functions: Any = np if self.in_numpy else torch  # functions of one name in both
-        self.channels = channels = self.like.shape[-1]
-        taps = torch.stack([layer.weight.permute(2, 1, 0) for layer in layers])  # (L, k, N, 2N)
-        halves = self.like.new_ones(2 * channels)
-        halves[channels:] = 0.5
-        self.halves = halves.unsqueeze(1)
-        self.bias = torch.stack([cast(Tensor, layer.bias) for layer in layers]).unsqueeze(2) * self.halves
-        self.past = self._array((taps[:, :-1] * halves).flatten(1, 2).transpose(1, 2))  # (L, 2N, (k - 1)N)
-        self.present = list(self._array((taps[:, -1] * halves).transpose(1, 2)))
-        self.residual = list(self._array(self.like.transpose(1, 2) / 2))
-        self.features = None if features is None else self._array(features.t())
-        self.linears = [
-            (self._array(linear.weight / (1 if place else 2)), self._array(linear.bias.unsqueeze(1)))
-            for place, linear in enumerate(linears)
-        ]
-        self.zero = self._array(self.like.new_zeros(1))
-        self.starts = stack.starts(ROOM)
-        places = [
-            [start + tap * layer.dilation for start, layer in zip(self.starts, layers, strict=False)]
-            for tap in range(taps.shape[1] - 1)
-        ]
-        self.read = self._array(torch.tensor(places, device=self.like.device).t().flatten())
-        self.write = [start + past for start, past in zip(self.starts, stack.pasts, strict=False)]
-        self._last: State = None
-        self._grown = 0
-
-    def __call__(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        if state is not self._last or self._grown == ROOM:
-            self._adopt(state)
-        functions, buffer, grown = self.functions, self._buffer, self._grown
-        dot = functions.dot if self.in_numpy else functions.mm
-        add, multiply, tanh = functions.add, functions.multiply, functions.tanh
-        sums, values, openings, change = self._sums, self._values, self._openings, self._change
-        read = buffer[self.read + grown].reshape(len(self.present), self.past.shape[2], len(x_t))  # (L, (k - 1)N, B)
-        known = functions.matmul(self.past, read)
-        known += self._base
-        h = buffer[self.write[0] + grown]
-        x = self._array(x_t)
-        h[...] = x.T if self.features is None else self.features[:, x]
-        for layer, gated in enumerate(self._gated):
-            dot(self.present[layer], h, out=sums)
-            add(sums, known[layer], out=sums)
-            tanh(sums, out=sums)
-            add(openings, 1, out=openings)
-            multiply(values, openings, out=gated)
-            if layer < len(self.residual):
-                dot(self.residual[layer], gated, out=change)
-                after = buffer[self.write[layer + 1] + grown]
-                add(h, change, out=after)
-                h = after
-        self._grown += 1
-        self._last = {"bias": state["bias"], "past": self._past, "end": self._ends[self._grown]}
-        found = self._found
-        for place, (weight, bias) in enumerate(self.linears):
-            if place:
-                found = functions.maximum(found, self.zero)
-            found = dot(weight, found)
-            found += bias
-        if not self.linears:
-            found = found * 0.5
-        # In the layout of a pass: noise is drawn in the order of memory.
-        return (torch.from_numpy(found) if self.in_numpy else found).t().contiguous(), self._last
-
-    def _adopt(self, state: State) -> None:
-        """Copy the queues of a state into a buffer with room behind each."""
-        queues = [queue.to(self.like) for queue in self.stack.queues(state)]
-        batch, channels = len(queues[0]), self.channels
-        buffer = self.like.new_empty(self.starts[-1], channels, batch)
-        for start, queue in zip(self.starts, queues, strict=False):
-            buffer[start : start + queue.shape[1]] = queue.permute(1, 2, 0)
-        bias = state["bias"]
-        base = self.bias if bias is None else self.bias + bias.permute(1, 2, 0) * self.halves
-        self._past, self._buffer, self._base = buffer.permute(2, 0, 1), self._array(buffer), self._array(base)
-        self._ends = torch.arange(ROOM + 1, device=buffer.device).unsqueeze(1).expand(-1, batch).unbind(0)
-        self._found = self._array(buffer.new_empty(len(self.present) * channels, batch))
-        self._gated = [self._found[start : start + channels] for start in range(0, len(self._found), channels)]
-        self._sums, self._change = (self._array(buffer.new_empty(size, batch)) for size in (2 * channels, channels))
-        self._values, self._openings = self._sums[:channels], self._sums[channels:]
-        self._grown = 0
-
-    def _array(self, tensor: Tensor) -> Any:
-        tensor = tensor.detach()
-        return np.ascontiguousarray(tensor.numpy()) if self.in_numpy else tensor.contiguous()

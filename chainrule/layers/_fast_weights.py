@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import check_sizes
-from chainrule.layers._bptt import wide_dtype
+from chainrule.kernels import enabled
+from chainrule.kernels._bptt import wide_dtype
+from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._linear import Linear
 from chainrule.layers._packing import real_steps
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping
 from chainrule.state import State
 
 Decay = Literal["none", "fixed", "gated"]
@@ -76,6 +78,14 @@ class FastWeights(SequenceLayer, ABC):
     def _chunk(self, parts: dict[str, Tensor], log_decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs of the heads over all steps, (B, H, T, D), and the new memory."""
 
+    def _step_by_step(self, parts: dict[str, Tensor], log_decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """`_chunk` as its equation, one step after another."""
+        outputs = []
+        for t, decay in enumerate(log_decay.exp().unbind(2)):
+            o, state = self._one({name: part[:, :, t] for name, part in parts.items()}, decay, state)
+            outputs.append(o)
+        return torch.stack(outputs, 2), state
+
     @abstractmethod
     def _one(self, parts: dict[str, Tensor], decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs of the heads at one step, (B, H, D), and the new memory."""
@@ -104,9 +114,6 @@ class FastWeights(SequenceLayer, ABC):
         """Read a chunk of any length; the arguments are those of `SequenceLayer.forward`.
 
         x: (B, T, N). Returns (B, T, N) and the memory of each head.
-
-        Raises:
-            ValueError: x, the state or the lengths have another shape.
         """
         check_features(x, "BT", self.model_size)
         state = (
@@ -130,7 +137,7 @@ class FastWeights(SequenceLayer, ABC):
             if real is not None:
                 parts["key"] = parts["key"].masked_fill(~real[:, None, :, None], 0)
                 log_decay = log_decay.masked_fill(~real.unsqueeze(1), 0)
-            o, state = self._chunk(parts, log_decay, state)
+            o, state = (self._chunk if enabled() else self._step_by_step)(parts, log_decay, state)
             o = o.transpose(1, 2).flatten(2)
         y = self.out_proj(o.to(projected["value"].dtype))
         return y if real is None else y.masked_fill(~real.unsqueeze(2), 0), state
@@ -143,6 +150,8 @@ class FastWeights(SequenceLayer, ABC):
 
     def prepare(self) -> LayerStep:
         """A function equal to `step`: one product for all projections of x, and fixed decays computed once."""
+        if not may_prepare(self):
+            return stepping(self)
         layers = self._projections()
         with torch.no_grad():
             weight = torch.cat([layer.weight for layer in layers.values()])

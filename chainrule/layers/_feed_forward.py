@@ -2,16 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import check_sizes
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._row_vectors import RowMap, by_torch, prepared_gelu, prepared_linear
 from chainrule.layers._linear import Linear
-from chainrule.layers._prepared_linear import prepared_linear
-from chainrule.layers._row_vectors import RowMap, by_torch, numpy_may_compute, row_map
-from chainrule.layers._sequence_layer import is_plain
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
@@ -35,9 +32,6 @@ class FeedForward(nn.Module):
             weights.
         activation: "gelu", "gelu-tanh" (its approximation in GPT-2), "relu" or "swiglu".
         bias: whether there are biases.
-
-    Raises:
-        ValueError: an argument is out of range.
 
     >>> import torch
     >>> FeedForward(6, activation="swiglu")(torch.zeros(2, 6)).shape
@@ -70,13 +64,11 @@ class FeedForward(nn.Module):
 
     def prepare(self) -> RowMap:
         """A function equal to `forward` for few rows, (B, D), or a vector, while the weights stay as they are."""
-        if not is_plain(self):
+        if not may_prepare(self):
             return by_torch(self)
         first = prepared_linear(self.linear1.weight, self.linear1.bias)
         second = prepared_linear(self.linear2.weight, self.linear2.bias)
-        weight, activated = self.linear1.weight, by_torch(self._activated)
-        if self.activation == "gelu" and numpy_may_compute(weight):
-            activated = row_map(_gelu_of_vector, self._activated, weight.dtype)
+        activated = prepared_gelu(self.linear1.weight) if self.activation == "gelu" else by_torch(self._activated)
         return lambda x: second(activated(first(x)))
 
     def _activated(self, hidden: Tensor) -> Tensor:
@@ -84,12 +76,3 @@ class FeedForward(nn.Module):
             opening, value = hidden.chunk(2, -1)
             return nn.functional.silu(opening) * value
         return ACTIVATIONS[self.activation](hidden)
-
-
-def _gelu_of_vector(x: Any) -> Any:
-    """x Φ(x); of a single row oneDNN's function takes four times as long."""
-    y = torch.from_numpy(x * x.dtype.type(0.5**0.5)).erf_().numpy()
-    y += 1
-    y *= x
-    y *= x.dtype.type(0.5)
-    return y

@@ -1,17 +1,11 @@
 """A layer of the gated PixelCNN: two stacks of convolutions that together have no blind spot."""
 
-from collections.abc import Mapping, Sequence
 from typing import final
 
-import torch
 from torch import Tensor, nn
 
-from chainrule.layers._activations import gate
-from chainrule.layers._convolution_masks import MaskType
-from chainrule.layers._masked_conv2d import MaskedConv2d
-from chainrule.layers._raster_convolutions import RasterConvolutions
-from chainrule.layers._raster_layer import PIXELS, RasterBody
-from chainrule.state import State
+from chainrule.layers._masked_conv2d import MaskedConv2d, MaskType
+from chainrule.layers._pointwise import gate
 
 
 @final
@@ -36,9 +30,6 @@ class GatedStacks(nn.Module):
         channel_groups: colour channels, as in `MaskedConv2d`.
         num_classes: number of labels; `None` without labels.
         dropout: probability of zeroing a unit of v' and of the horizontal gate in training.
-
-    Raises:
-        ValueError: an even kernel, an unknown type, or fewer channels than groups.
 
     >>> import torch
     >>> layer = GatedStacks(8, 8, 3, "B")
@@ -126,59 +117,3 @@ class GatedStacks(nn.Module):
     def drop(self, gated: Tensor) -> Tensor:
         """Dropout, in training: on v' before the next layer reads it, and on the horizontal gate."""
         return nn.functional.dropout(gated, self.dropout, self.training)
-
-
-class RasterGatedStacks(RasterBody):
-    """`GatedStacks` layers, that of type A first, prepared for single elements.
-
-    As tanh(a) = 2σ(2a) - 1, a gate is one σ over both its halves and one product, if weights are scaled beforehand.
-
-    What is computed is -tanh(a_1) ⊙ σ(a_2) = σ(a_2) - 2σ(2a_1) ⊙ σ(a_2); the residual product turns the sign again.
-    """
-
-    def __init__(self, stacks: Sequence[GatedStacks]):
-        self.stacks = stacks
-        ones = stacks[0].residual.weight.new_ones(stacks[0].residual.weight.shape[0])
-        self.scale = torch.cat([2 * ones, ones])
-        self.first = RasterConvolutions([stacks[0].horizontal], self.scale)
-        self.horizontal = RasterConvolutions([layer.horizontal for layer in stacks[1:]], self.scale)
-        self.residual = RasterConvolutions([layer.residual for layer in stacks], -ones)
-        self.convolutions = {"horizontal": self.horizontal, "residual": self.residual}
-
-    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
-        v, vertical, all_found = above[PIXELS], [], []
-        for layer, rows in zip(self.stacks, [None, *above["vertical"]], strict=True):
-            if rows is not None:
-                v = torch.cat([rows, v], 2)
-                vertical.append(v[:, :, v.shape[2] - layer.rows_above :])
-            v, found = layer.down(v, label)
-            all_found.append(found)
-        from_above = (torch.cat(all_found, 2).permute(0, 2, 3, 1) * self.scale)[..., self.first.order]  # (B, L, W, 2M)
-        return (
-            {PIXELS: above[PIXELS], "vertical": vertical},
-            {PIXELS: from_above[:, :1], "horizontal": from_above[:, 1:]},
-        )
-
-    def element(
-        self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
-    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
-        horizontal = self.horizontal.known(group, seen["horizontal"], from_above["horizontal"], column)
-        residual = self.residual.known(group, seen["residual"])
-        gated = [_minus_gate(x)]
-        own, first_out, *out = self.horizontal.own[group], *self.residual.own[group]
-        h = torch.addmm(residual[0], gated[0], first_out)
-        read: list[Tensor] = []
-        for layer in range(self.horizontal.layers):
-            read.append(h)
-            gated.append(_minus_gate(torch.addmm(horizontal[layer], h, own[layer])))
-            known = h + residual[layer + 1] if group else h  # without a bias, nothing is known before the first colour
-            h = torch.addmm(known, gated[-1], out[layer])
-        return h, {"horizontal": read, "residual": gated}
-
-    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
-        return above
-
-
-def _minus_gate(a: Tensor) -> Tensor:
-    values, openings = a.sigmoid().chunk(2, 1)
-    return torch.addcmul(openings, values, openings, value=-2)

@@ -6,7 +6,7 @@ from typing import cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers._activations import concatenated_elu
+from chainrule.layers._pointwise import concatenated_elu
 
 
 @final

@@ -116,9 +116,6 @@ class ImageEncoder(nn.Module):
 def standardised(images: Tensor, like: Tensor) -> Tensor:
     """Values from 0 to 255 as numbers about 0, each channel less its usual mean, over its usual deviation.
 
-    Raises:
-        ValueError: they are no images of three channels.
-
     >>> standardised(torch.full((1, 3, 1, 1), 255), torch.zeros(1)).flatten()
     tensor([2.2489, 2.4286, 2.6400])
     """

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._buffers import fixed_buffer
-from chainrule._modes import values_are_known
 from chainrule._ranges import check_sizes
+from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._cells import symbols_of
 
 Integers = npt.NDArray[np.int64]

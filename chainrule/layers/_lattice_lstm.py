@@ -1,19 +1,14 @@
-"""The long short-term memory of a lattice, whose units read the last step of several neighbours, and its gradient."""
+"""The long short-term memory of a lattice, whose units read the last step of several neighbours."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from chainrule._modes import custom_gradients_work, records_or_transforms
-from chainrule.layers._bptt import activation, gradients_again, placeholder, tanh, wide_dtype
-
-_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
-_tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
-Window = tuple[int, int]
+from chainrule.kernels._bptt import wide_dtype
+from chainrule.kernels._lattice_lstm import Window, lattice
+from chainrule.layers._cells import lstm_cell
 
 
 def lattice_lstm(
@@ -45,10 +40,7 @@ def lattice_lstm(
         h (G, T, P, B, M), and c after the last step (G, P, B, M).
     """
     windows = [(0, projected.shape[2])] * projected.shape[1] if windows is None else windows
-    if not custom_gradients_work():
-        return _plain(projected, weights, c0, tuple(offsets), tuple(windows))
-    h, c_last = _LatticeLSTM.apply(projected, placeholder(projected), weights, c0, tuple(offsets), tuple(windows))
-    return h, c_last
+    return lattice(projected, weights, c0, tuple(offsets), tuple(windows), _plain)
 
 
 def _plain(
@@ -72,122 +64,15 @@ def _plain(
             padded = pad(h, (0, 0, 0, 0, side, side))
             for weight, offset in zip(products, offsets, strict=True):
                 a = a + padded[:, first + offset + side : end + offset + side] @ weight
-        gates = None if known is None else known[:, t, first:end]
-        i, f, o = activation("sigmoid", a[..., : 3 * size], None if gates is None else gates[..., : 3 * size]).chunk(
-            3, -1
-        )
-        g = activation("tanh", a[..., 3 * size :], None if gates is None else gates[..., 3 * size :])
-        c_t = f * c[:, first:end] + i * g
+        gates = None if known is None else gate_order(known[:, t, first:end])
+        h_t, c_t = lstm_cell(gate_order(a), c[:, first:end], gates)
         beyond = (0, 0, 0, 0, first, positions - end)  # positions that take no part
-        c, h = pad(c_t, beyond), pad(o * c_t.tanh(), beyond)
+        c, h = pad(c_t, beyond), pad(h_t, beyond)
         steps.append(h)
     return torch.stack(steps, 1).to(projected.dtype), c
 
 
-class _LatticeLSTM(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        projected: Tensor,
-        anchor: Tensor,
-        weights: Tensor,
-        c0: Tensor | None,
-        offsets: tuple[int, ...],
-        windows: tuple[Window, ...],
-    ) -> Any:
-        wide, size = wide_dtype(projected), weights.shape[2]
-        gates = torch.empty(projected.shape, dtype=wide, device=projected.device).copy_(projected)
-        h = gates.new_zeros(*gates.shape[:4], size)
-        c, tanh_c = torch.empty_like(h), torch.empty_like(h)
-        products = weights.to(wide).unbind(1)
-        before = (0, 0)
-        for t, (first, end) in enumerate(windows):
-            a = gates[:, t, first:end]
-            for weight, offset in zip(products, offsets, strict=True):
-                for read, written in _overlap((first, end), before, offset):
-                    _add_product(_rows(gates[:, t, written]), _rows(h[:, t - 1, read]), weight)
-            a[..., : 3 * size].sigmoid_()
-            i, f, o, g = a.chunk(4, -1)
-            tanh(g, out=g)
-            c_t, tanh_t = c[:, t, first:end], tanh_c[:, t, first:end]
-            torch.mul(i, g, out=c_t)
-            if t == 0 and c0 is not None:
-                c_t.addcmul_(f, c0[:, first:end].to(wide))
-            for kept, _ in _overlap((first, end), before, 0):
-                c[:, t, kept].addcmul_(gates[:, t, kept, :, size : 2 * size], c[:, t - 1, kept])
-            torch.mul(o, tanh(c_t, out=tanh_t), out=h[:, t, first:end])
-            before = (first, end)
-        c_last = torch.zeros_like(c[:, 0])
-        c_last[:, slice(*before)] = c[:, -1, slice(*before)]
-        ctx.save_for_backward(anchor, weights, c0, gates, h, c, tanh_c)
-        ctx.offsets, ctx.windows, ctx.projected_type = offsets, windows, projected.dtype
-        return h.to(projected.dtype), c_last
-
-    @staticmethod
-    def backward(ctx: Any, local: Tensor, dc_last: Tensor) -> Any:
-        anchor, weights, c0, gates, h, c, tanh_c = ctx.saved_tensors
-        size, windows = h.shape[-1], ctx.windows
-        if records_or_transforms(local, dc_last):
-            plain = partial(_plain, offsets=ctx.offsets, windows=windows, known=gates)
-            found = gradients_again(plain, (anchor, weights, c0), (local, dc_last))
-            return found[0], None, *found[1:], None, None
-        d_gates = torch.zeros_like(gates)
-        d_products = torch.zeros_like(weights, dtype=gates.dtype).unbind(1)
-        products = weights.to(gates.dtype).transpose(2, 3).unbind(1)
-        dh = torch.empty_like(h).copy_(local)
-        dc, scratch = torch.zeros_like(dh[:, 0]), torch.empty_like(dh[:, 0])
-        dc[:, slice(*windows[-1])] = dc_last[:, slice(*windows[-1])].to(dc.dtype)
-        for t in reversed(range(len(windows))):
-            first, end = windows[t]
-            before = windows[t - 1] if t else (0, 0)
-            i, f, o, g = gates[:, t, first:end].chunk(4, -1)
-            d_i, d_f, d_o, d_g = d_gates[:, t, first:end].chunk(4, -1)
-            dh_t, dc_t, s = dh[:, t, first:end], dc[:, first:end], scratch[:, first:end]
-            tanh_t = tanh_c[:, t, first:end]
-            dc_t.add_(_tanh_backward(torch.mul(dh_t, o, out=s), tanh_t, grad_input=s))
-            d_o.copy_(_sigmoid_backward(torch.mul(dh_t, tanh_t, out=s), o, grad_input=s))
-            d_i.copy_(_sigmoid_backward(torch.mul(dc_t, g, out=s), i, grad_input=s))
-            d_g.copy_(_tanh_backward(torch.mul(dc_t, i, out=s), g, grad_input=s))
-            if t == 0 and c0 is not None:
-                d_f.copy_(_sigmoid_backward(torch.mul(dc_t, c0[:, first:end].to(s.dtype), out=s), f, grad_input=s))
-            for kept, _ in _overlap((first, end), before, 0):
-                part, opening = scratch[:, kept], gates[:, t, kept, :, size : 2 * size]
-                torch.mul(dc[:, kept], c[:, t - 1, kept], out=part)
-                d_gates[:, t, kept, :, size : 2 * size] = _sigmoid_backward(part, opening, grad_input=part)
-            for weight, d_weight, offset in zip(products, d_products, ctx.offsets, strict=True):
-                for read, written in _overlap((first, end), before, offset):
-                    d = _rows(d_gates[:, t, written])
-                    _add_product(_rows(dh[:, t - 1, read]), d, weight)
-                    _add_product(d_weight, _rows(h[:, t - 1, read]).transpose(1, 2), d)
-            dc_t.mul_(f)
-        d_weights = torch.stack(d_products, 1).to(weights.dtype)
-        d_c0 = None
-        if c0 is not None:  # read inside the first window alone; elsewhere dc is of positions that began later
-            d_c0 = torch.zeros_like(c0)
-            d_c0[:, slice(*windows[0])] = dc[:, slice(*windows[0])].to(c0.dtype)
-        return d_gates.to(ctx.projected_type), None, d_weights, d_c0, None, None
-
-
-def _overlap(window: Window, before: Window, offset: int) -> Iterator[tuple[slice, slice]]:
-    """The positions of the step before that are read at an offset, and those of this step that read them, if any."""
-    first, end = max(window[0] + offset, before[0]), min(window[1] + offset, before[1])
-    if first < end:
-        yield slice(first, end), slice(first - offset, end - offset)
-
-
-def _add_product(total: Tensor, x: Tensor, y: Tensor) -> None:
-    """total += x y, matrix by matrix: in a form that counters of arithmetic know, as they do not `baddbmm_`."""
-    torch.baddbmm(total, x, y, out=total)
-
-
-def _rows(x: Tensor) -> Tensor:
-    """(G, n, B, F) -> (G, n·B, F), a view."""
-    return x.view(len(x), -1, x.shape[-1])
-
-
-def lattice_cell(a: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """h and c of one position from all its gates read, a (B, 4M) in the order i, f, o, g, and the cell before."""
-    size = a.shape[1] // 4
-    i, f, o = a[:, : 3 * size].sigmoid().chunk(3, 1)
-    c = torch.addcmul(f * c, i, a[:, 3 * size :].tanh())
-    return o * c.tanh(), c
+def gate_order(a: Tensor) -> tuple[Tensor, ...]:
+    """The gates i, f, g, o of (..., 4M) in the order i, f, o, g."""
+    i, f, o, g = a.chunk(4, -1)
+    return i, f, g, o

@@ -5,9 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers._chunk_decays import chunk_decays, into_chunks
+from chainrule.kernels._chunked_rules import sum_rule
 from chainrule.layers._fast_weights import Decay, FastWeights, normalised_by_size
-from chainrule.layers._scan import linear_scan
 
 FeatureMap = Literal["elu", "identity"]
 GUARD = 1e-6  # added to the denominator: keys and queries far below zero have features near 0
@@ -97,49 +96,6 @@ def _positive(x: Tensor) -> Tensor:
     """elu(x) + 1 = exp(min(x, 0)) + max(x, 0): far below zero it is e^x, where (e^x − 1) + 1 would round to 0."""
     above = x.relu()
     return (x - above).exp() + above
-
-
-def sum_rule(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Tensor, chunk_size: int
-) -> tuple[Tensor, Tensor]:
-    r"""Write T values and read T queries.
-
-    .. math::
-        S_t &= a_t S_{t-1} + k_t v_t^\top \\
-        o_t &= S_t^\top q_t
-
-    In a chunk of C steps that begins with the memory S, with D and d of `chunk_decays`,
-
-    .. math::
-        O &= (Q K^\top \odot D)\, V + \operatorname{diag}(d)\, Q S \\
-        S' &= d_C S + K^\top \operatorname{diag}(D_{C\cdot})\, V
-
-    and the memories between chunks are a linear recurrence (`linear_scan`). The cost is
-    :math:`O(T (C + D_k) D_v)` a head, and no T × T matrix is made.
-
-    Args:
-        q: (B, H, T, D_k).
-        k: (B, H, T, D_k).
-        v: (B, H, T, D_v).
-        log_decay: log a, at most 0: (B or 1, H or 1, T).
-        state: S_0, (B, H, D_k, D_v).
-        chunk_size: C.
-
-    Returns:
-        o (B, H, T, D_v) and S_T.
-    """
-    batch, heads, time, _ = q.shape
-    size = min(chunk_size, time)
-    q, k, v = (into_chunks(part, size) for part in (q, k, v))  # (B, H, n, C, D)
-    within, from_start = chunk_decays(into_chunks(log_decay, size))
-    to_end = within[..., -1, :].unsqueeze(-1)
-    written = (k * to_end).mT @ v  # (B, H, n, D_k, D_v)
-    through = from_start[..., -1].expand(batch, heads, -1)
-    after = linear_scan(through.flatten(0, 1)[..., None, None], written.flatten(0, 1), state.flatten(0, 1))
-    after = after.unflatten(0, (batch, heads))
-    before = torch.cat([state.unsqueeze(2), after[:, :, :-1]], 2)
-    o = ((q @ k.mT) * within) @ v + (q * from_start.unsqueeze(-1)) @ before
-    return o.flatten(2, 3)[:, :, :time], after[:, :, -1].clone()
 
 
 def sum_rule_step(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

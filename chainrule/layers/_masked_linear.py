@@ -1,5 +1,7 @@
-"""A dense layer with a mask on its weights."""
+"""The masks of a MADE, and linear layers under them."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import final
 
 import torch
@@ -7,6 +9,70 @@ from torch import Tensor, nn
 
 from chainrule._buffers import fixed_buffer
 from chainrule.layers._linear import linear
+
+
+def made_degrees(
+    order: Tensor, hidden_sizes: Sequence[int], *, lowest: int = 1, generator: torch.Generator | None = None
+) -> list[Tensor]:
+    """The degrees of D inputs and of every hidden unit (Germain et al. 2015).
+
+    An input has its place in the order, from 1. A hidden unit of degree m may read the first m columns of the order;
+    degrees run from `lowest` to D-1 and are spread evenly, so that each of them has a unit where there are units
+    enough: a column can then influence the very next one. They ascend, or are shuffled by a generator.
+
+    Args:
+        order: (D,) a permutation; order[i] is the column that is visited i-th, from 0.
+        hidden_sizes: units of each hidden layer.
+        lowest: the smallest degree of a hidden unit: 1, or 0 for units that read no column, only a condition.
+        generator: source of the shuffling; None leaves units in ascending order.
+
+    Returns:
+        (D,) integers for the inputs, then (M,) integers for each hidden layer.
+
+    >>> made_degrees(torch.tensor([2, 0, 1]), [4])
+    [tensor([2, 3, 1]), tensor([1, 1, 2, 2])]
+    """
+    size = len(order)
+    lowest = min(lowest, size - 1)  # a single column leaves nothing to read: degree 0
+    degrees = [torch.argsort(order) + 1]
+    for units in hidden_sizes:
+        spread = lowest + torch.arange(units, device=order.device) * (size - lowest) // units
+        if generator is not None:
+            spread = spread[torch.randperm(units, generator=generator, device=generator.device).to(order.device)]
+        degrees.append(spread)
+    return degrees
+
+
+def raster_orders(height: int, width: int) -> Tensor:
+    """The eight orders in which an image can be read line by line, (8, height · width).
+
+    By rows and by columns from the first corner, the same two backwards, then from the other two corners: in each a
+    pixel comes soon after its neighbours, and each begins elsewhere.
+
+    >>> raster_orders(2, 3)[:4].tolist()
+    [[0, 1, 2, 3, 4, 5], [0, 3, 1, 4, 2, 5], [5, 4, 3, 2, 1, 0], [5, 2, 4, 1, 3, 0]]
+    """
+    rows = torch.arange(height * width).view(height, width)
+    turns = [rows.flip(sides) for sides in ((), (0, 1), (0,), (1,))]
+    return torch.stack([image.reshape(-1) for turned in turns for image in (turned, turned.t())])
+
+
+def made_masks(degrees: Sequence[Tensor]) -> list[Tensor]:
+    r"""The masks of a MADE's layers, the output layer's last, (units, inputs) booleans each.
+
+    .. math:: W^{(l)}_{kj} \text{ is free iff } m^{(l)}(k) \ge m^{(l-1)}(j), \qquad
+        V_{dk} \text{ is free iff } d > m^{(L)}(k)
+
+    The first column of the order has an all-zero row: nothing but its bias.
+
+    Args:
+        degrees: of the inputs, then of each hidden layer, as `made_degrees` makes them.
+
+    >>> [mask.int().tolist() for mask in made_masks([torch.tensor([1, 2, 3])])]
+    [[[0, 0, 0], [1, 0, 0], [1, 1, 0]]]
+    """
+    hidden = [above.unsqueeze(1) >= below for below, above in pairwise(degrees)]
+    return [*hidden, degrees[0].unsqueeze(1) > degrees[-1]]
 
 
 @final
@@ -22,9 +88,6 @@ class MaskedLinear(nn.Module):
         mask: M, (units, inputs) booleans, true where a unit may read an input; a buffer that is not in the
             `state_dict`, since the constructor is given it.
         bias: whether the layer has b.
-
-    Raises:
-        ValueError: the mask is no matrix of booleans.
 
     >>> layer = MaskedLinear(torch.tensor([[False, False], [True, False]]), bias=False)
     >>> bool(layer(torch.randn(2))[0] == 0)

@@ -1,14 +1,13 @@
 """The residual block of the PixelCNN."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers._masked_conv2d import MaskedConv2d
-from chainrule.layers._raster_convolutions import RasterConvolutions
-from chainrule.layers._raster_layer import RasterBody, RasterLayer
+from chainrule.layers._raster_layer import RasterLayer
 from chainrule.state import State
 
 
@@ -26,9 +25,6 @@ class MaskedResidualBlock(RasterLayer):
         channel_groups: colour channels, as in `MaskedConv2d`.
         num_classes: number of labels; `None` without labels.
         dropout: probability of zeroing an input of W_3 in training.
-
-    Raises:
-        ValueError: an even kernel, or fewer channels than groups.
 
     >>> MaskedResidualBlock(8, 3)(torch.zeros(2, 8, 5, 4))[0].shape
     torch.Size([2, 8, 5, 4])
@@ -82,47 +78,3 @@ def through_blocks(
         h, rows = block(h, rows, label)
         after.append(rows)
     return h, torch.cat(after, 1)
-
-
-class RasterResidualBlocks(RasterBody):
-    """`MaskedResidualBlock` layers prepared for single elements."""
-
-    whole_rows = frozenset({"middle"})
-
-    def __init__(self, blocks: Sequence[MaskedResidualBlock]):
-        self.narrowing = RasterConvolutions([block.narrowing for block in blocks])
-        self.middle = RasterConvolutions([block.middle for block in blocks])
-        self.widening = RasterConvolutions([block.widening for block in blocks])
-        self.label_biases = [block.label_bias for block in blocks if block.label_bias is not None]
-        self.convolutions = {
-            "narrowing": self.narrowing,
-            "middle": self.middle,
-            "widening": self.widening,
-        }
-
-    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
-        middle = self.middle.from_above(above["middle"])
-        if label is not None:
-            middle = middle + torch.stack([bias(label) for bias in self.label_biases], 1).unsqueeze(2)
-        return above, {"middle": middle}
-
-    def element(
-        self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
-    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
-        narrowing = self.narrowing.known(group, seen["narrowing"])
-        middle = self.middle.known(group, seen["middle"], from_above["middle"], column)
-        widening = self.widening.known(group, seen["widening"])
-        read: list[Tensor] = []
-        convolved: list[Tensor] = []
-        gathered: list[Tensor] = []
-        in_own, middle_own, out_own = (part.own[group] for part in (self.narrowing, self.middle, self.widening))
-        for layer in range(self.middle.layers):
-            read.append(x.relu())
-            convolved.append(torch.addmm(narrowing[layer], read[-1], in_own[layer]).relu())
-            gathered.append(torch.addmm(middle[layer], convolved[-1], middle_own[layer]).relu())
-            known = x + widening[layer] if group else x  # without a bias, nothing is known before the first colour
-            x = torch.addmm(known, gathered[-1], out_own[layer])
-        return x, {"narrowing": read, "middle": convolved, "widening": gathered}
-
-    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
-        return {"middle": torch.cat([above["middle"], row["middle"]], 2)[:, :, 1:]}

@@ -7,12 +7,43 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import check_sizes
-from chainrule.layers._bptt import wide_dtype
+from chainrule.kernels import enabled
+from chainrule.kernels._bptt import wide_dtype
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._scan import associative_scan
 from chainrule.layers._linear import Linear
 from chainrule.layers._packing import real_steps
-from chainrule.layers._scan import linear_scan
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping
 from chainrule.state import State
+
+
+def linear_scan(a: Tensor, b: Tensor, initial: Tensor) -> Tensor:
+    r"""Run a linear recurrence without a nonlinearity between steps.
+
+    .. math:: h_t = a_t \odot h_{t-1} + b_t
+
+    All steps are computed at once, in O(log T) dependent operations (Blelloch 1990). b and h may have any sign, a may
+    be 0, and products of :math:`|a_t| \le 1` cannot overflow. Derivatives of any order and `torch.func` work.
+
+    Args:
+        a: (B, T, ...), broadcast against b in every axis but T.
+        b: (B, T, ...).
+        initial: h_0, (B, ...).
+
+    Returns:
+        h of every step, (B, T, ...).
+
+    >>> a, b = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[1.0, -3.0, 0.0]])
+    >>> linear_scan(a, b, initial=torch.tensor([4.0]))
+    tensor([[ 3.0000, -1.5000, -0.7500]])
+    """
+    if enabled():
+        return associative_scan(a, b, initial)
+    h, steps = initial, [b[:, :0]]
+    for a_t, b_t in zip(a.unbind(1), b.unbind(1), strict=True):
+        h = a_t * h + b_t
+        steps.append(h.unsqueeze(1))
+    return torch.cat(steps, 1)
 
 
 class MinimalRecurrence(SequenceLayer, ABC):
@@ -64,9 +95,6 @@ class MinimalRecurrence(SequenceLayer, ABC):
         """Read a chunk; the arguments are those of `SequenceLayer.forward`.
 
         x: (B, T, N). Returns (B, T, M) and the state (B, M).
-
-        Raises:
-            ValueError: x, the state or the lengths have another shape.
         """
         check_features(x, "BT", self.input_size)
         h = self.initial_state(len(x)) if state is None else checked_tensor(state, len(x), self.hidden_size)
@@ -93,6 +121,8 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
     def prepare(self) -> LayerStep:
         """A function equal to `step` that multiplies x once, by all weights side by side."""
+        if not may_prepare(self):
+            return stepping(self)
         with torch.no_grad():
             weight = torch.cat([layer.weight for layer in self._linears()])
             bias = torch.cat([layer.bias for layer in self._linears()])

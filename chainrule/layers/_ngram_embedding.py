@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import check_shares, check_sizes
-from chainrule.layers._dropout import dropout
 from chainrule.layers._packing import last_before_ends, zero_past_ends
+from chainrule.layers._pointwise import dropout
 from chainrule.layers._sequence_layer import SequenceLayer
 from chainrule.state import State
 

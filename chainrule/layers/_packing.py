@@ -14,8 +14,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from chainrule._lengths import check_lengths
-from chainrule._modes import values_are_known
+from chainrule._checks import check_lengths
+from chainrule.kernels._transforms import values_are_known
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,6 @@ class Packing:
 def zero_past_ends(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Zero the padding of x (B, T, ...), which may hold anything; `None` are full rows.
 
-    Raises:
-        ValueError: lengths are not B integers in [0, T].
-
     >>> zero_past_ends(torch.ones(2, 3), torch.tensor([3, 1]))
     tensor([[1., 1., 1.],
             [1., 0., 0.]])
@@ -124,9 +121,6 @@ def real_steps(x: Tensor, lengths: Tensor | None) -> Tensor | None:
     Args:
         x: (B, T, ...).
         lengths: (B,) integers in [0, T], or `None`.
-
-    Raises:
-        ValueError: the lengths are no integers, are not one a row, or exceed T.
 
     >>> real_steps(torch.zeros(2, 3, 1), torch.tensor([0, 2]))
     tensor([[False, False, False],

@@ -62,9 +62,6 @@ class AttentionPooling(nn.Module):
         input_size: M.
         attention_size: rows of W.
 
-    Raises:
-        ValueError: a size is below 1.
-
     >>> pooling = AttentionPooling(input_size=4)
     >>> z, alpha = pooling(torch.randn(2, 3, 4), torch.tensor([3, 1]))
     >>> z.shape, alpha[1].tolist()

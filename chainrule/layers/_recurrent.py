@@ -2,63 +2,22 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
-from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import needs_plain_form, values_are_known
+from chainrule.kernels import enabled
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._transforms import needs_plain_form, values_are_known
+from chainrule.kernels._vendor import ONE_HOT_LIMIT, vendor_output
 from chainrule.layers._cells import StackedCells, project, symbols_of
 from chainrule.layers._packing import Packing, real_steps
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
 from chainrule.state import State
 
-if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Recurrence
-
 Backend = Literal["auto", "vendor", "bptt"]
-KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
-    "LSTM": torch.lstm,
-    "GRU": torch.gru,
-    "RNN_TANH": torch.rnn_tanh,
-    "RNN_RELU": torch.rnn_relu,
-}
-ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kernel: 64 MiB
-
-
-@cache
-def _onednn_runs_lstm(dtype: torch.dtype) -> bool:
-    """Whether oneDNN's LSTM runs under autocast to this type, found by trying: without AVX-512 it raises."""
-    cell = nn.LSTM(1, 1, device="cpu", dtype=torch.float32)
-    try:
-        with torch.no_grad(), torch.autocast("cpu", dtype):
-            cell(torch.zeros(1, 1, 1, device="cpu", dtype=torch.float32))
-    except RuntimeError:
-        return False
-    return True
-
-
-@contextmanager
-def _onednn_where_it_runs(x: Tensor) -> Iterator[None]:
-    """Without oneDNN, torch's own kernel, where autocast would send oneDNN a type that it refuses on this processor."""
-    onednn = torch.backends.mkldnn
-    refused = (
-        x.device.type == "cpu"
-        and torch.is_autocast_enabled("cpu")
-        and onednn.enabled
-        and not _onednn_runs_lstm(torch.get_autocast_dtype("cpu"))
-    )
-    try:
-        if refused:
-            onednn.enabled = False  # type: ignore[assignment]  # a property of the module, which mypy misreads
-        yield
-    finally:
-        if refused:
-            onednn.enabled = True  # type: ignore[assignment]  # likewise
 
 
 class Recurrent(nn.RNNBase, SequenceLayer):
@@ -71,7 +30,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
     with `transpose(0, 1)`. torch.nn's own layout (L·D, B, M) raises ValueError, but where L·D = B, as nothing in the
     tensor then tells the two apart: turn a state that comes from torch.nn.
 
-    `torch.func` and derivatives of any order work: `chainrule.layers._bptt`.
+    `torch.func` and derivatives of any order work: `chainrule.kernels._bptt`.
     """
 
     kernel: str  # torch.nn's name of the recurrence
@@ -144,8 +103,10 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         if unknown is not None:
             output, parts = self._run_masked(x, parts, unknown)
         else:
-            run = self._run_vendor if self._use_vendor(x, packing) else self._run_bptt
-            output, parts = run(x, parts, packing)
+            if self._use_vendor(x, packing):
+                output, parts = vendor_output(self, x, parts, packing)
+            else:
+                output, parts = self._run_bptt(x, parts, packing)
         return output, self._state(parts)
 
     def initial_state(self, batch_size: int) -> State:
@@ -168,7 +129,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             the projections W_ih x + b. Without it, integers are one-hot vectors.
         """
         self._check_one_direction("prepare")
-        if not is_plain(self):
+        if not may_prepare(self):
             return stepping(self) if features is None else _of_vectors(stepping(self), features)
         with torch.no_grad():
             cells = StackedCells(self, training=False)
@@ -181,51 +142,6 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             return cells.advance(projected, state)
 
         return step
-
-    def compiled(self, loops: ModuleType, state: State) -> "tuple[Recurrence, Tensor, Tensor]":
-        """The steps of one sequence from a state on in compiled loops, and W_ih and b of the lowest layer."""
-        groups = self.all_weights
-        biases = [self.input_bias(weights) for _, *weights in groups]
-        if not self.bias:
-            biases = [self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))] * len(groups)
-        cells = loops.Recurrence(
-            self.compiled_kind,
-            [weights[1] for weights in groups],
-            [weights[0] for weights in groups[1:]],
-            biases[1:],
-            [self.bias_hn(weights) for _, *weights in groups],
-            self._parts(state, self.weight_hh_l0[:1]),
-        )
-        bias = biases[0]
-        assert bias is not None
-        return cells, groups[0][0], bias
-
-    def bias_hn(self, weights: Sequence[Tensor]) -> Tensor:
-        """The bias that a gate multiplies, (M,), zero but in a GRU; weights as for `input_bias`."""
-        return weights[0].new_zeros(self.hidden_size)
-
-    @property
-    def compiled_kind(self) -> str:
-        """The name of the cell in `chainrule.kernels`."""
-        return self.mode.lower()
-
-    def _run_vendor(self, x: Tensor, parts: list[Tensor], packing: Packing) -> tuple[Tensor, list[Tensor]]:
-        """All layers and directions in one call of the fused kernel (cuDNN, oneDNN), over full rows or packed ones."""
-        kernel = KERNELS[self.mode]
-        weights = [weight for group in self.all_weights for weight in group]
-        settings = (weights, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional)
-        if not x.is_floating_point():
-            x = nn.functional.one_hot(x, self.input_size).to(parts[0].dtype)
-        parts = [packing.enter(part).transpose(0, 1).contiguous() for part in parts]
-        if packing.rows is None:
-            with _onednn_where_it_runs(x):
-                output, *last = kernel(x, self._state(parts), *settings, True)
-            return output, [part.transpose(0, 1) for part in last]
-        started = packing.sizes[0]  # rows of length 0 are the last and keep their state
-        state = self._state([part[:, :started].contiguous() for part in parts])
-        flat, *last = kernel(packing.pack(x), torch.tensor(packing.sizes, device="cpu"), state, *settings)
-        finals = [torch.cat([new, old[:, started:]], 1) for new, old in zip(last, parts, strict=True)]
-        return packing.unpack(flat), [packing.leave(part.transpose(0, 1)) for part in finals]
 
     def _run_bptt(self, x: Tensor, parts: list[Tensor], packing: Packing) -> tuple[Tensor, list[Tensor]]:
         flat = packing.pack(x)
@@ -277,12 +193,13 @@ class Recurrent(nn.RNNBase, SequenceLayer):
                 raise ValueError(f"backend: no vendor kernel computes {self}; use backend='auto'")
             return False
         if self.backend == "vendor" or x.device.type != "cpu":
-            return self.backend == "vendor" or not needs_plain_form()
+            return self.backend == "vendor" or (enabled() and not needs_plain_form())
         # Measured on a CPU (benchmarks/speed_recurrent_training.py): the one fused kernel there is the LSTM's in
         # float32 over full rows. In training on symbols, looking them up gains more than fusing; without gradients the
         # kernel wins even though it must be given the one-hot vectors, as long as they fit.
         fused = (
-            self.mode == "LSTM"
+            enabled()
+            and self.mode == "LSTM"
             and packing.rows is None
             and packing.time > 1
             and self.weight_hh_l0.dtype == torch.float32

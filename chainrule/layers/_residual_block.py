@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import check_shares
-from chainrule.layers._dropout import dropout
 from chainrule.layers._feed_forward import FeedForward
-from chainrule.layers._norms import norm_layer
+from chainrule.layers._pointwise import dropout, norm_layer
 
 
 class ResidualBlock(nn.Module):
@@ -30,9 +29,6 @@ class ResidualBlock(nn.Module):
         norm_first: whether norms come before (pre-norm) or after the residual sum.
         dropout: probability of zeroing a feature that is added to the residual, in training.
         bias: whether the feed-forward network has biases.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
 
     def __init__(

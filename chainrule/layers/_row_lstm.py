@@ -1,15 +1,13 @@
 """The Row LSTM: a recurrence from row to row, all pixels of a row at once."""
 
-from collections.abc import Mapping, Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers._lattice_lstm import lattice_cell, lattice_lstm
+from chainrule.layers._lattice_lstm import lattice_lstm
 from chainrule.layers._masked_conv2d import MaskedConv2d
-from chainrule.layers._raster_convolutions import RasterConvolutions
-from chainrule.layers._raster_layer import RasterBody, RasterLayer, RasterMemory
+from chainrule.layers._raster_layer import RasterLayer
 from chainrule.state import State
 
 
@@ -95,59 +93,6 @@ class RowLSTM(RasterLayer):
     def over_rows(self) -> Tensor:
         """The state-to-state kernel as that of a convolution over rows, (4M/2, M/2, 1, kernel_size)."""
         return self.recurrent.permute(2, 1, 0).unsqueeze(2)
-
-
-class RasterRowLSTM(RasterBody):
-    """`RowLSTM` layers prepared for single elements."""
-
-    whole_rows = frozenset({"output", "cells"})
-
-    def __init__(self, layers: Sequence[RowLSTM]):
-        self.input = RasterConvolutions([layer.input for layer in layers])
-        self.output = RasterConvolutions([layer.output for layer in layers])
-        order = self.input.order
-        self._over = torch.cat([layer.over_rows()[order] for layer in layers])  # (L·4M/2, M/2, 1, width)
-        self._biases = [(layer.input.bias, layer.label_bias) for layer in layers]
-        _, groups = layers[0].output.groups_of_channels()
-        sizes = groups.bincount().tolist()
-        ends = groups.bincount().cumsum(0).tolist()
-        self._units = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-        cells = RasterMemory(len(layers), sizes, left=0)
-        self.convolutions = {"input": self.input, "output": self.output, "cells": cells}
-
-    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
-        """For every pixel of a row the state-to-state part of the gates, with biases, and the cells over it."""
-        layers, side = self.input.layers, self._over.shape[3] // 2
-        found = nn.functional.conv2d(above["hidden"], self._over, padding=(0, side), groups=layers)
-        found = found.reshape(len(found), layers, -1, found.shape[3]).transpose(2, 3)  # (B, L, W, 4M/2)
-        biases = torch.stack([layer_bias(*biases, label) for biases in self._biases], 1)  # (B or 1, L, 4M/2)
-        cells = above["cells"]
-        cells = cells.reshape(len(cells), layers, -1, cells.shape[3]).transpose(2, 3)  # (B, L, W, M/2)
-        return above, {"input": found + biases[..., self.input.order].unsqueeze(2), "cells": cells}
-
-    def element(
-        self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
-    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
-        """x (B, M of the group) after all layers, and the features of the element."""
-        gates = self.input.known(group, seen["input"], from_above["input"], column)
-        out = self.output.known(group, seen["output"])
-        over = from_above["cells"][:, :, column, self._units[group]].unbind(1)
-        read: list[Tensor] = []
-        hidden: list[Tensor] = []
-        cells: list[Tensor] = []
-        own, own_out = self.input.own[group], self.output.own[group]
-        for layer in range(self.input.layers):
-            read.append(x)
-            h, c = lattice_cell(torch.addmm(gates[layer], x, own[layer]), over[layer])
-            hidden.append(h)
-            cells.append(c)
-            known = x + out[layer] if group else x  # without a bias, nothing is known before the first colour
-            x = torch.addmm(known, h, own_out[layer])
-        return x, {"input": read, "output": hidden, "cells": cells}
-
-    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
-        """h and c of the row that is full."""
-        return {"hidden": row["output"], "cells": row["cells"]}
 
 
 def layer_bias(bias: Tensor | None, label_bias: nn.Module | None, label: Tensor | None) -> Tensor:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import needs_plain_form
+from chainrule.kernels import enabled
+from chainrule.kernels._transforms import needs_plain_form
 
 _PLAIN_SCORES = 512**2  # of a head; with more, they no longer stay in a processor's cache
 
@@ -35,7 +36,7 @@ def scaled_dot_product(
             f"causal: needs as many queries as keys, got {queries.shape[2]} and {keys.shape[2]}: give visible_keys"
         )
     heads, groups = queries.shape[1], keys.shape[1]
-    if needs_plain_form() or _backward_is_slow(queries, keys):
+    if not enabled() or needs_plain_form() or _backward_is_slow(queries, keys):
         if causal:
             mask = visible_keys(queries.shape[2], 0, device=queries.device)
         weights = attention_weights(queries, keys, mask)

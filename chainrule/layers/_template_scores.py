@@ -44,9 +44,6 @@ class TemplateScores(nn.Module):
         num_tags: K.
         buckets: rows of the table at most; fewer where there are many tags.
 
-    Raises:
-        ValueError: a size is below 1, or a character is there twice.
-
     >>> scores = TemplateScores("abcde", num_tags=2)
     >>> words = torch.tensor([[[1, 2, 0], [3, 0, 0], [4, 5, 1]]])  # ab c dea
     >>> scores.fit(lambda step: (words, None, torch.tensor([[0, 1, 1]])), steps=5)

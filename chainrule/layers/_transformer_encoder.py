@@ -1,14 +1,15 @@
 """A Transformer that reads whole rows: attention in both directions, its block, and the stack."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import check_sizes
-from chainrule.layers._dropout import dropout
 from chainrule.layers._linear import Linear
 from chainrule.layers._multi_head_attention import HEAD_POSITIONS, MultiHeadAttention
-from chainrule.layers._norms import norm_layer
 from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._pointwise import dropout, norm_layer
 from chainrule.layers._positions import SinusoidalPositions, distance_slopes
 from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers._scaled_dot_product import attention_weights, distances, scaled_dot_product
@@ -30,9 +31,6 @@ class TransformerEncoder(nn.Module):
         norm: "layer" or "rms".
         norm_first: pre-norm, or post-norm; see `ResidualBlock`.
         dropout: probability of zeroing in training, of the input and of what each branch adds.
-
-    Raises:
-        ValueError: an argument is out of range.
 
     >>> encoder = TransformerEncoder(3, model_size=8, num_layers=2, num_heads=2)
     >>> outputs, last = encoder(torch.randn(2, 5, 3), torch.tensor([5, 0]))
@@ -197,3 +195,36 @@ class BidirectionalAttention(MultiHeadAttention):
         slopes = distance_slopes(self.num_heads, queries.device).to(queries).view(-1, 1, 1)
         penalties = (-slopes * distances(time, 0, queries.device).abs()).unsqueeze(0)
         return penalties if real is None else penalties.masked_fill(~real, -torch.inf)
+
+
+# ours, torch.nn.TransformerEncoderLayer's
+_NAMES = {"mixer.": "self_attn.", "feed_forward.linear1.": "linear1.", "feed_forward.linear2.": "linear2."}
+
+
+def from_encoder_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The `state_dict` of a `torch.nn.TransformerEncoderLayer`, as a block of attention loads it.
+
+    The block has the same sizes, `norm_first` and activation, LayerNorm, and no positions: a `TransformerBlock` with
+    `CausalAttention` for a layer that is called with a causal mask, an `EncoderBlock` for one without.
+
+    >>> from torch import nn
+    >>> from chainrule.layers._transformer_encoder import EncoderBlock
+    >>> layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True)
+    >>> block = EncoderBlock(8, num_heads=2, feed_forward_size=16, position=None, norm_first=False)
+    >>> block.load_state_dict(from_encoder_layer(layer.state_dict()))
+    <All keys matched successfully>
+    """
+    return _renamed(weights, {theirs: ours for ours, theirs in _NAMES.items()})
+
+
+def to_encoder_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of `from_encoder_layer`: a block's `state_dict` for a `torch.nn.TransformerEncoderLayer`."""
+    return _renamed(weights, _NAMES)
+
+
+def _renamed(weights: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
+    renamed = {}
+    for name, weight in weights.items():
+        old = next((prefix for prefix in names if name.startswith(prefix)), "")
+        renamed[names.get(old, "") + name[len(old) :]] = weight
+    return renamed

@@ -6,18 +6,19 @@ from typing import Literal
 from torch import Tensor, nn
 
 from chainrule._ranges import check_sizes
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._row_vectors import RowMap, prepared_norm, vector_step
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._combinators import Serial
 from chainrule.layers._delta_net import DeltaNet
 from chainrule.layers._linear_attention import LinearAttention
 from chainrule.layers._minimal_recurrence import MinGRU, MinLSTM
 from chainrule.layers._multi_head_attention import HEAD_POSITIONS
-from chainrule.layers._norms import norm_layer, prepared_norm
 from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._pointwise import norm_layer
 from chainrule.layers._positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
-from chainrule.layers._row_vectors import RowMap, vector_step
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
 from chainrule.state import State
 
 POSITIONS = (*HEAD_POSITIONS, "sinusoidal", "learned")
@@ -138,7 +139,7 @@ class TransformerStack(SequenceLayer):
         return self._stepped(_normalised(stepping(self.blocks), self.norm), x_t, state)
 
     def prepare(self) -> LayerStep:
-        if not is_plain(self):
+        if not may_prepare(self):
             return stepping(self)
         step = _normalised(self.blocks.prepare(), prepared_norm(self.norm))
         if self.reach is not None:  # other mixers take no vectors
@@ -189,7 +190,7 @@ class TransformerBlock(ResidualBlock, SequenceLayer):
         return self._after_mixer(x_t, read), state
 
     def prepare(self) -> LayerStep:
-        if not is_plain(self):
+        if not may_prepare(self):
             return stepping(self)
         mix, feed_forward = self.mixer.prepare(), self.feed_forward.prepare()
         norm1, norm2 = prepared_norm(self.norm1), prepared_norm(self.norm2)
@@ -248,9 +249,6 @@ def mixer_layer(
         num_kv_heads: of softmax attention; see `MultiHeadAttention`.
         position: "rotary", "alibi" or None, of softmax attention.
         bias: whether the projections of softmax attention have biases.
-
-    Raises:
-        ValueError: there is no such mixer, it has no such option, or a size is out of range.
 
     >>> mixer_layer("softmax", 8, 2, window=16)
     CausalAttention(

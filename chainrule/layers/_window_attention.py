@@ -27,9 +27,6 @@ class WindowAttention(nn.Module):
         window: M.
         shift: s, 0 for windows that are not shifted.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> layer = WindowAttention(8, num_heads=2, height=4, width=4, window=2, shift=1)
     >>> layer(torch.randn(3, 4, 4, 8)).shape
     torch.Size([3, 4, 4, 8])

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Context, Step
+from chainrule._base import AutoregressiveModel, Context, Executor
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Categorical
+from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers._cells import StackedCells, multiplied, symbol_before, symbols_before, symbols_of
 from chainrule.layers._linear import Linear, linear
 from chainrule.layers._packing import scored_places, zero_past_ends
 from chainrule.layers._recurrent_stack import recurrent_stack
-from chainrule.layers._sequence_layer import is_plain, stepping
-from chainrule.state import State, count_rows, expand, share
+from chainrule.layers._sequence_layer import stepping
+from chainrule.state import Memory, State, count_rows, expand
 
 ATTENTIONS = ("additive", "multiplicative")
 SCHEDULED_SAMPLING = "scheduled_sampling_rate"
@@ -164,7 +165,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         )
         memory = None
         if self.attention is not None:
-            memory = self.attention.remember(encoded.memory, encoded.lengths)
+            memory = Memory(self.attention.remember(encoded.memory, encoded.lengths))
         elif self.fixed is not None:
             memory = self.fixed(encoded.summary)
         first, memory = expand((first, memory), batch_size)
@@ -181,9 +182,9 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         combined, _, state = self._advance(x_prev, state)
         return Categorical(self._scores(combined)), state
 
-    def stepper(self) -> Step:
-        if self.training or not is_plain(self.decoder):
-            return self.step
+    def prepare(self) -> Executor:
+        if self.training or not may_prepare(self.decoder):
+            return Executor(self)
         with torch.no_grad():
             cells, output, start = StackedCells(self.decoder), multiplied(self._output_weight()), self._start(1)
 
@@ -196,10 +197,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
             conditional = Categorical(nn.functional.linear(combined, output, self.bias_ho))
             return conditional, {**state, "h": last, "fed": combined if self.input_feeding else None}
 
-        return step
-
-    def shared(self, state: State) -> State:
-        return state if self.attention is None else {**state, "memory": share(state["memory"])}
+        return Executor(self, step)
 
     @property
     def has_attention(self) -> bool:
@@ -255,7 +253,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         """The same with input feeding, step by step; what depends on the words alone is computed at once before."""
         if not embedded.shape[1]:
             return state["fed"].unsqueeze(1)[:, :0], state
-        if not is_plain(self.decoder):
+        if not may_prepare(self.decoder):
             combined = []
             for words in embedded.unbind(1):
                 read, _, state = self._attended(words, state)

@@ -84,22 +84,6 @@ class CalibratedMixture(ModelMean):
     def log_weights(self) -> Tensor:
         return torch.stack([1 - self.share, self.share]).log()
 
-    def useful_prefix(self, drawn: int) -> int | None:
-        """As many as matter to either; as few as the network can use where its positions leave no room for more.
-
-        None, all of it, where all can matter to one of them.
-        """
-        useful, more = (part.useful_prefix(drawn) for part in self.parts)
-        if useful is None or (more is not None and useful >= more):
-            return useful
-        if more is None:
-            return None
-        try:
-            has_room = self.network.useful_prefix(drawn + more - useful) == useful
-        except ValueError:  # its positions end before
-            has_room = False
-        return more if has_room else useful
-
     def features(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         """The features that the network predicts an element from, (B, T, M)."""
         network: Any = self.network

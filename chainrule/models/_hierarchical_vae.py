@@ -10,7 +10,7 @@ from chainrule._ranges import Range, Size
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._pixels import IndependentPixels, PixelKind
 from chainrule.layers._image_code import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork, gated_layers
-from chainrule.models._image_input import ImageInput
+from chainrule.models._image_model import ImageInput
 from chainrule.models._vae import pixel_kind
 
 

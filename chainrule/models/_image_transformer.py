@@ -6,14 +6,15 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import Step
+from chainrule._base import Executor
 from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads import Categorical
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._row_vectors import prepared_linear
 from chainrule.layers._cells import check_vocabulary
-from chainrule.layers._dropout import dropout
 from chainrule.layers._linear import Linear
-from chainrule.layers._prepared_linear import prepared_linear
-from chainrule.layers._sequence_layer import LayerStep, is_plain, stepping
+from chainrule.layers._pointwise import dropout
+from chainrule.layers._sequence_layer import LayerStep, stepping
 from chainrule.layers._transformer_stack import TransformerStack
 from chainrule.models._image_model import ImageModel
 from chainrule.models._labels import checked_labels
@@ -165,12 +166,12 @@ class ImageTransformer(ImageModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         return self._step(stepping(self.stack), self.output, x_prev, state)
 
-    def stepper(self) -> Step:
-        if self.training or not is_plain(self):
-            return self.step
+    def prepare(self) -> Executor:
+        if self.training or not may_prepare(self):
+            return Executor(self)
         with torch.no_grad():
             advance, predict = self.stack.prepare(), prepared_linear(self.output.weight, self.output.bias)
-        return lambda x_prev, state: self._step(advance, predict, x_prev, state)
+        return Executor(self, lambda x_prev, state: self._step(advance, predict, x_prev, state))
 
     def _step(
         self, advance: LayerStep, predict: Callable[[Tensor], Tensor], x_prev: Tensor | None, state: State

@@ -4,16 +4,11 @@ from typing import Any
 
 from torch import Tensor
 
-from chainrule._modes import values_are_known
+from chainrule.kernels._transforms import values_are_known
 
 
 def checked_labels(context: Any, batch_size: int, num_classes: int | None) -> Tensor | None:
-    """The context as indices, (B,); `None` for a model without labels.
-
-    Raises:
-        ValueError: the context is not one label in [0, num_classes) for each row, or one for all, or the model has no
-            labels.
-    """
+    """The context as indices, (B,); `None` for a model without labels."""
     if num_classes is None:
         if context is not None:
             raise ValueError("context: this model has no labels; leave it None, or give the model num_classes")

@@ -1,23 +1,22 @@
 """A masked autoencoder for distribution estimation: binary tables."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Step, for_rows, refuse_context
-from chainrule._modes import values_are_known
+from chainrule._base import AutoregressiveModel, Context, Executor, for_rows, refuse_context
+from chainrule._drawing import Draw
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Bernoulli
+from chainrule.kernels._made_columns import Columns, DegreeLayer
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._cells import project
-from chainrule.layers._masked_linear import MaskedLinear
-from chainrule.layers._masks import made_degrees, made_masks
+from chainrule.layers._masked_linear import MaskedLinear, made_degrees, made_masks
 from chainrule.layers._packing import real_steps
-from chainrule.layers._sequence_layer import is_plain
-from chainrule.models._made_columns import Columns, DegreeLayer
 from chainrule.state import State
 
 
@@ -122,22 +121,8 @@ class MADE(AutoregressiveModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
         return self._stepped(self._steps(), x_prev, state)
 
-    def stepper(self) -> Step:
-        with torch.no_grad():
-            columns = self._steps()
-        return lambda x_prev, state: self._stepped(columns, x_prev, state)
-
-    def _draws(
-        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
-    ) -> Iterator[Tensor]:
-        if prefix is not None:
-            _refuse_other_values(prefix, "prefix")
-        columns = self._steps()
-        if isinstance(columns, _PlainColumns):
-            yield from super()._draws(n, context, prefix, pick)
-            return
-        columns.layers = [layer.detached() for layer in columns.layers]
-        yield from columns.draws(n, self._context(context, n), prefix, pick)
+    def prepare(self) -> Executor:
+        return _ColumnExecutor(self)
 
     def to_sequence(self, x: Tensor) -> Tensor:
         return self._wide(x, "x").index_select(1, self.order.to(x.device))
@@ -214,7 +199,7 @@ class MADE(AutoregressiveModel):
         _remask(self)
 
     def _steps(self) -> "Columns | _PlainColumns":
-        if not is_plain(self):
+        if not may_prepare(self):
             return _PlainColumns(self)
         layers = [*self.hidden, self.output]
         # An output is ready when all columns before its own are known, one less than its degree.
@@ -271,6 +256,25 @@ class MADE(AutoregressiveModel):
                 f"order: expected a permutation of 0 to {self.num_features - 1}, "
                 f"got {order.tolist() if order.numel() < 20 else f'shape {tuple(order.shape)}'}"
             )
+
+
+class _ColumnExecutor(Executor):
+    """Columns prepared once; a sample is drawn in buffers that nobody else holds."""
+
+    def __init__(self, made: MADE):
+        with torch.no_grad():
+            columns = made._steps()
+        super().__init__(made, lambda x_prev, state: made._stepped(columns, x_prev, state))
+        self.made, self.columns = made, columns
+
+    def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+        if prefix is not None:
+            _refuse_other_values(prefix, "prefix")
+        columns = self.columns
+        if isinstance(columns, _PlainColumns):
+            return super().draws(n, context, prefix, pick)
+        columns.layers = [layer.detached() for layer in columns.layers]
+        return columns.draws(n, self.made._context(context, n), prefix, pick)
 
 
 class _PlainColumns:

@@ -2,21 +2,16 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, Step
+from chainrule._base import AutoregressiveModel, Context
 from chainrule.heads import Head
 from chainrule.heads._computed_categorical import mean_of
-from chainrule.kernels._compiled import compiled_loops
-from chainrule.layers._sequence_layer import is_plain
+from chainrule.kernels._executors import MeanExecutor
 from chainrule.state import State
-
-if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Scores
 
 
 class ModelMean(AutoregressiveModel):
@@ -38,12 +33,7 @@ class ModelMean(AutoregressiveModel):
         return None
 
     def check_parts(self, names: Sequence[str]) -> None:
-        """Take the length of the models' sequences.
-
-        Raises:
-            ValueError: one has an order of its elements that is not their layout, or the lengths differ; the message
-                begins with the name of an argument.
-        """
+        """Take the length of the models' sequences."""
         for name, part in zip(names, self.parts, strict=True):
             if type(part).to_sequence is not AutoregressiveModel.to_sequence:
                 raise ValueError(f"{name}: expected models of sequences (B, T), got {type(part).__name__}")
@@ -62,42 +52,34 @@ class ModelMean(AutoregressiveModel):
         return tuple(part.initial_state(batch_size, context) for part in self.parts)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Head, State]:
-        return self._together(part.step(x_prev, own) for part, own in self._each(state))
+        return self.together(part.step(x_prev, own) for part, own in self._each(state))
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Head, State]:
-        return self._together(part.unroll(x, own, x_prev) for part, own in self._each(state))
+        return self.together(part.unroll(x, own, x_prev) for part, own in self._each(state))
 
-    def stepper(self) -> Step:
-        steps = [part.stepper() for part in self.parts]
-        return lambda x_prev, state: self._together(step(x_prev, own) for step, own in zip(steps, state, strict=True))
-
-    def compiled_scores(self, state: State) -> "Scores | None":
-        weights = self.log_weights
-        loops = compiled_loops(torch.empty(0) if weights is None else weights)
-        scores = [part.compiled_scores(own) for part, own in self._each(state)] if loops is not None else [None]
-        if loops is None or not is_plain(self) or None in scores:
-            return None
-        shares = [1 / len(scores)] * len(scores) if weights is None else weights.exp().tolist()
-        mean: Scores = loops.mean_scores(scores, shares)
-        return mean
-
-    def shared(self, state: State) -> State:
-        return tuple(part.shared(own) for part, own in self._each(state))
+    def prepare(self) -> MeanExecutor:
+        return MeanExecutor(self)
 
     def visible_past(self, length: int) -> Tensor:
         """Elements that any of them sees."""
         return torch.stack([part.visible_past(length) for part in self.parts]).any(0)
 
-    def useful_prefix(self, drawn: int) -> int | None:
+    @property
+    def reach(self) -> int | None:
         """As many as matter to any of them."""
-        useful = [part.useful_prefix(drawn) for part in self.parts]
-        return None if None in useful else max(number for number in useful if number is not None)
+        reaches = [part.reach for part in self.parts]
+        return None if None in reaches else max(reach for reach in reaches if reach is not None)
+
+    @property
+    def positions_end(self) -> int | None:
+        """Where the first of them ends."""
+        return min((part.positions_end for part in self.parts if part.positions_end is not None), default=None)
 
     def _each(self, state: State) -> Iterator[tuple[AutoregressiveModel, State]]:
         """Each model with its own state."""
         return zip(self.parts, state, strict=True)
 
-    def _together(self, answers: Iterable[tuple[Distribution, State]]) -> tuple[Head, State]:
+    def together(self, answers: Iterable[tuple[Distribution, State]]) -> tuple[Head, State]:
         """The mean of the conditionals, and the states of all."""
         conditionals, after = zip(*answers, strict=True)
         return self._mean(conditionals), after

@@ -1,19 +1,20 @@
 """Multi-scale PixelCNN: pixels from coarse to fine, a whole group of them at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate
 from typing import cast, final
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
+from chainrule._base import Context, Executor
 from chainrule._buffers import fixed_buffer
-from chainrule._modes import values_are_known
+from chainrule._drawing import Draw
 from chainrule._ranges import check_sizes
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
 from chainrule.heads._discretized_logistic_mixture import outside
+from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
 from chainrule.models._image_model import ImageModel
 from chainrule.models._labels import checked_labels
@@ -226,19 +227,27 @@ class MultiScalePixelCNN(ImageModel):
         image[:, :, self.order[:count]] = self._with_ones(seen.view(len(seen), count, colours).transpose(1, 2))
         return self._group(self.groups[self._starts.index(count)], image.unflatten(2, (height, width)), label)
 
-    def _draws(
-        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
-    ) -> Iterator[Tensor]:
-        """The stream, drawn a group at a time: each colour of all its pixels at once."""
-        if prefix is not None and values_are_known(prefix) and outside(prefix, self.levels).any():
-            raise ValueError(f"prefix: expected integers from 0 to {self.levels - 1}, got others")
-        label = checked_labels(context, n, self.num_classes)
-        seen, colours = self.order.new_zeros(n, 0) if prefix is None else prefix, self.image_shape[0]
-        while seen.shape[1] < self.sequence_length:
-            start = max(first for first in (0, *self._starts) if first * colours <= seen.shape[1]) * colours
+    def prepare(self) -> Executor:
+        return _GroupExecutor(self)
+
+
+class _GroupExecutor(Executor):
+    """Draws a group of pixels at a time."""
+
+    model: MultiScalePixelCNN
+
+    def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+        """The stream, a group at a time: each colour of all its pixels at once."""
+        model = self.model
+        if prefix is not None and values_are_known(prefix) and outside(prefix, model.levels).any():
+            raise ValueError(f"prefix: expected integers from 0 to {model.levels - 1}, got others")
+        label = checked_labels(context, n, model.num_classes)
+        seen, colours = model.order.new_zeros(n, 0) if prefix is None else prefix, model.image_shape[0]
+        while seen.shape[1] < model.sequence_length:
+            start = max(first for first in (0, *model._starts) if first * colours <= seen.shape[1]) * colours
             known = seen[:, start:]
             with torch.no_grad():
-                pixels = self._mixture(self._next_group(seen[:, :start], label))
+                pixels = model._mixture(model._next_group(seen[:, :start], label))
                 drawn = known.new_zeros(n, pixels.batch_shape[1], 0)
                 for colour in range(colours):
                     given, values = known[:, colour::colours], pick(pixels.conditional(drawn))

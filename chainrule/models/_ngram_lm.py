@@ -1,17 +1,14 @@
 """A language model of counts alone, without an optimiser."""
 
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import Any, Self, final
 
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context, refuse_context
 from chainrule.heads._computed_categorical import LookedUpCategorical
-from chainrule.kernels._compiled import compiled_loops
+from chainrule.kernels._executors import NgramExecutor
 from chainrule.layers._kneser_ney import KneserNey
 from chainrule.state import State
-
-if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Scores
 
 
 @final
@@ -64,18 +61,10 @@ class NgramLM(AutoregressiveModel):
         last = before[:, -1] if x.shape[1] else after  # the state is ready to read the last symbol
         return LookedUpCategorical(before, self.ngrams), last
 
-    def compiled_scores(self, state: State) -> "Scores | None":
-        loops = compiled_loops(self.ngrams.terms)
-        if loops is None:
-            return None
-        ngrams = self.ngrams
-        scores: Scores = loops.ngram_scores(state[0], ngrams.unigrams, ngrams.keys, ngrams.terms, ngrams.backoffs)
-        return scores
+    def prepare(self) -> NgramExecutor:
+        return NgramExecutor(self)
 
-    def visible_past(self, length: int) -> Tensor:
-        """The last n − 1 symbols."""
-        return super().visible_past(length).triu(1 - self.ngrams.order)
-
-    def useful_prefix(self, drawn: int) -> int:
+    @property
+    def reach(self) -> int:
         """n − 1 symbols."""
         return self.ngrams.order - 1

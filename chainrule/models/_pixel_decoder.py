@@ -8,14 +8,13 @@ from torch import Tensor, nn
 
 from chainrule._base import for_rows
 from chainrule.heads import Categorical
+from chainrule.kernels._raster_bodies import RasterResidualBlocks
+from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
 from chainrule.layers._image_code import ImageCodeDecoder, ImageNetwork
-from chainrule.layers._masked_conv2d import MaskedConv2d
-from chainrule.layers._masked_residual_block import MaskedResidualBlock, RasterResidualBlocks, through_blocks
-from chainrule.layers._pixel_logits import PixelLogits
-from chainrule.layers._raster_convolutions import RasterConvolutions
-from chainrule.layers._raster_layer import PIXELS, RasterBody
-from chainrule.models._masked_image_model import MaskedImageModel
+from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
+from chainrule.layers._masked_residual_block import MaskedResidualBlock, through_blocks
 from chainrule.models._pixel_cnn import PixelCNN
+from chainrule.models._raster_model import MaskedImageModel
 from chainrule.state import State
 
 WRITTEN = "written"  # rows of the features made from the vector, from the present row of the image on
@@ -43,9 +42,6 @@ class PixelDecoder(MaskedImageModel):
         hidden_size: of g's dense layers.
         num_layers: of g.
         decoder_channels: of g's last convolution but one.
-
-    Raises:
-        ValueError: a size is out of range.
     """
 
     def __init__(

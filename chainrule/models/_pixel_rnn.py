@@ -6,13 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import Layers, Probability, Range, Size
-from chainrule.layers._diagonal_lstm import DiagonalLSTM, RasterDiagonalLSTM
-from chainrule.layers._masked_conv2d import MaskedConv2d
-from chainrule.layers._pixel_logits import PixelLogits
-from chainrule.layers._raster_convolutions import RasterConvolutions
-from chainrule.layers._raster_layer import PIXELS, RasterBody
-from chainrule.layers._row_lstm import RasterRowLSTM, RowLSTM
-from chainrule.models._masked_image_model import MaskedImageModel
+from chainrule.kernels._raster_bodies import RasterDiagonalLSTM, RasterRowLSTM
+from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
+from chainrule.layers._diagonal_lstm import DiagonalLSTM
+from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
+from chainrule.layers._row_lstm import RowLSTM
+from chainrule.models._raster_model import MaskedImageModel
 from chainrule.state import State
 
 

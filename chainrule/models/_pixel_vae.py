@@ -10,7 +10,7 @@ from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.layers._image_code import ImageCodeEncoder, ImageNetwork
 from chainrule.models._conditioned import Conditioned
-from chainrule.models._image_input import ImageInput
+from chainrule.models._image_model import ImageInput
 from chainrule.models._pixel_decoder import PixelDecoder
 
 

@@ -1,6 +1,6 @@
 """Models of images that keep, layer by layer, what a raster scan still needs: one image costs one pass."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cache
 
@@ -8,37 +8,72 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import Step
-from chainrule.heads import Categorical, DiscretizedLogisticMixture
-from chainrule.layers._sequence_layer import is_plain
+from chainrule._base import Executor
+from chainrule.heads import Categorical
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
+from chainrule.kernels._raster_scan import Conditional, MaskedScan, RasterScan
+from chainrule.layers._masked_conv2d import PixelLogits
 from chainrule.models._image_model import ImageModel
 from chainrule.models._labels import checked_labels
 from chainrule.state import State, count_rows, leaves
 
-Conditional = Categorical | DiscretizedLogisticMixture
 
+@torch.no_grad()
+def dependencies(network: nn.Module, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+    """Find which outputs of a network a path connects to a non-zero input.
 
-class RasterScan(ABC):
-    """The weights of an image model, prepared for visiting an image element by element.
+    It runs with positive weights and zero biases, in float64: then zeros stay zeros through products, rectifiers, gates
+    and recurrences, and nothing that is positive cancels. Masks and the order of the layers are its own.
 
-    A row is a tree of tensors: contributions of the rows above, and features of the elements seen so far.
+    Args:
+        network: written to, so give a copy. A narrow one is as good as a wide one.
+        function: of a batch of inputs, by the network.
+        inputs: (R, ...) zeros, and other numbers at what is asked about.
+
+    Returns:
+        Booleans of the shape of the outputs.
+
+    >>> network = nn.Conv1d(1, 1, 2)
+    >>> dependencies(network, network, torch.eye(3).unsqueeze(1))[:, 0].int()
+    tensor([[1, 0],
+            [1, 1],
+            [0, 1]], dtype=torch.int32)
     """
+    generator = torch.Generator().manual_seed(0)
+    network.double().eval()
+    for weight in network.parameters():
+        if weight.dim() < 2:
+            weight.zero_()
+        else:  # of a size that neither vanishes nor overflows in deep networks
+            weight.uniform_(0.5, 1.0, generator=generator).mul_(weight[0].numel() ** -0.5)
+    return function(inputs.double()) != 0
 
-    @abstractmethod
-    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
-        """`above`, which may move on, and a row before its first element."""
 
-    @abstractmethod
-    def predict(self, row: State) -> tuple[Conditional, State]:
-        """The conditional of the next element, (B,), and the row."""
+def raster_dependencies(
+    network: nn.Module, function: Callable[[Tensor], Tensor], image_shape: tuple[int, int, int], period: int = 1
+) -> Tensor:
+    """Which earlier elements can influence which, for a network that reads an image in raster order.
 
-    @abstractmethod
-    def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
-        """The row with one more element, (B,) integers, and whether it is full."""
+    It does the same at every row, or at every `period` rows, so that the elements of the first ones tell it all.
 
-    @abstractmethod
-    def end_row(self, above: State, row: State) -> State:
-        """`above` for the next row, from a full one."""
+    Args:
+        network: written to, so give a copy.
+        function: from images (B, C, H, W) to an output for each element, (B, C, H, W), by the network.
+        image_shape: (C, H, W).
+        period: rows.
+
+    Returns:
+        (T, T) booleans in visiting order, T = H·W·C, true at [t, s] where x_s can influence the output t.
+    """
+    channels, height, width = image_shape
+    time, block = height * width * channels, min(period, height) * width * channels
+    first = torch.eye(block, time, device="cpu").view(block, height, width, channels).permute(0, 3, 1, 2)
+    seen = dependencies(network, function, first).permute(0, 2, 3, 1).flatten(1)  # (block, T)
+    whole = torch.zeros(time, time, dtype=torch.bool, device="cpu")
+    for start in range(0, time, block):
+        whole[start : start + block, start:] = seen[: time - start, : time - start]
+    return whole.t()
 
 
 class RasterModel(ImageModel):
@@ -73,7 +108,7 @@ class RasterModel(ImageModel):
 
     def scan(self) -> RasterScan:
         """What visits the image element by element."""
-        return self.prepared_scan() if is_plain(*self.scanned) else _RowScan(self)
+        return self.prepared_scan() if may_prepare(*self.scanned) else _RowScan(self)
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         return {
@@ -86,10 +121,10 @@ class RasterModel(ImageModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
         return self._step(cache(self.scan), x_prev, state)
 
-    def stepper(self) -> Step:
+    def prepare(self) -> Executor:
         with torch.no_grad():
             scan = self.scan()
-        return lambda x_prev, state: self._step(lambda: scan, x_prev, state)
+        return Executor(self, lambda x_prev, state: self._step(lambda: scan, x_prev, state))
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         """The conditionals of a chunk; its whole rows in one pass, the rest element by element."""
@@ -162,3 +197,53 @@ class _RowScan(RasterScan):
 def _in_sequence(conditional: Conditional) -> list[Tensor]:
     """The parameters of whole rows (B, C, n, W, K) in visiting order, (B, n·W·C, K)."""
     return [part.permute(0, 2, 3, 1, 4).flatten(1, 3) for part in conditional.parameters]
+
+
+class MaskedImageModel(RasterModel):
+    """A first convolution of type A, a body of layers, and `PixelLogits` for a categorical distribution."""
+
+    head: PixelLogits
+
+    @abstractmethod
+    def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
+        """A block of whole rows in one pass.
+
+        Args:
+            pixels: (B, C, n, W) numbers from -1 to 1.
+            above: from `blank_rows`, or from the rows above.
+            label: (B,) integers.
+
+        Returns:
+            Scores (B, C·V, n, W), and `above` for the rows that follow.
+        """
+
+    @abstractmethod
+    def narrow(self) -> "MaskedImageModel":
+        """A model of the same depth and kernels, as narrow as can be: it reads what this one reads."""
+
+    @abstractmethod
+    def body(self) -> tuple[RasterConvolutions, RasterBody]:
+        """The convolution that reads the image and the layers after it, prepared for single elements."""
+
+    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
+        """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
+        self.images.checked(x)
+        return self.conditionals(x, self.blank_rows(len(x)), checked_labels(context, len(x), self.num_classes))[0]
+
+    def conditionals(self, x: Tensor, above: State, label: Tensor | None) -> tuple[Categorical, State]:
+        scores, above = self.rows(self._scaled(x, above[PIXELS]), above, label)
+        return Categorical(scores.unflatten(1, (-1, self.levels)).movedim(2, -1)), above
+
+    def prepared_scan(self) -> RasterScan:
+        return MaskedScan(self)
+
+    def visible_past(self, length: int) -> Tensor:
+        """Which earlier elements can influence which conditional, followed through the masks, (T, T) booleans."""
+        with torch.device("cpu"), torch.random.fork_rng(devices=()):
+            narrow = self.narrow()
+
+        def read(pixels: Tensor) -> Tensor:
+            scores, _ = narrow.rows(pixels, narrow.blank_rows(len(pixels)), None)
+            return scores.unflatten(1, (self.image_shape[0], -1)).sum(2)  # (B, C, H, W)
+
+        return raster_dependencies(narrow, read, self.image_shape)[:length, :length]

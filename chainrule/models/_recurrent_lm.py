@@ -1,29 +1,24 @@
 """A language model with a recurrent context network."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from collections.abc import Sequence
+from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, distributions, nn
 
-from chainrule._base import AutoregressiveModel, Step, refuse_context
+from chainrule._base import AutoregressiveModel, refuse_context
 from chainrule._ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads import Categorical
-from chainrule.kernels._compiled import compiled_loops
+from chainrule.kernels._executors import RecurrentExecutor
 from chainrule.layers import AdaptiveSoftmax, default_cutoffs
 from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
-from chainrule.layers._dropout import dropout
 from chainrule.layers._linear import linear
 from chainrule.layers._ngram_embedding import NgramEmbedding
 from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._pointwise import dropout
 from chainrule.layers._recurrent_stack import recurrent_stack
-from chainrule.layers._sequence_layer import is_plain, stepping
+from chainrule.layers._sequence_layer import stepping
 from chainrule.state import State, count_rows
-
-if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Scores
-
-LOOK_UP_LIMIT = 2**25  # elements of a table W_ih E + b that a stepper may hold: 128 MiB in float32
 
 
 @final
@@ -161,61 +156,22 @@ class RecurrentLM(AutoregressiveModel):
         h, recurrent = self.recurrent(self.inputs(x, x_prev, recent), recurrent)
         if recent is not None:
             recent = torch.cat([recent, symbols_before(x, x_prev, self.vocab_size)], 1)[:, -recent.shape[1] :]
-        return self.conditional(h), self._state(recurrent, recent)
+        return self.conditional(h), self.joined(recurrent, recent)
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         refuse_context(context)
         recent = None if self.ngrams is None else self.ngrams.initial_state(batch_size)
-        return self._state(self.recurrent.initial_state(batch_size), recent)
+        return self.joined(self.recurrent.initial_state(batch_size), recent)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
         recurrent, recent = self.parts(state)
         x_prev = self._start(count_rows(recurrent)) if x_prev is None else symbol_before(x_prev, self.vocab_size)
         features, recent = self._features(x_prev.unsqueeze(1), recent)
         h, recurrent = stepping(self.recurrent)(features.squeeze(1), recurrent)
-        return self.conditional(h), self._state(recurrent, recent)
+        return self.conditional(h), self.joined(recurrent, recent)
 
-    def stepper(self) -> Step:
-        if self.training or not is_plain(self):
-            return self.step
-        with torch.no_grad():
-            features = None
-            start = self._start(1)
-            if self.reads_single_vectors:  # one of V + 1 vectors: its projection W_ih E + b is looked up
-                if (self.vocab_size + 1) * self.recurrent.weight_ih_l0.shape[0] > LOOK_UP_LIMIT:
-                    return self.step
-                features = self._vectors(torch.arange(self.vocab_size + 1, device=start.device))
-            advance, predict = self.recurrent.prepare(features), self._predictor()
-
-        def step(x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
-            recurrent, recent = self.parts(state)
-            x_prev = start.expand(count_rows(recurrent)) if x_prev is None else symbols_of(x_prev)
-            if self.ngrams is not None and recent is not None:
-                ngrams, recent = self.ngrams.step(x_prev, recent)
-                x_prev = self._vectors(x_prev) + ngrams
-            h, recurrent = advance(x_prev, recurrent)
-            return predict(h), self._state(recurrent, recent)
-
-        return step
-
-    def compiled_scores(self, state: State) -> "Scores | None":
-        loops = compiled_loops(self.recurrent.weight_hh_l0)
-        if loops is None or self.adaptive is not None or self.training or not is_plain(self):
-            return None
-        recurrent, recent = self.parts(state)
-        cells, weight, bias = self.recurrent.compiled(loops, recurrent)
-        narrow = (self.vocab_size + 1) * len(weight) <= LOOK_UP_LIMIT
-        if self._one_hot:
-            read = loops.looked_up(weight.t() + bias)
-        elif self.ngrams is None and narrow:
-            read = loops.looked_up(self._vectors(torch.arange(self.vocab_size + 1)) @ weight.t() + bias)
-        else:
-            assert self.embedding is not None
-            past = None if self.ngrams is None or recent is None else (*self.ngrams.tables_apart(), recent[0])
-            read = loops.embedded(self.embedding.weight, weight, bias, past)
-        assert self.bias_ho is not None
-        scores: Scores = loops.recurrent_scores(read, cells, self._output_weight(), self.bias_ho)
-        return scores
+    def prepare(self) -> RecurrentExecutor:
+        return RecurrentExecutor(self)
 
     def inputs(self, x: Tensor, x_prev: Tensor | None = None, recent: Tensor | None = None) -> Tensor:
         """Inputs of the recurrent layers before each element: the start symbol or `x_prev`, then x without its last.
@@ -234,7 +190,7 @@ class RecurrentLM(AutoregressiveModel):
         """The embedding of single symbols (..): (.., E), or the symbols where there is no embedding."""
         if self._one_hot:
             return symbols
-        return dropout(self._vectors(symbols), self.embedding_dropout, self.training)
+        return dropout(self.vectors(symbols), self.embedding_dropout, self.training)
 
     @property
     def reads_single_vectors(self) -> bool:
@@ -254,9 +210,10 @@ class RecurrentLM(AutoregressiveModel):
         if recent is None:
             recent = self.ngrams.initial_state(len(symbols))
         ngrams, recent = self.ngrams(symbols, recent)
-        return dropout(self._vectors(symbols) + ngrams, self.embedding_dropout, self.training), recent
+        return dropout(self.vectors(symbols) + ngrams, self.embedding_dropout, self.training), recent
 
-    def _state(self, recurrent: State, recent: Tensor | None) -> State:
+    def joined(self, recurrent: State, recent: Tensor | None) -> State:
+        """The inverse of `parts`."""
         return recurrent if recent is None else {"recurrent": recurrent, "recent": recent}
 
     def conditional(self, h: Tensor) -> distributions.Categorical:
@@ -264,28 +221,22 @@ class RecurrentLM(AutoregressiveModel):
         h = dropout(h, self.dropout, self.training)
         if self.adaptive is not None:
             return self.adaptive(h)
-        return Categorical(linear(h, self._output_weight(), self.bias_ho))
+        return Categorical(linear(h, self.output_weight(), self.bias_ho))
 
     @property
     def _one_hot(self) -> bool:
         """Whether the recurrent layers read symbols as one-hot vectors."""
         return self.embedding is None and not (self.adaptive is not None and self.adaptive.input_only)
 
-    def _vectors(self, symbols: Tensor) -> Tensor:
+    def vectors(self, symbols: Tensor) -> Tensor:
+        """E of single symbols, without dropout."""
         if self.embedding is not None:
             return self.embedding(symbols)
         assert self.adaptive is not None
         return self.adaptive.embed(symbols)
 
-    def _predictor(self) -> Callable[[Tensor], distributions.Categorical]:
-        """A function equal to `conditional` in evaluation, of h (B, M), with the output weights prepared once."""
-        if self.adaptive is not None:
-            return self.adaptive
-        assert self.bias_ho is not None
-        bias, weight = self.bias_ho, self._output_weight().t()
-        return lambda h: Categorical(torch.addmm(bias, h, weight))
-
-    def _output_weight(self) -> Tensor:
+    def output_weight(self) -> Tensor:
+        """W_ho."""
         if self.weight_ho is not None:
             return self.weight_ho
         assert self.embedding is not None

@@ -40,11 +40,7 @@ class MADEConditional(Head):
         super().__init__(h.shape[:-1], torch.Size((made.num_features,)), validate_args=False)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Every vector, (2^D, 1, ..., D), or (2^D, ..., D) of the batch shape, expanded.
-
-        Raises:
-            NotImplementedError: D is above 12; torch.distributions has this error for what cannot be listed.
-        """
+        """Every vector, (2^D, 1, ..., D), or (2^D, ..., D) of the batch shape, expanded."""
         size = self.made.num_features
         if size > LISTED:
             raise NotImplementedError(f"2^{size} vectors are too many to list")  # as torch.distributions does
@@ -64,7 +60,7 @@ class MADEConditional(Head):
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
         """Write or read the D features (B, D) one after the other, in the order in which the MADE visits them."""
-        step, state = self.made.stepper(), self.made.initial_state(len(self.h), self.h)
+        step, state = self.made.prepare().step, self.made.initial_state(len(self.h), self.h)
         sequence = None if value is None else self.made.to_sequence(value)
         known: list[Tensor] = []
         for place in range(self.made.num_features):

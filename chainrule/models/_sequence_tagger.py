@@ -12,10 +12,9 @@ from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, Tag
 from chainrule.layers import CharacterEncoder
 from chainrule.layers._bidirectional import row_encoder
 from chainrule.layers._cells import check_vocabulary, symbols_of
-from chainrule.layers._character_encoder import CHARACTER_ENCODERS
-from chainrule.layers._dropout import dropout
+from chainrule.layers._character_encoder import CHARACTER_ENCODERS, AffixEmbedding, WordForm
+from chainrule.layers._pointwise import dropout
 from chainrule.layers._template_scores import TemplateScores
-from chainrule.layers._word_form import AffixEmbedding, WordForm
 
 TAG_HEADS = ("crf", "softmax")
 _FORMS = ("cnn+affixes", "affixes", *CHARACTER_ENCODERS, "none")

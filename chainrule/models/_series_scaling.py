@@ -17,9 +17,6 @@ class SeriesScaling:
         finest: the smallest standard deviation of a distribution, in units of `scale`: a value that repeats exactly
             would raise a density without end.
 
-    Raises:
-        ValueError: a number is not finite, or the scale or the finest scale is not above 0.
-
     >>> SeriesScaling.fit(torch.tensor([20.0, 22.0, 18.0, 20.0, 20.5]), anchor=1)
     SeriesScaling(centre=20.1, scale=2.462..., finest=0.101...)
     """
@@ -42,9 +39,6 @@ class SeriesScaling:
             values: (T,) of a series.
             anchor: the lag that forecasts are measured from; 0 where they are measured from the centre.
             observed: (T,) booleans, values that were written down; None for all. Others say nothing of the finest step.
-
-        Raises:
-            ValueError: there are too few values, or they never change.
         """
         values = values.double()
         if len(values) < anchor + 2:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from chainrule._base import Context
 from chainrule._buffers import fixed_buffer
-from chainrule._modes import values_are_known, wide
+from chainrule._modes import wide
+from chainrule.kernels._transforms import values_are_known
 from chainrule.models._series_scaling import SeriesScaling
 
 _KEYS = {"past", "covariates", "series"}
@@ -33,9 +34,6 @@ def read_context(context: Context, rows: int, num_series: int, num_covariates: i
         rows: B; parts with one row serve them all.
         num_series: of the model; 1 leaves "series" out.
         num_covariates: F; 0 leaves "covariates" out.
-
-    Raises:
-        ValueError: a part is missing, superfluous or of another shape.
     """
     if isinstance(context, Tensor):
         context = {"past": context}
@@ -129,9 +127,6 @@ class SeriesWindow(nn.Module):
         lags: which earlier values are read at each step, counted back from it.
         anchor: the lag that values are measured from; 0 for the centre.
         num_covariates: F.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
 
     scaling: Tensor
@@ -163,11 +158,7 @@ class SeriesWindow(nn.Module):
         return {*self.lags, *changes, *(self.anchor + change for change in (0, *changes))} - {0}
 
     def known(self, batch_size: int, context: Context) -> SeriesContext:
-        """The parts of a context, each with `batch_size` rows.
-
-        Raises:
-            ValueError: the context is not what the model needs.
-        """
+        """The parts of a context, each with `batch_size` rows."""
         return read_context(context, batch_size, self.num_series, self.num_covariates)
 
     def begin(self, known: SeriesContext) -> WindowState:
@@ -193,11 +184,7 @@ class SeriesWindow(nn.Module):
         return self.measure(past[:, :-1], steps, series, covariates, torch.full_like(series, self.longest_lag))
 
     def read(self, x: Tensor, state: WindowState, x_prev: Tensor | None) -> tuple[Readings, WindowState]:
-        """The readings of a chunk (B, T), and the state that is ready to read its last element.
-
-        Raises:
-            ValueError: covariates end before it does.
-        """
+        """The readings of a chunk (B, T), and the state that is ready to read its last element."""
         recent, known, read, time = state["recent"], state["known"], state["read"], x.shape[1]
         if x_prev is not None:
             recent = torch.cat([recent[:, 1:], x_prev.to(recent).unsqueeze(1)], 1)

@@ -103,9 +103,6 @@ class TableLayout:
         Args:
             bias: written into.
             symbols: of the D columns; see `Column`.
-
-        Raises:
-            ValueError: there are more or fewer than D.
         """
         if len(symbols) != len(self.columns):
             raise ValueError(f"symbols: expected {len(self.columns)}, one for each column, got {len(symbols)}")

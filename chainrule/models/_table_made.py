@@ -7,14 +7,13 @@ from typing import Annotated, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Step, refuse_context
+from chainrule._base import AutoregressiveModel, Executor, refuse_context
 from chainrule._modes import wide
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads._column import Column
 from chainrule.heads._table_column import TableColumn, TableRow
-from chainrule.layers._masked_linear import MaskedLinear
-from chainrule.layers._masks import made_degrees
-from chainrule.layers._sequence_layer import is_plain
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.models._table_layout import TableLayout, TableSteps
 from chainrule.state import State
 
@@ -108,18 +107,18 @@ class TableMADE(AutoregressiveModel):
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         refuse_context(context)
         empty = self.output.weight.new_zeros(batch_size, 0)
-        if not is_plain(self):
+        if not may_prepare(self):
             return wide(empty)
         return (empty,) * (len(self.hidden) + 1)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
-        return (self._steps().step if is_plain(self) else self._called)(x_prev, state)
+        return (self._steps().step if may_prepare(self) else self._called)(x_prev, state)
 
-    def stepper(self) -> Step:
-        if not is_plain(self):
-            return self._called
+    def prepare(self) -> Executor:
+        if not may_prepare(self):
+            return Executor(self, self._called)
         with torch.no_grad():
-            return self._steps().step
+            return Executor(self, self._steps().step)
 
     def _called(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
         """A step by `forward` of all columns, for modules that have to be called; the state is the known columns."""

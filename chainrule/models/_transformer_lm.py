@@ -6,17 +6,18 @@ from typing import Annotated, Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Step, refuse_context
+from chainrule._base import AutoregressiveModel, Executor, refuse_context
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.heads import Categorical
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._row_vectors import prepared_linear
 from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
-from chainrule.layers._dropout import dropout
 from chainrule.layers._linear import linear
 from chainrule.layers._ngram_embedding import NgramEmbedding
 from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._pointwise import dropout
 from chainrule.layers._positions import LearnedPositions
-from chainrule.layers._prepared_linear import prepared_linear
-from chainrule.layers._sequence_layer import LayerStep, is_plain, stepping
+from chainrule.layers._sequence_layer import LayerStep, stepping
 from chainrule.layers._transformer_stack import Mixer, TransformerStack
 from chainrule.state import State, count_rows
 
@@ -145,19 +146,6 @@ class TransformerLM(AutoregressiveModel):
         positions = self.stack.positions
         return len(positions.weight) if isinstance(positions, LearnedPositions) else None
 
-    def visible_past(self, length: int) -> Tensor:
-        everything = super().visible_past(length)
-        return everything if self.reach is None else everything.triu(-self.reach)
-
-    def useful_prefix(self, drawn: int) -> int | None:
-        """Its `reach`, as far as learned positions leave room for it; ValueError where they end before `drawn`."""
-        end = self.positions_end
-        if self.reach is None or end is None:
-            return self.reach
-        if drawn >= end:
-            raise ValueError(f"length: expected fewer than the {end} positions that were learned, got {drawn}")
-        return min(self.reach, end - drawn)
-
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         return self._conditional(self.features(x, context, lengths))
 
@@ -183,12 +171,14 @@ class TransformerLM(AutoregressiveModel):
             x_prev = symbol_before(x_prev, self.vocab_size)
         return self._step(stepping(self.stack), self._conditional, x_prev, state)
 
-    def stepper(self) -> Step:
-        if self.training or not is_plain(self):
-            return self.step
+    def prepare(self) -> Executor:
+        if self.training or not may_prepare(self):
+            return Executor(self)
         with torch.no_grad():
             advance, predict = self.stack.prepare(), prepared_linear(self._output_weight(), self.bias_ho)
-        return lambda x_prev, state: self._step(advance, lambda h: Categorical(predict(h)), x_prev, state)
+        return Executor(
+            self, lambda x_prev, state: self._step(advance, lambda h: Categorical(predict(h)), x_prev, state)
+        )
 
     def _step(
         self, advance: LayerStep, predict: Callable[[Tensor], Categorical], x_prev: Tensor | None, state: State

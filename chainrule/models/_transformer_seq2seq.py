@@ -6,20 +6,19 @@ from typing import Literal, cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Context, Step
+from chainrule._base import AutoregressiveModel, Context, Executor
 from chainrule._ranges import Layers, Probability, Size, check_shares, check_sizes
 from chainrule.heads import Categorical
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._row_vectors import prepared_linear
 from chainrule.layers._cells import check_vocabulary, symbol_before, symbols_before, symbols_of
 from chainrule.layers._decoder_block import DecoderBlock, DecoderStep
-from chainrule.layers._dropout import dropout
 from chainrule.layers._linear import linear
-from chainrule.layers._norms import norm_layer
 from chainrule.layers._packing import scored_places, zero_past_ends
-from chainrule.layers._prepared_linear import prepared_linear
+from chainrule.layers._pointwise import dropout, norm_layer
 from chainrule.layers._residual_block import shrink_residuals
-from chainrule.layers._sequence_layer import is_plain
 from chainrule.layers._transformer_encoder import TransformerEncoder
-from chainrule.state import Shared, State, count_rows, expand, share
+from chainrule.state import Memory, Shared, State, count_rows, expand
 
 
 @final
@@ -132,9 +131,10 @@ class TransformerSeq2Seq(AutoregressiveModel):
     def _blocks(self) -> list[DecoderBlock]:
         return cast(list[DecoderBlock], list(self.blocks))
 
-    def visible_past(self, length: int) -> Tensor:
-        reach = 1 + sum(block.mixer.window - 1 for block in self._blocks)
-        return super().visible_past(length).triu(-reach)
+    @property
+    def reach(self) -> int:
+        """The elements that the windows of all blocks reach."""
+        return 1 + sum(block.mixer.window - 1 for block in self._blocks)
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Categorical:
         x = zero_past_ends(x, lengths)
@@ -164,9 +164,10 @@ class TransformerSeq2Seq(AutoregressiveModel):
         memory, lengths = self._encoded(context)
         if len(memory) not in (1, batch_size):
             raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(memory)}")
+        remembered = Memory(blocks=[block.cross.remember(memory, lengths) for block in self._blocks])
         return {
             "blocks": tuple(block.mixer.initial_state(batch_size) for block in self._blocks),
-            "memory": expand(tuple(block.cross.remember(memory, lengths) for block in self._blocks), batch_size),
+            "memory": expand(remembered, batch_size),
         }
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
@@ -179,9 +180,9 @@ class TransformerSeq2Seq(AutoregressiveModel):
         h, state = self._advance([partial(DecoderBlock.step, block) for block in self._blocks], x_prev, state)
         return Categorical(self._scores(h)), state
 
-    def stepper(self) -> Step:
-        if self.training or not is_plain(*self._blocks):
-            return self.step
+    def prepare(self) -> Executor:
+        if self.training or not may_prepare(*self._blocks):
+            return Executor(self)
         with torch.no_grad():
             steps = [block.prepare() for block in self._blocks]
             predict = prepared_linear(self._output_weight(), self.bias_ho)
@@ -190,10 +191,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
             h, state = self._advance(steps, x_prev, state)
             return Categorical(predict(h)), state
 
-        return step
-
-    def shared(self, state: State) -> State:
-        return {**state, "memory": share(state["memory"])}
+        return Executor(self, step)
 
     @property
     def has_attention(self) -> bool:
@@ -281,5 +279,6 @@ def _memories(state: State) -> list[State]:
     """Memory of each block, shared where the state is."""
     memory = state["memory"]
     if isinstance(memory, Shared):
-        return [Shared(memory.rows, values) for values in memory.values]
-    return list(memory)
+        return [Shared(memory.rows, values) for values in memory.values["blocks"]]
+    blocks: list[State] = memory["blocks"]
+    return blocks

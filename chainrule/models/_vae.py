@@ -10,7 +10,7 @@ from chainrule._ranges import Range, Size, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._pixels import IndependentPixels, PixelKind
 from chainrule.layers._image_code import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
-from chainrule.models._image_input import ImageInput
+from chainrule.models._image_model import ImageInput
 
 
 @final

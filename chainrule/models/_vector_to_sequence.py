@@ -4,7 +4,7 @@ from typing import final
 
 from torch import Tensor, distributions, nn
 
-from chainrule._base import AutoregressiveModel, Context, Step, for_rows
+from chainrule._base import AutoregressiveModel, Context, Executor, for_rows
 from chainrule._ranges import check_sizes
 from chainrule.layers._packing import zero_past_ends
 from chainrule.models._recurrent_lm import RecurrentLM
@@ -77,5 +77,5 @@ class VectorToSequence(AutoregressiveModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
         return self.language_model.step(x_prev, state)
 
-    def stepper(self) -> Step:
-        return self.language_model.stepper()
+    def prepare(self) -> Executor:
+        return Executor(self, self.language_model.prepare().step)

@@ -1,26 +1,23 @@
 """WaveNet: dilated causal convolutions over a long past."""
 
-from typing import TYPE_CHECKING, Annotated, cast, final
+from typing import Annotated, final
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Step
+from chainrule._base import AutoregressiveModel
 from chainrule._ranges import Range, check_sizes
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads._discretized_logistic_mixture import bin_centres
-from chainrule.kernels._compiled import compiled_loops
+from chainrule.kernels._executors import WaveNetExecutor
 from chainrule.layers._cells import symbol_before, symbols_before
 from chainrule.layers._dilated_stack import DilatedStack
 from chainrule.layers._linear import Linear
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._sequence_layer import is_plain, stepping
+from chainrule.layers._sequence_layer import stepping
 from chainrule.models._labels import checked_labels
 from chainrule.state import State
-
-if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Scores
 
 
 @final
@@ -122,8 +119,10 @@ class WaveNet(AutoregressiveModel):
         """How many earlier elements a conditional sees."""
         return 1 + sum(self.stack.pasts)
 
-    def visible_past(self, length: int) -> Tensor:
-        return super().visible_past(length).triu(-self.receptive_field)
+    @property
+    def reach(self) -> int:
+        """The receptive field."""
+        return self.receptive_field
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Distribution:
         return self.unroll(zero_past_ends(x, lengths), self.initial_state(len(x), context))[0]
@@ -154,36 +153,8 @@ class WaveNet(AutoregressiveModel):
         gated, state = stepping(self.stack)(self.embedded(symbols), state)
         return self._conditional(gated, symbols), state
 
-    def stepper(self) -> Step:
-        if not is_plain(self):
-            return self.step
-        with torch.no_grad():
-            start = self._start(1)
-            table = self.embedded(torch.arange(self.levels + 1, device=start.device))
-            advance = self.stack.prepare(table, [self.skip, self.hidden, self.output])
-
-        def step(x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
-            symbols = start.expand(len(state["end"])) if x_prev is None else x_prev.long()
-            scores, state = advance(symbols, state)
-            return self._head(scores, symbols), state
-
-        return step
-
-    def compiled_scores(self, state: State) -> "Scores | None":
-        loops = compiled_loops(self.stack.residual)
-        if loops is None or self.components is not None or not is_plain(self):
-            return None
-        layers = self.stack.convolutions
-        bias = torch.stack([cast(Tensor, layer.bias) for layer in layers])
-        scores: Scores = loops.dilated_scores(
-            self.embedding.weight,
-            [queue[0] for queue in self.stack.queues(state)],
-            [layer.weight for layer in layers],
-            bias if state["bias"] is None else bias + state["bias"][0],
-            self.stack.residual,
-            [(linear.weight, linear.bias) for linear in (self.skip, self.hidden, self.output)],
-        )
-        return scores
+    def prepare(self) -> WaveNetExecutor:
+        return WaveNetExecutor(self)
 
     def embedded(self, symbols: Tensor) -> Tensor:
         """Inputs of the first layer for elements or the start symbol, integers (..) to (.., N)."""
@@ -198,9 +169,10 @@ class WaveNet(AutoregressiveModel):
 
     def _conditional(self, gated: Tensor, symbols: Tensor) -> Distribution:
         """p(x_t | ...) from the outputs of all layers, (.., L·N), and the element before, (..)."""
-        return self._head(self.output(self._hidden(gated)), symbols)
+        return self.head(self.output(self._hidden(gated)), symbols)
 
-    def _head(self, scores: Tensor, symbols: Tensor) -> Distribution:
+    def head(self, scores: Tensor, symbols: Tensor) -> Distribution:
+        """The distribution of scores (..), after the elements (..)."""
         if self.components is None:
             return Categorical(scores)
         logits, means, log_scales = scores.chunk(3, -1)

@@ -102,7 +102,7 @@ class Engine:
         self.vocabulary = load_vocabulary(run.path / VOCABULARY)
         self.eos = self.vocabulary.eos if run.config["data"]["reading"] == "lines" else None
         self.drawn = self.read = 0
-        self._step = self.model.stepper()
+        self._step = self.model.prepare().step
         self._inbox, self._readings = deque[Stream](), deque[_Reading]()
         self._rows, self._state, self._last = list[_Row](), None, torch.empty(0, dtype=torch.int64)
         self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[Stream, Token | Exception]]] = defaultdict(list)

@@ -104,7 +104,7 @@ class _Draw:
             raise ValueError(f"label: expected {'none' if classes is None else f'0 to {len(classes) - 1}'}")
         context = None if drawing.label is None else torch.full((drawing.n,), drawing.label)
         self._levels, self._known = _given(self._task, self._model, drawing)
-        self._step, self._generator = self._model.stepper(), torch.Generator(device_of(self._model))
+        self._step, self._generator = self._model.prepare().step, torch.Generator(device_of(self._model))
         self._generator.manual_seed(drawing.seed)
         self._n, self.place, self.length = drawing.n, 0, self._model.sequence_length
         with torch.no_grad():

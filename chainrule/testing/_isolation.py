@@ -28,7 +28,8 @@ class _Widened(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if func in (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16):
             func = torch.Tensor.double
-        args = tuple(torch.float64 if _is_narrow(argument) else argument for argument in args)
+        if torch.dtype in map(type, args):
+            args = tuple(torch.float64 if _is_narrow(argument) else argument for argument in args)
         if kwargs and _is_narrow(kwargs.get("dtype")):
             kwargs = {**kwargs, "dtype": torch.float64}
         return func(*args, **(kwargs or {}))

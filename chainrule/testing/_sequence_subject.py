@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, Step, length_mask
+from chainrule._base import AutoregressiveModel, Context, Executor, Step, length_mask
 from chainrule._modes import device_of
 from chainrule.heads import Categorical, Head
 from chainrule.heads._adapter import head_of
@@ -62,14 +62,11 @@ class InVisitingOrder(AutoregressiveModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
         return self.model.step(x_prev, state)
 
-    def stepper(self) -> Step:
-        return self.model.stepper()
+    def prepare(self) -> Executor:
+        return self.model.prepare()
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         return self.model.unroll(x, state, x_prev)
-
-    def shared(self, state: State) -> State:
-        return self.model.shared(state)
 
     def useful_prefix(self, drawn: int) -> int | None:
         return self.model.useful_prefix(drawn)
@@ -175,7 +172,7 @@ class SequenceSubject(Subject[AutoregressiveModel]):
     def stepped(
         self, batch: Batch, model: AutoregressiveModel | None = None, step: Step | None = None
     ) -> Iterator[Taken]:
-        """Yield successive steps over the rows, by `step` or a stepper."""
+        """Yield successive steps over the rows, by `step` or a prepared step."""
         model, x = model or self.model, batch.x
         state, x_prev = model.initial_state(len(x), batch.context), None
         for t in range(x.shape[1]):

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from chainrule._base import AutoregressiveModel, Step
-from chainrule.state import State, flatten, map_state, select
+from chainrule.state import State, flatten, map_state, select, share_memories
 from chainrule.testing._agreement import TOLERANCE, require_equal, rounding
 from chainrule.testing._contract_check import contract_check
 from chainrule.testing._module_values import changed
@@ -22,9 +22,9 @@ def check_step_equals_forward(subject: SequenceSubject) -> str:
     """Check that `step`, from `initial_state` on, gives the conditionals of `forward`, for several rows and for one.
 
     Further requirements: `step` leaves its argument unchanged, so that a state can be reused. A state is a tree of
-    tensors, batch first, so that rows can be selected. `stepper()` is the same function as `step`; it may write into
-    unused parts of a tensor, but every returned state must stay valid. If the model accepts longer sequences than x,
-    the check steps over 48 elements.
+    tensors, batch first, so that rows can be selected. `prepare().step` is the same function as `step`; it may write
+    into unused parts of a tensor, but every returned state must stay valid. If the model accepts longer sequences than
+    x, the check steps over 48 elements.
     """
     batch, model = subject.batch(), subject.model
     whole, tolerance = subject.numbers(batch), rounding(subject, batch)
@@ -32,12 +32,12 @@ def check_step_equals_forward(subject: SequenceSubject) -> str:
     require_equal(_step_checked(subject), whole, tolerance, differs.format("step"))
     single = subject.step_numbers(batch.rows(subject.rows[:1]))
     require_equal(single, whole[:1], tolerance[:1], differs.format("step on a batch of one row"))
-    if type(model).stepper is not AutoregressiveModel.stepper:
-        require_equal(_rewound(subject, model.stepper()), whole, tolerance, differs.format("stepper()"))
+    if type(model).prepare is not AutoregressiveModel.prepare:
+        require_equal(_rewound(subject, model.prepare().step), whole, tolerance, differs.format("prepare().step"))
     longer = _lengthened(subject)
     if longer is not None:
         whole, tolerance = subject.numbers(longer), rounding(subject, longer)
-        for name, step in (("step", model.step), ("stepper()", model.stepper())):
+        for name, step in (("step", model.step), ("prepare().step", model.prepare().step)):
             require_equal(subject.step_numbers(longer, step=step), whole, tolerance, differs.format(name))
     steps_taken = subject.time if longer is None else LONG
     return f"{len(batch.x)} rows of {steps_taken} steps, and one row alone"
@@ -71,11 +71,11 @@ def _step_checked(subject: SequenceSubject) -> Tensor:
 
 
 def _rewound(subject: SequenceSubject, step: Step) -> Tensor:
-    """Return the conditionals of a stepper, and require the same when it steps again from every state afterwards."""
+    """Return the conditionals of a prepared step, and require the same from every state again afterwards."""
     steps = list(subject.stepped(subject.batch(), step=step))
     for t, taken in enumerate(steps):
         again = subject.values(step(taken.x_prev, taken.state)[0], 1)
-        message = f"stepper() changed the state of step {t}: stepping from it again differs by {{gap}} nats"
+        message = f"prepare().step changed the state of step {t}: stepping from it again differs by {{gap}} nats"
         require_equal(again.unsqueeze(1), taken.numbers.unsqueeze(1), 1e3 * TOLERANCE, message)
     return torch.stack([taken.numbers for taken in steps], 1)
 
@@ -109,8 +109,8 @@ def check_chunk_invariance(subject: SequenceSubject) -> str:
     """Check that `unroll` gives the same conditionals for chunks of any sizes as for one whole chunk.
 
     Further requirements: one whole chunk gives `forward`; `step` continues after a chunk; rows can be selected from the
-    state after a chunk; `unroll` leaves its argument unchanged; `shared` does not change how a state continues; and
-    elements before `useful_prefix` have no influence.
+    state after a chunk; `unroll` leaves its argument unchanged; `share_memories` does not change how a state continues;
+    and elements before `useful_prefix` have no influence.
     """
     x, model = subject.x, subject.model
     if subject.time == 1:
@@ -183,18 +183,19 @@ def _continue_by_step(subject: SequenceSubject, whole: Tensor, tolerance: Tensor
 def _check_shared(subject: SequenceSubject, whole: Tensor, tolerance: Tensor) -> None:
     """Step from a shared state, and share it again after forking it and selecting rows."""
     model, x = subject.model, subject.x
-    if type(model).shared is AutoregressiveModel.shared:
-        return
     rows, x_prev, numbers = subject.rows, None, []
     forked = torch.cat([rows, rows.flip(0)])
-    state = model.shared(model.initial_state(len(x), subject.context))
+    initial = model.initial_state(len(x), subject.context)
+    state = share_memories(initial)
+    if flatten(state)[1] == flatten(initial)[1]:  # there is nothing to share
+        return
     for t in range(subject.time):
         if t == subject.time // 2:  # fork, and keep some of the rows
-            state = model.shared(select(select(state, forked), rows.flip(0) + len(rows)))
+            state = share_memories(select(select(state, forked), rows.flip(0) + len(rows)))
         conditional, state = model.step(x_prev, state)
         numbers.append(subject.values(conditional, 1))
         x_prev = x[:, t]
-    message = "shared: p(x_{t} | x_<{t}) from a shared state is {gap} nats off unroll (row {row})"
+    message = "share_memories: p(x_{t} | x_<{t}) from a shared state is {gap} nats off unroll (row {row})"
     require_equal(torch.stack(numbers, 1), whole, tolerance, message)
 
 

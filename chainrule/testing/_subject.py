@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import Context, TrainableModel
-from chainrule._lengths import check_lengths
+from chainrule._checks import check_lengths
 from chainrule._modes import device_of
 from chainrule.state import expand, leaves, map_state, select
 from chainrule.testing._module_values import hidden_tensors

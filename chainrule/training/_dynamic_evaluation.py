@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, fill_padding, length_mask
-from chainrule._lengths import check_lengths
+from chainrule._checks import check_lengths
 from chainrule.state import State, detach
 
 RATE = 3e-4

@@ -58,6 +58,23 @@ def refused(command: Callable[..., Outcome]) -> Callable[..., str]:
     return call
 
 
+@pytest.fixture
+def planned(command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Run `train` up to its first step: the data are prepared, the open options chosen and told."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise ValueError("planned")
+
+    def call(*arguments: object) -> Outcome:
+        with monkeypatch.context() as patch:
+            patch.setattr("chainrule.training.train", stop)
+            outcome = command("train", *arguments)
+        assert outcome.err.endswith("\nchainrule: planned\n"), outcome.err
+        return outcome
+
+    return call
+
+
 def make_text(lines: int = 60) -> str:
     return "".join(
         f"line {number} of the café log, all is {'well' if number % 7 else 'odd'}\n" for number in range(lines)

@@ -71,17 +71,8 @@ def write_captions(folder):
             Image.new("RGB", (8, 8), (200, 10 * number, 0)).save(content, "PNG")
             archive.writestr(f"{number}.png", content.getvalue())
     captions = written(folder / "captions.txt", [f"{n}.png\ta red square" for n in range(24)])
-    return [
-        folder / "images.zip",
-        "--captions",
-        captions,
-        "--task",
-        "caption",
-        "--image-size",
-        8,
-        "--batch-size",
-        4,
-    ]
+    sizes = ["--image-size", 8, "--max-length", 8, "--batch-size", 4]
+    return [folder / "images.zip", "--captions", captions, "--task", "caption", *sizes]
 
 
 def written(path, lines):

@@ -1,6 +1,7 @@
 """Run directories that someone changed: one line, no traceback."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,16 +9,22 @@ import numpy as np
 import pytest
 import torch
 
+from chainrule._app.cli.main import main
 from chainrule.training._checkpoint import read_sealed, write_sealed
 
 TINY = ["--hidden-size", 4, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2, "--steps", 2]
 
 
-@pytest.fixture
-def run(command: Callable, text_file: Path, tmp_path: Path) -> Path:
-    out = tmp_path / "run"
-    assert command("train", text_file, *TINY, "--out", out, "--model", "gru").status == 0
+@pytest.fixture(scope="module")
+def whole(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    assert main(["train", str(text_file), *map(str, TINY), "--out", str(out), "--model", "gru"]) == 0
     return out
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "run")
 
 
 def last_line(command: Callable, *arguments: object) -> str:

@@ -2,12 +2,14 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
 from small_data import WRITERS
 
 import chainrule
+from chainrule._app.cli.main import main
 
 TEXT = ("--hidden-size", 16, "--batch-size", 4, "--chunk-length", 16, "--learning-rate", 0.01)
 STILL = ("--steps", 1, "--learning-rate", "1e-30")  # weights of float32 do not move
@@ -23,15 +25,22 @@ def ok(command, *arguments):
     return outcome
 
 
-@pytest.fixture
-def old(command, tmp_path):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Texts, and a run of one of them."""
+    folder = tmp_path_factory.mktemp("made")
     words = random.Random(0).choices(["one", "two", "three", "four"], k=1500)
-    (tmp_path / "old.txt").write_text(" ".join(words))
-    (tmp_path / "new.txt").write_text("one two zebra! " + " ".join(words[:80]))
-    (tmp_path / "held.txt").write_text(" ".join(words[700:900]))
-    held = ("--validation", tmp_path / "held.txt")
-    ok(command, "train", tmp_path / "old.txt", *held, "--steps", 80, *TEXT, "--out", tmp_path / "old")
-    return tmp_path / "old"
+    (folder / "old.txt").write_text(" ".join(words))
+    (folder / "new.txt").write_text("one two zebra! " + " ".join(words[:80]))
+    (folder / "held.txt").write_text(" ".join(words[700:900]))
+    asked = ("train", folder / "old.txt", "--validation", folder / "held.txt", "--steps", 80, *TEXT)
+    assert main([*map(str, asked), "--out", str(folder / "old")]) == 0
+    return folder
+
+
+@pytest.fixture
+def old(made, tmp_path):
+    return shutil.copytree(made, tmp_path, dirs_exist_ok=True) / "old"
 
 
 def test_without_a_step_the_figures_are_the_old_ones(command, old, tmp_path):

@@ -62,11 +62,12 @@ def test_what_a_size_is_worth_is_counted_in_passes_or_steps_whichever_are_fewer(
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it(command, tmp_path, monkeypatch, task):
+def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it(
+    command, planned, tmp_path, monkeypatch, task
+):
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e-3)
     data, out = WRITERS[task](tmp_path), tmp_path / "run"
-    outcome = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", out)
-    assert outcome.status == 0, outcome.err
+    outcome = planned(*data, "--budget", "0.05s", "--threads", 1, "--out", out)
     config = open_run(out).config
     names = config.settled.options
     chosen = {
@@ -78,7 +79,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     assert flags in command("info", out).out
 
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e9)
-    again = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", out, "--overwrite")
+    again = planned(*data, "--budget", "0.05s", "--threads", 1, "--out", out, "--overwrite")
     usual = open_run(out).config
     settled = {"classify-images": ", mixup 0.4"}.get(task, "")
     assert again.err.count(f": the default size{settled}\n") == 1
@@ -145,9 +146,8 @@ def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_pat
         ("forecast", ("--weight-decay", 0.0), 0.0),
     ],
 )
-def test_weight_decay_follows_from_the_data_where_it_is_open(command, tmp_path, task, said, decay):
-    asked = ("train", *WRITERS[task](tmp_path), "--steps", 1, *said, "--out", tmp_path / "run")
-    assert command(*asked).status == 0
+def test_weight_decay_follows_from_the_data_where_it_is_open(planned, tmp_path, task, said, decay):
+    planned(*WRITERS[task](tmp_path), "--steps", 1, *said, "--out", tmp_path / "run")
     assert open_run(tmp_path / "run").config.training.weight_decay == decay
 
 
@@ -155,9 +155,8 @@ def test_weight_decay_follows_from_the_data_where_it_is_open(command, tmp_path, 
     ("task", "steps_per_epoch", "decay"),
     [("tag", 392, 0.32), ("tag", 31_250, 0.01), ("forecast", 4000, 0.33), ("forecast", 10**6, 0.01)],
 )
-def test_the_decay_of_more_data_forgets_over_more_steps(command, tmp_path, monkeypatch, task, steps_per_epoch, decay):
-    asked = ("train", *WRITERS[task](tmp_path), "--steps", 1, "--out", tmp_path / "run")
-    assert command(*asked).status == 0
+def test_the_decay_of_more_data_forgets_over_more_steps(planned, tmp_path, monkeypatch, task, steps_per_epoch, decay):
+    planned(*WRITERS[task](tmp_path), "--steps", 1, "--out", tmp_path / "run")
     run = open_run(tmp_path / "run")
     run.config = replace(run.config, training=replace(run.config.training, weight_decay=None))
     many = SimpleNamespace(steps_per_epoch=steps_per_epoch)
@@ -177,13 +176,12 @@ def test_the_decay_of_more_data_forgets_over_more_steps(command, tmp_path, monke
     ],
 )
 def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
-    command, tmp_path, monkeypatch, rate, said, encoder, word_dropout, settled
+    command, planned, tmp_path, monkeypatch, rate, said, encoder, word_dropout, settled
 ):
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
     monkeypatch.setattr(tag_training, "default_passes", lambda *_: 2.0)
     out = tmp_path / "run"
-    outcome = command("train", *WRITERS["tag"](tmp_path), "--budget", "0.05s", *said, "--out", out)
-    assert outcome.status == 0, outcome.err
+    outcome = planned(*WRITERS["tag"](tmp_path), "--budget", "0.05s", *said, "--out", out)
     config = open_run(out).config
     assert (config.options.character_encoder, config.training.word_dropout) == (encoder, word_dropout)
     assert f"reproduce with: {settled} --threads ".replace("  ", " ") in outcome.err
@@ -198,26 +196,24 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
 
 
 @pytest.mark.parametrize("asked", [("--steps", 7), ("--epochs", 7), ("--epochs", 7, "--model", "transformer")])
-def test_a_tagger_reads_characters_and_affixes_from_the_seventh_pass_on(command, tmp_path, monkeypatch, asked):
+def test_a_tagger_reads_characters_and_affixes_from_the_seventh_pass_on(planned, tmp_path, monkeypatch, asked):
     monkeypatch.delattr(ladder_module, "step_rate")  # nothing is timed
     found = []
     for number in (7, 6):
         arguments = [number if part == 7 else part for part in asked]
-        outcome = command("train", *WRITERS["tag"](tmp_path), *arguments, "--out", tmp_path / f"{number}")
-        assert outcome.status == 0, outcome.err
+        planned(*WRITERS["tag"](tmp_path), *arguments, "--out", tmp_path / f"{number}")
         config = open_run(tmp_path / f"{number}").config
         found.append((config.options.character_encoder, config.training.word_dropout))
     assert found == [("cnn+affixes", 4.0), ("affixes", 0.25)]
 
 
-def test_a_share_of_affixes_left_out_chooses_the_encoder_that_does_so(command, tmp_path):
-    asked, out = ("train", *WRITERS["tag"](tmp_path), "--steps", 1, "--affix-dropout", 0.3), tmp_path / "run"
-    assert command(*asked, "--out", out).status == 0
+def test_a_share_of_affixes_left_out_chooses_the_encoder_that_does_so(planned, refused, tmp_path):
+    asked, out = (*WRITERS["tag"](tmp_path), "--steps", 1, "--affix-dropout", 0.3), tmp_path / "run"
+    planned(*asked, "--out", out)
     options = open_run(out).config.options
     assert (options.character_encoder, options.affix_dropout) == ("cnn+affixes", 0.3)
-    refused = command(*asked, "--character-encoder", "affixes", "--out", tmp_path / "other")
-    assert refused.status == 2
-    assert "--affix-dropout: belongs to the character encoder cnn+affixes, got affixes" in refused.err
+    line = refused("train", *asked, "--character-encoder", "affixes", "--out", tmp_path / "other")
+    assert "--affix-dropout requires --character-encoder cnn+affixes, got affixes" in line
 
 
 @pytest.fixture
@@ -228,7 +224,7 @@ def unequal(tmp_path):
     return (tmp_path / "tags.tsv", "--task", "tag", "--batch-size", 2)
 
 
-def test_speed_is_measured_on_a_batch_of_average_size(command, unequal, tmp_path, monkeypatch):
+def test_speed_is_measured_on_a_batch_of_average_size(planned, unequal, tmp_path, monkeypatch):
     timed = []
 
     def step_rate(model, batch, *_):
@@ -236,7 +232,7 @@ def test_speed_is_measured_on_a_batch_of_average_size(command, unequal, tmp_path
         return 1.0
 
     monkeypatch.setattr(ladder_module, "step_rate", step_rate)
-    assert command("train", *unequal, "--budget", "0.05s", "--out", tmp_path / "run").status == 0
+    planned(*unequal, "--budget", "0.05s", "--out", tmp_path / "run")
     run = open_run(tmp_path / "run")
     batches = run.batches((0, 1))[0]
     lengths = [batches.at(step).x.shape[1] for step in range(16)]

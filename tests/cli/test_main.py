@@ -12,25 +12,8 @@ from chainrule._app.cli.selection import VERBS
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["score", "--help"], ["--version"], []])
-def test_help_imports_nothing_heavy(arguments):
-    heavy = "torch", "numpy", "safetensors", "tokenizers"
-    code = (
-        "import sys; from chainrule._app.cli.main import main; "
-        f"status = main({arguments!r}); print([name for name in {heavy!r} if name in sys.modules], status)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[] 0"
-
-
-def test_importing_the_package_imports_nothing_heavy():
-    code = "import sys, chainrule; print('torch' in sys.modules, chainrule.RecurrentLM.__name__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "RecurrentLM"]
-
-
 def test_help_lists_every_option_with_its_default(command):
-    shown = " ".join(command("train", "--help").out.split())
+    shown = " ".join(command("train", "--help").out.replace("│", "").split())
     for part in (
         "--hidden-size",
         "--learning-rate",
@@ -126,5 +109,5 @@ def test_a_name_of_a_run_after_the_data_is_told_its_flag(refused, tmp_path):
     data.write_text("words")
     assert (
         refused("train", data, "runs/log")
-        == "chainrule: runs/log: no such file or folder; if it is to be the run: --out runs/log"
+        == "chainrule: runs/log: no such file or folder; to name the run: --out runs/log"
     )

@@ -40,7 +40,7 @@ def test_the_most_surprising_rows_come_first_and_figures_are_of_all(capsys):
     assert lines[3].startswith("rows 3")
     show(result(), ranked=True)
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:4]] == ["longer", "b", "a"]
-    with pytest.raises(ValueError, match="--sort: these rows have no order"):
+    with pytest.raises(ValueError, match="--sort: these rows have no rank"):
         show(result(rank=""), ranked=True)
 
 

@@ -13,12 +13,17 @@ from chainrule._app.cli.main import main
 TEXT = ("--steps", 12, "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--kneser-ney-order", 0)
 
 
-@pytest.fixture
-def trained(command, tmp_path):
-    text = tmp_path / "<script>.txt"
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    text = tmp_path_factory.mktemp("whole") / "<script>.txt"
     text.write_text("say <script>alert(1)</script> & go\n" * 30)
-    assert command("train", text, "--out", tmp_path / "run", *TEXT).status == 0
-    return tmp_path / "run"
+    assert main(["train", str(text), "--out", str(text.with_name("run")), *map(str, TEXT)]) == 0
+    return text.with_name("run")
+
+
+@pytest.fixture
+def trained(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
 
 
 def test_a_page_has_curves_samples_data_and_options_and_nothing_that_runs(command, trained):

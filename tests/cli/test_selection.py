@@ -115,7 +115,7 @@ def test_a_symbol_that_begins_a_help_is_no_capital(command):
 
 def test_a_task_has_defaults_of_its_own_and_the_words_that_all_share(command):
     shown = " ".join(command("train", "--task", "table", "--help").out.replace("│", "").split())
-    assert "--batch-size INT Rows of a batch. [default: 128]" in shown
+    assert "--batch-size INT Batch size. [default: 128]" in shown
     assert "--learning-rate FLOAT Peak learning rate. [default: 0.003]" in shown
 
 
@@ -144,7 +144,7 @@ def test_help_of_a_verb_comes_from_a_task_that_has_it():
 
 def test_the_help_of_a_model_names_the_usual_one(command):
     shown = " ".join(command("train", "--model", "gru", "--help").out.replace("│", "").split())
-    assert "The architecture; lstm where not given." in shown
+    assert "Architecture; lstm by default." in shown
     assert "[default: gru]" not in shown
 
 

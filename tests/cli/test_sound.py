@@ -10,7 +10,7 @@ import soundfile
 import torch
 
 from chainrule._app.tasks.sound.task import SoundTask
-from chainrule.data import Batches, write_wav
+from chainrule.data import write_wav
 
 RATE = 8000
 TINY = ("--channels", 4, "--blocks", 1, "--layers-per-block", 3, "--skip-channels", 8)
@@ -58,25 +58,6 @@ def test_clips_are_found_shown_and_learnt(command, clips, tmp_path):
         assert shown in outcome.err
     preview, rate = soundfile.read(out / "preview.wav")
     assert (len(preview), rate) == (round(SoundTask.open(out).facts.train.samples / 18), RATE)
-
-
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, clips, tmp_path, monkeypatch):
-    arguments = (clips, *PATTERN, "--steps", 12, *TINY, "--validate-every", 5)
-    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
-    at = Batches.at
-
-    def interrupted(self, step):
-        if step == 7:
-            raise KeyboardInterrupt
-        return at(self, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Batches, "at", interrupted)
-        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
-    assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
-    assert command("train", clips, "--resume", "--out", tmp_path / "parts").status == 0
-    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
-    assert whole == parts
 
 
 def test_a_long_sound_is_a_stream(command, tmp_path):

@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from chainrule import _base
+from chainrule import _base, _drawing
 from chainrule.kernels import _compiled
+from chainrule.kernels._executors import RecurrentExecutor
 from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, WaveNet
 
 pytest.importorskip("numba")
@@ -68,8 +69,9 @@ def drawn(model, count: int, after: int, monkeypatch, **options):
 def loops_ran(model, monkeypatch) -> bool:
     """Whether a stream is given compiled scores."""
     given = []
-    scores = type(model).compiled_scores
-    monkeypatch.setattr(type(model), "compiled_scores", lambda *a: given.append(scores(*a)) or given[-1])
+    kind = type(model.prepare())
+    scores = kind.compiled_scores
+    monkeypatch.setattr(kind, "compiled_scores", lambda *a: given.append(scores(*a)) or given[-1])
     drawn(model, 4, 2, monkeypatch)
     return given[0] is not None
 
@@ -79,6 +81,16 @@ def test_a_stream_draws_the_same_symbols_from_the_same_noise(name, monkeypatch):
     model = MODELS[name]().double()
     assert drawn(model, 150, 3, monkeypatch) == drawn(model, 150, 10**6, monkeypatch)
     assert loops_ran(model, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["mixture", "lstm, 3 layers", "embedding", "wavenet"])
+def test_another_default_device_changes_nothing(name, monkeypatch):
+    model = MODELS[name]().double()
+    wanted = drawn(model, 40, 2, monkeypatch)
+    with torch.device("meta"):
+        assert loops_ran(model, monkeypatch)
+        symbols = drawn(model, 40, 2, monkeypatch)
+    assert symbols == wanted
 
 
 def test_a_label_is_obeyed(monkeypatch):
@@ -99,8 +111,8 @@ def test_filters_and_prefixes_are_obeyed(name, options, monkeypatch):
 def test_log_probabilities_in_float32_are_those_of_the_steps(name):
     model = MODELS[name]()
     with torch.no_grad():
-        step, state = model.stepper(), model.initial_state(1)
-        scores, previous = model.compiled_scores(state), None
+        step, state = model.prepare().step, model.initial_state(1)
+        scores, previous = model.prepare().compiled_scores(state), None
         for symbol in TEXT[:60].tolist():
             conditional, state = step(previous, state)
             own = torch.from_numpy(scores(-1 if previous is None else int(previous))).log_softmax(0)
@@ -130,7 +142,9 @@ def test_scores_of_no_distribution_raise(wrong, monkeypatch):
     from chainrule.kernels._compiled_loops import draw
 
     assert draw(np.array([0, wrong, 1], np.float32), np.zeros(3, np.float32), 1.0) == -1
-    stream = _base._compiled_draws(model.compiled_scores(model.initial_state(1)), 0, _base.Draw(1.0, None, None, None))
+    stream = _drawing.compiled_draws(
+        model.prepare().compiled_scores(model.initial_state(1)), 0, _drawing.Draw(1.0, None, None, None)
+    )
     with pytest.raises(ValueError, match="NaN or infinite"):
         next(stream)
 
@@ -156,7 +170,7 @@ def test_plain_steps_run_where_loops_may_not(why, monkeypatch, tmp_path):
 
 
 def test_short_streams_and_several_rows_take_plain_steps(monkeypatch):
-    monkeypatch.setattr(RecurrentLM, "compiled_scores", lambda *_: pytest.fail("compiled"))
+    monkeypatch.setattr(RecurrentExecutor, "compiled_scores", lambda *_: pytest.fail("compiled"))
     model = network()
     model.sample(1, length=_compiled.LONG)
     monkeypatch.setattr(_base, "LONG", 2)

@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-from chainrule.models._dependencies import dependencies
+from chainrule.models._raster_model import dependencies
 
 
 def joined(channels, groups):

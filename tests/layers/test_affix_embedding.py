@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.layers._word_form import AffixEmbedding
+from chainrule.layers._character_encoder import AffixEmbedding
 
 
 def spelled(*words):

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from chainrule.kernels import _attention as causal_attention_steps
+from chainrule.kernels import enabled
 from chainrule.layers import CausalAttention, scaled_dot_product
 from chainrule.layers import _causal_attention as causal_attention
-from chainrule.layers import _causal_attention_steps as causal_attention_steps
 from chainrule.layers._positions import distance_slopes, rotate, rotations
 from chainrule.state import flatten, select
 
@@ -203,6 +204,7 @@ def test_the_checks_see_a_cache_that_is_short_by_one(monkeypatch):
         require_chunks_like_whole(attention(4), torch.randn(2, 6, SIZE, dtype=torch.float64), [3, 3], 1e-12)
 
 
+@pytest.mark.skipif(not enabled(), reason="kernels are off")
 def test_the_checks_see_a_cache_that_is_written_over(monkeypatch):
     monkeypatch.setattr(causal_attention, "CausalAttentionSteps", NeverCopied)
     with pytest.raises(AssertionError):
@@ -240,6 +242,7 @@ def test_a_stream_keeps_the_last_of_its_elements_and_no_more():
     assert state["count"].tolist() == [15, 15]
 
 
+@pytest.mark.skipif(not enabled(), reason="kernels are off")
 @pytest.mark.parametrize("rows", [1, 2])
 def test_a_prepared_stream_moves_its_buffer_seldom(rows):
     layer = attention(window=200)
@@ -286,6 +289,7 @@ def test_gradients_of_each_row_at_once_are_those_of_each_row():
     torch.testing.assert_close(at_once, alone, rtol=0, atol=1e-10)
 
 
+@pytest.mark.skipif(not enabled(), reason="kernels are off")
 def test_a_prepared_stream_records_no_gradients():
     layer = attention()
     step, state = layer.prepare(), layer.initial_state(2)
@@ -354,6 +358,7 @@ def test_long_chunks_in_bands_are_the_masked_scores(monkeypatch, position, windo
         torch.testing.assert_close(banded, masked, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.skipif(not enabled(), reason="kernels are off")
 def test_long_chunks_make_no_scores_of_all_pairs(monkeypatch):
     monkeypatch.setattr(causal_attention, "scaled_dot_product", None)
     layer, x = attention(window=4), torch.randn(2, 40, SIZE, dtype=torch.float64)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.layers import spatial_mask
-from chainrule.layers._convolution_masks import channel_group_of, convolution_mask
+from chainrule.layers._masked_conv2d import channel_group_of, convolution_mask
 
 
 def test_the_masks_of_three_by_three_are_those_of_the_paper():

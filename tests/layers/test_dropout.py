@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from chainrule.layers._dropout import dropout
+from chainrule.layers._pointwise import dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

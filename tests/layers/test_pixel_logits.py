@@ -4,7 +4,7 @@ import torch
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers._pixel_logits import PixelLogits
+from chainrule.layers._masked_conv2d import PixelLogits
 
 
 def test_the_scores_of_a_colour_read_its_own_features_and_those_before():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chainrule.layers import ShiftedConv2d
-from chainrule.layers._activations import concatenated_elu
+from chainrule.layers._pointwise import concatenated_elu
 from chainrule.layers._shifted_convolutions import ShiftedUpsampling
 
 RIGHT = pytest.mark.parametrize("reads_right", [True, False])

@@ -7,8 +7,12 @@ from torch import nn
 from chainrule.layers import CausalAttention, CrossAttention, Serial, TransformerBlock
 from chainrule.layers._feed_forward import FeedForward
 from chainrule.layers._residual_block import shrink_residuals
-from chainrule.layers._torch_names import from_encoder_layer, to_encoder_layer
-from chainrule.layers._transformer_encoder import BidirectionalAttention, EncoderBlock
+from chainrule.layers._transformer_encoder import (
+    BidirectionalAttention,
+    EncoderBlock,
+    from_encoder_layer,
+    to_encoder_layer,
+)
 from chainrule.state import select, share
 
 SIZE, HEADS = 8, 2

@@ -10,10 +10,6 @@ class Noted(RecurrentLM):
         super().__init__(*sizes, **options)
         self.calls = []
 
-    def shared(self, state):
-        self.calls.append("shared")
-        return state
-
-    def stepper(self):
-        self.calls.append("stepper")
-        return super().stepper()
+    def prepare(self):
+        self.calls.append("prepare")
+        return super().prepare()

@@ -294,9 +294,9 @@ def test_head():
 
 def test_what_a_network_does_better_than_step_by_step_is_asked_of_it():
     model, x = mixture(Noted(5, hidden_size=4)).eval(), text(20).view(2, 10)
-    conditional, _ = model.stepper()(None, model.shared(model.initial_state(2)))
+    conditional, _ = model.prepare().step(None, model.initial_state(2))
     torch.testing.assert_close(conditional.probs, model(x).probs[:, 0])
-    assert sorted(model.network.calls) == ["shared", "stepper"]
+    assert sorted(model.network.calls) == ["prepare"]
 
 
 def test_a_prefix_matters_as_far_as_the_counts_see():
@@ -317,7 +317,7 @@ def test_a_prefix_that_positions_leave_no_room_for_is_not_read():
     model.sample(1, length=8, prefix=torch.tensor([0]))
     small = TransformerLM(5, model_size=8, num_layers=1, num_heads=2, position="learned", context_length=8, window=1)
     model = CalibratedMixture(small, NgramLM.fit(text(), 5, 5))
-    assert [model.useful_prefix(drawn) for drawn in (1, 4, 5, 7)] == [4, 4, 1, 1]
+    assert [model.useful_prefix(drawn) for drawn in (1, 4, 5, 7)] == [4, 4, 3, 1]
 
 
 def test_rows_that_begin_anew_begin_without_a_past():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from chainrule.models import GatedPixelCNN, PixelCNN, PixelCNNPP, PixelRNN
-from chainrule.models._dependencies import dependencies, raster_dependencies
+from chainrule.models._raster_model import dependencies, raster_dependencies
 
 MODELS = {
     "PixelCNN": lambda: PixelCNN((2, 5, 4), 3, channels=8, layers=1, first_kernel_size=3),
@@ -45,7 +45,7 @@ def test_the_first_rows_tell_what_every_element_sees(kind, monkeypatch):
         calls.append(period)
         return raster_dependencies(network, function, image_shape, period=image_shape[1])
 
-    for module in ("_masked_image_model", "_pixel_cnn_pp"):
+    for module in ("_raster_model", "_pixel_cnn_pp"):
         monkeypatch.setattr(f"chainrule.models.{module}.raster_dependencies", all_rows)
     assert torch.equal(model.visible_past(model.sequence_length), first)
     assert calls == [4 if kind == "PixelCNN++" else 1]

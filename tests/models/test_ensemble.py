@@ -112,10 +112,10 @@ def test_search_finds_what_enumeration_does():
 
 def test_what_a_member_has_of_its_own_is_used():
     model, x = Ensemble([Noted(5, hidden_size=4), Noted(5, hidden_size=4)]).eval(), symbols()
-    conditional, _ = model.stepper()(None, model.shared(model.initial_state(3)))
+    conditional, _ = model.prepare().step(None, model.initial_state(3))
     torch.testing.assert_close(conditional.logits, model(x).logits[:, 0])
     for member in model.members:
-        assert sorted(member.calls) == ["shared", "stepper"]
+        assert sorted(member.calls) == ["prepare"]
 
 
 def test_features_are_those_of_the_members_side_by_side():

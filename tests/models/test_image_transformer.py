@@ -74,6 +74,6 @@ def test_a_pixel_out_of_range_reads_no_row_of_another_neighbour(value):
     x[1, 3] = value
     with pytest.raises(ValueError, match=rf"x: expected symbols in \[0, 3\), got {value}"):
         images.unroll(x, images.initial_state(2))
-    for step in (images.step, images.stepper()):
+    for step in (images.step, images.prepare().step):
         with pytest.raises(ValueError, match=rf"x: expected symbols in \[0, 3\), got {value}"):
             step(x[:, 3], images.initial_state(2))

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule._base import AutoregressiveModel
+from chainrule import Executor
 from chainrule.heads import Bernoulli
+from chainrule.kernels._made_columns import BLOCK
 from chainrule.models import MADE
-from chainrule.models._made_columns import BLOCK
 from chainrule.testing import check_model
 
 ORDER = [3, 0, 5, 1, 4, 2]
@@ -135,7 +135,7 @@ def test_steps_are_the_pass_across_blocks_of_columns(name):
     model, context = wide(name)
     x = binary(5, model.num_features)
     expected = model(x, context).logits
-    for step in (model.step, model.stepper()):
+    for step in (model.step, model.prepare().step):
         torch.testing.assert_close(stepped(model, step, x, context), expected, rtol=0, atol=1e-11)
 
 
@@ -150,7 +150,7 @@ def test_a_sample_is_the_one_that_full_recomputation_draws(name, sharpened):
 def test_a_sample_by_plain_steps_is_the_same(monkeypatch):
     model, _ = wide("two hidden layers, direct")
     expected = model.sample(5, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(MADE, "_draws", AutoregressiveModel._draws)
+    monkeypatch.setattr(type(model.prepare()), "draws", Executor.draws)
     assert torch.equal(model.sample(5, generator=torch.Generator().manual_seed(0)), expected)
 
 
@@ -160,7 +160,7 @@ def test_in_float32_steps_stay_within_rounding_of_the_pass(name):
     x = binary(5, model.num_features)
     expected = model(x, context).logits
     # Logits are sums of some hundred terms of size 1: their order moves them by a few units of 1e-6.
-    torch.testing.assert_close(stepped(model, model.stepper(), x, context), expected, rtol=1e-5, atol=2e-5)
+    torch.testing.assert_close(stepped(model, model.prepare().step, x, context), expected, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("known", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7])
@@ -218,7 +218,7 @@ def test_steps_compute_each_unit_once(monkeypatch):
     monkeypatch.setattr(
         torch, "addmm", lambda bias, a, b: (shapes.append((len(a), b.shape[1])), product(bias, a, b))[1]
     )
-    stepped(model, model.stepper(), binary(5, model.num_features), None)
+    stepped(model, model.prepare().step, binary(5, model.num_features), None)
     assert sum(units for rows, units in shapes if rows == 5) == 200  # at each step, for 5 rows of x
     blocks = [units for units, rows in shapes if rows == 5]  # when a block begins: its units, and its columns
     assert sum(blocks) == 200 + model.num_features

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
+from chainrule.kernels._mixture_scan import MixtureScan, PyramidScan
 from chainrule.layers import ShiftedConv2d
-from chainrule.layers._gated_pyramid import PyramidScan
 from chainrule.models import PixelCNNPP
-from chainrule.models import _pixel_cnn_pp as module
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 
@@ -113,7 +112,7 @@ def test_known_rows_are_read_in_one_pass_and_a_pixel_asks_the_network_once(monke
 
 def test_a_stepper_is_step_and_leaves_the_state_it_was_given_alone():
     model = strong((2, 3, 3))
-    stepper, x = model.stepper(), model.to_sequence(torch.randint(5, (2, 2, 3, 3)))
+    stepper, x = model.prepare().step, model.to_sequence(torch.randint(5, (2, 2, 3, 3)))
     state, x_prev = model.initial_state(2), None
     with torch.no_grad():
         for t in range(x.shape[1]):
@@ -194,13 +193,13 @@ def test_a_pixel_is_drawn_colour_by_colour_as_the_mixture_has_it():
 def test_colours_that_are_not_coupled_in_step_break_it(part, monkeypatch):
     model, x = made(image_shape=(3, 2, 2), levels=4), torch.randint(4, (2, 3, 2, 2))
     assert check_step_equals_forward(model, x).ok
-    right = module._Scan._given
+    right = MixtureScan._given
 
     def apart(self, value, pixel):
         unmoved = pixel[part] if part == "logits" else pixel[part][:, 1:]
         return {**right(self, value, pixel), part: unmoved}
 
-    monkeypatch.setattr(module._Scan, "_given", apart)
+    monkeypatch.setattr(MixtureScan, "_given", apart)
     assert not check_step_equals_forward(model, x).ok
 
 
@@ -231,5 +230,5 @@ def test_a_step_under_autocast_has_the_head_of_a_pass():
     torch.nn.init.zeros_(model.output.weight)
     torch.nn.init.constant_(model.output.bias, 0.123456)  # lies between two numbers in bfloat16
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        conditional, _ = model.stepper()(None, model.initial_state(1))
+        conditional, _ = model.prepare().step(None, model.initial_state(1))
         assert torch.equal(conditional.means, model(x).means[:, 0, 0, 0])

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from chainrule.heads import Categorical
+from chainrule.kernels._raster_bodies import RasterDiagonalLSTM, RasterRowLSTM
+from chainrule.kernels._raster_convolutions import RasterMemory
 from chainrule.layers import _diagonal_lstm as diagonal_lstm
-from chainrule.layers._diagonal_lstm import RasterDiagonalLSTM
-from chainrule.layers._raster_layer import RasterMemory
-from chainrule.layers._row_lstm import RasterRowLSTM
 from chainrule.models import PixelRNN
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 

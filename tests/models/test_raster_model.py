@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chainrule.heads import Categorical
-from chainrule.layers._raster_convolutions import RasterConvolutions
+from chainrule.kernels._raster_convolutions import RasterConvolutions
 from chainrule.models import GatedPixelCNN, PixelCNN
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_step_equals_forward
@@ -79,7 +79,7 @@ def test_the_first_rows_of_an_image_are_completed(kind):
 @KINDS
 def test_a_stepper_is_step_and_leaves_the_state_it_was_given_alone(kind):
     made = model(kind)
-    stepper, x = made.stepper(), made.to_sequence(torch.randint(5, (2, 3, 3, 3)))
+    stepper, x = made.prepare().step, made.to_sequence(torch.randint(5, (2, 3, 3, 3)))
     state, x_prev = made.initial_state(2), None
     with torch.no_grad():
         for t in range(x.shape[1]):

@@ -85,7 +85,7 @@ def test_a_stepper_gives_what_step_gives():
     for options in VARIANTS.values():
         model = RecurrentLM(vocab_size=4, hidden_size=8, **options).double().eval()
         for rows in (1, 3):
-            stepper, x = model.stepper(), None
+            stepper, x = model.prepare().step, None
             state = fast_state = model.initial_state(rows)
             for _ in range(4):
                 with torch.no_grad():
@@ -100,7 +100,7 @@ def test_a_stepper_gives_what_step_gives():
 
 def test_a_stepper_leaves_the_state_it_was_given_alone():
     model = RecurrentLM(vocab_size=4, hidden_size=8, num_layers=2).eval()
-    stepper, state = model.stepper(), model.initial_state(1)
+    stepper, state = model.prepare().step, model.initial_state(1)
     kept = [part.clone() for part in state]
     with torch.no_grad():
         first, _ = stepper(None, state)

@@ -115,7 +115,7 @@ def test_the_objective_alone_reads_own_words_with_the_probability_given():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_stepper_gives_what_step_gives(variant):
     model = made(**VARIANTS[variant]).double().eval()
-    stepper, x = model.stepper(), None
+    stepper, x = model.prepare().step, None
     state = fast_state = model.initial_state(3, source())
     for _ in range(4):
         with torch.no_grad():

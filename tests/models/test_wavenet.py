@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from chainrule.heads import Categorical
+from chainrule.kernels._dilated_steps import ROOM, PreparedDilatedStack
 from chainrule.layers import CausalConv1d, DilatedStack
-from chainrule.layers._dilated_stack import ROOM, PreparedDilatedStack
 from chainrule.models import WaveNet
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
@@ -101,7 +101,7 @@ def test_a_stepper_is_the_pass_beyond_the_room_of_its_queues(monkeypatch, in_num
         "chainrule.layers._dilated_stack.PreparedDilatedStack", partial(PreparedDilatedStack, in_numpy=in_numpy)
     )
     model, x = made(kernel_size=3, num_classes=3).double(), torch.randint(5, (2, 3 * ROOM))
-    labels, stepper = torch.tensor([2, 0]), model.stepper()
+    labels, stepper = torch.tensor([2, 0]), model.prepare().step
     with torch.no_grad():
         scores, _ = scored(stepper, x, model.initial_state(2, labels))
         torch.testing.assert_close(scores, model(x, labels).logits, rtol=0, atol=1e-12)  # sums in another order
@@ -109,7 +109,7 @@ def test_a_stepper_is_the_pass_beyond_the_room_of_its_queues(monkeypatch, in_num
 
 def test_a_stepper_leaves_every_state_it_was_given_alone():
     model = made().double()
-    stepper, x = model.stepper(), torch.randint(5, (2, 2 * ROOM))
+    stepper, x = model.prepare().step, torch.randint(5, (2, 2 * ROOM))
     with torch.no_grad():
         x_prev, state, states = None, model.initial_state(2), []
         for x_t in x.unbind(1):
@@ -121,7 +121,7 @@ def test_a_stepper_leaves_every_state_it_was_given_alone():
 
 def test_a_state_of_a_stepper_may_be_forked_joined_with_others_saved_and_read_by_everything(tmp_path):
     model, x = made().double(), torch.randint(5, (2, 40))
-    stepper = model.stepper()
+    stepper = model.prepare().step
     with torch.no_grad():
         whole = model(x).logits
         after = {t: scored(stepper, x[:, :t], model.initial_state(2))[1] for t in (9, 17)}

@@ -167,5 +167,5 @@ def test_a_layout_larger_than_the_files_is_not_laid_out(written, wrong, monkeypa
 def test_even_choices_that_no_one_wrote_are_damage():
     """constriction notices this one."""
     generator = np.random.default_rng(16)
-    with pytest.raises(DamagedError, match="coded data are damaged"):
+    with pytest.raises(DamagedError, match="not what was written"):
         read_even(generator.bytes(400), generator.integers(2, 70_001, 500))

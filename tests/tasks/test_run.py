@@ -290,7 +290,7 @@ def test_a_run_of_another_format_can_be_replaced(run, number):
 @pytest.mark.parametrize("name", ["file.txt", "config.json"])
 def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, name):
     (tmp_path / name).write_text('{"precious": true}')
-    with pytest.raises(FileExistsError, match="no run"):
+    with pytest.raises(FileExistsError, match="not a run"):
         TextTask.create(tmp_path, ASKED, overwrite=True)
     with pytest.raises(FileExistsError, match="file"):
         TextTask.create(tmp_path / name, ASKED, overwrite=True)

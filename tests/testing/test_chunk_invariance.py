@@ -4,6 +4,8 @@ import pytest
 import torch
 from sound_models import Tiny
 
+from chainrule.heads import Categorical
+from chainrule.state import Memory, Shared
 from chainrule.testing import check_chunk_invariance, check_model
 
 X = torch.randint(5, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -115,9 +117,26 @@ def test_only_rules_that_rest_on_unroll_fail_with_it(broken):
     assert failed <= {"chunk_invariance", "samples_follow_log_prob"}  # a prefix is read by unroll
 
 
-class BadShared(OnePass):
-    def shared(self, state):
-        return state[:1].expand_as(state)
+class BadMemory(OnePass):
+    """Reads the memory of the first row in all rows where it is shared."""
+
+    def initial_state(self, batch_size, context=None):
+        return {"h": super().initial_state(batch_size), "memory": Memory(of=torch.arange(batch_size) / 8)}
+
+    def remembered(self, scores, memory):
+        of = memory.values["of"][:1].expand(len(memory.rows)) if isinstance(memory, Shared) else memory["of"]
+        return Categorical(scores.logits + of.view(-1, *[1] * (scores.logits.dim() - 1)) * torch.arange(5.0))
+
+    def unroll(self, x, state, x_prev=None):
+        scores, h = super().unroll(x, state["h"], x_prev)
+        return self.remembered(scores, state["memory"]), {**state, "h": h}
+
+    def step(self, x_prev, state):
+        scores, h = super().step(x_prev, state["h"])
+        return self.remembered(scores, state["memory"]), {**state, "h": h}
+
+    def forward(self, x, context=None, lengths=None):
+        return self.unroll(x, self.initial_state(len(x)))[0]
 
 
 class ShortPrefix(OnePass):
@@ -126,7 +145,7 @@ class ShortPrefix(OnePass):
 
 
 WRONG_HOOKS = {
-    BadShared: "shared",
+    BadMemory: "share_memories",
     ShortPrefix: "useful_prefix",
 }
 

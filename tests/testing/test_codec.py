@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from chainrule import Executor
 from chainrule.coding import _range_coder as range_coder
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
@@ -15,16 +16,16 @@ def x():
 
 
 class Altered(RecurrentLM):
-    """A model whose stepper adds something to the scores."""
+    """A model whose prepared step adds something to the scores."""
 
-    def stepper(self):
-        step = super().stepper()
+    def prepare(self):
+        step = super().prepare().step
 
         def altered(x_prev, state):
             conditional, state = step(x_prev, state)
             return Categorical(self.alter(conditional.logits)), state
 
-        return altered
+        return Executor(self, altered)
 
 
 class Batchwise(Altered):

@@ -5,6 +5,7 @@ import torch
 from sound_models import Tiny, TinyBernoulli, TinyNormal
 from torch import nn
 
+from chainrule import Executor
 from chainrule.models import RecurrentLM
 from chainrule.testing import (
     check_batch_independence,
@@ -178,7 +179,7 @@ def test_the_whole_length_is_looked_at(model, check):
 class TiresLate(RecurrentLM):
     """A prepared step that goes wrong after thirty."""
 
-    def stepper(self):
+    def prepare(self):
         taken = 0
 
         def step(x_prev, state):
@@ -187,25 +188,25 @@ class TiresLate(RecurrentLM):
             conditional, state = self.step(x_prev, state)
             return (type(conditional)(conditional.logits * 1.01) if taken > 30 else conditional), state
 
-        return step
+        return Executor(self, step)
 
 
 class OverwritesState(RecurrentLM):
     """A prepared step that writes into the state it was given."""
 
-    def stepper(self):
+    def prepare(self):
         def step(x_prev, state):
             conditional, following = self.step(x_prev, state)
             state.copy_(following)
             return conditional, state
 
-        return step
+        return Executor(self, step)
 
 
 @pytest.mark.parametrize(
-    ("model", "said"), [(TiresLate, "p(x_31 | x_<31) of stepper()"), (OverwritesState, "changed the state")]
+    ("model", "said"), [(TiresLate, "p(x_31 | x_<31) of prepare().step"), (OverwritesState, "changed the state")]
 )
-def test_a_stepper_that_tires_or_overwrites_is_found(model, said):
+def test_a_prepared_step_that_tires_or_overwrites_is_found(model, said):
     torch.manual_seed(0)
     x = SYMBOLS[:2, :5]
     result = check_step_equals_forward(model(5, "gru", hidden_size=4), x)

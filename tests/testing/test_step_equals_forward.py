@@ -4,6 +4,7 @@ import pytest
 import torch
 from sound_models import Tiny
 
+from chainrule import Executor
 from chainrule.heads import Categorical
 from chainrule.testing import check_model, check_step_equals_forward
 
@@ -123,15 +124,15 @@ class RolledRows(Tires):
         return conditional, h.roll(1, 0)
 
 
-class StaleStepper(Tiny):
+class StalePreparation(Tiny):
     """Prepares its steps from other weights than it has."""
 
-    def stepper(self):
+    def prepare(self):
         def step(x_prev, state):
             _, state = self.step(x_prev, state)
             return Categorical(self.output(state) / 2), state
 
-        return step
+        return Executor(self, step)
 
 
 class ForgetsContext(Tiny):
@@ -149,7 +150,7 @@ class ForgetsContext(Tiny):
         return torch.stack(states, 1)
 
 
-BROKEN = [OffByOne, NoStart, Tires, Overwriting, FirstRow, Stateful, LayerFirst, CountsInState, StaleStepper]
+BROKEN = [OffByOne, NoStart, Tires, Overwriting, FirstRow, Stateful, LayerFirst, CountsInState, StalePreparation]
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -173,7 +174,7 @@ def test_a_step_without_the_context_is_named():
         (OffByOne, {"samples_follow_log_prob"}),
         (NoStart, {"samples_follow_log_prob", "gradients_reach_parameters"}),
         (CountsInState, {"chunk_invariance"}),
-        (StaleStepper, {"samples_follow_log_prob"}),
+        (StalePreparation, {"samples_follow_log_prob"}),
     ],
 )
 def test_only_rules_that_rest_on_the_step_fail_with_it(broken, others):

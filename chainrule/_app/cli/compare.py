@@ -171,7 +171,7 @@ def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
     """Measure the elements sampled per second, given the conditions of a batch; None if the model does not sample."""
     from chainrule._base import AutoregressiveModel
     from chainrule._latent import LatentModel
-    from chainrule.decoding._draw_for import draw_for
+    from chainrule.decoding._sample_paths import draw_for
     from chainrule.state import count_rows, map_state
 
     rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))

@@ -4,14 +4,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from chainrule._app.cli.signature import offered
+from chainrule._app.cli.signature import verb_for
 from chainrule._app.tasks.capabilities import Compresses
 from chainrule._app.tasks.display import Switch, dump_json, progress_bars, size_of
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
 
 
-@offered(Compresses)
+@verb_for(Compresses)
 def compress(
     file: Path,
     /,
@@ -75,7 +75,7 @@ def compress(
         print(compressed.note)
 
 
-@offered(Compresses)
+@verb_for(Compresses)
 def decompress(
     file: Path,
     /,
@@ -95,7 +95,7 @@ def decompress(
         json: Print one JSON object.
     """
     from chainrule._app.tasks.bundle import bundle_name, refuse_taken, write_bundle
-    from chainrule._app.tasks.compression import check_header, decompress_data, tell_damage
+    from chainrule._app.tasks.compression import check_header, decompress_data, describe_damage
     from chainrule.coding._container import read_container
     from chainrule.data._text import refuse_device
 
@@ -126,6 +126,6 @@ def decompress(
     checked = (
         "its SHA-256 is right"
         if not container.damaged
-        else f"{tell_damage(container)}: what is left of {size_of(size)}"
+        else f"{describe_damage(container)}: what is left of {size_of(size)}"
     )
     print(f"{one_line(str(target))}: {size_of(len(bundle.data))}; {checked}; {values['seconds']:.1f} s")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from chainrule._app.cli.render import show, show_report
-from chainrule._app.cli.signature import Seed, offered
+from chainrule._app.cli.signature import Seed, verb_for
 from chainrule._app.listing import runs as list_runs
 from chainrule._app.tasks.capabilities import Checks
 from chainrule._app.tasks.display import Switch, Verb, counted, dump_json, format_duration, resume_command, size_of
@@ -14,7 +14,7 @@ from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
 
 
-@offered(Task)
+@verb_for(Task)
 def info(run: Task[Any], /, *, json: Switch = False) -> None:
     """Describe a run: model, size, data, best validation figure, how to continue.
 
@@ -108,7 +108,7 @@ def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str
         print(rows[""])
 
 
-@offered(Task)
+@verb_for(Task)
 def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) -> None:
     """Write a page about the training of a run: learning curves, learning rate, gradients, speed, samples, data.
 
@@ -120,7 +120,7 @@ def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) 
     show_report(run.report(), page, json=json)
 
 
-@offered(Checks)
+@verb_for(Checks)
 def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
     """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
 

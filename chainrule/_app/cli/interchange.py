@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from chainrule._app.cli.signature import joined_help, offered
+from chainrule._app.cli.signature import joined_help, verb_for
 from chainrule._app.tasks.display import Switch, Verb, dump_json, quoted, size_of
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
 
 
-@offered(Task)
+@verb_for(Task)
 def export(run: Task[Any], /, *, to: Literal["hub", "onnx", "torch-export"], out: Path, json: Switch = False) -> None:
     """Write a trained model as a folder for other software.
 

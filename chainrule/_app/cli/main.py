@@ -288,7 +288,6 @@ def description(verb: Verb) -> str:
 
 
 def usage(name: str, verb: Verb) -> str:
-    """Return the usage line of a verb."""
     words = [f"Usage: chainrule {name} [OPTIONS]"]
     for argument in signature(verb).parameters.values():
         if argument.kind is Parameter.VAR_POSITIONAL:

@@ -1,4 +1,4 @@
-"""Signatures of verbs: arguments common to all tasks, flags made from dataclasses, and verbs offered by ability."""
+"""Signatures of verbs: arguments common to all tasks, flags made from dataclasses, and verbs by capability."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -179,6 +179,6 @@ def _spare_sources(run: Task[Any], out: Path | None) -> None:
             raise ValueError(f"--out {out}: the run was trained on this file: give another name")
 
 
-def offered(ability: type, options: str = "", out: str = "") -> Callable[[Callable[..., int | None]], VerbTemplate]:
+def verb_for(ability: type, options: str = "", out: str = "") -> Callable[[Callable[..., int | None]], VerbTemplate]:
     """Decorate a function as a `VerbTemplate`."""
     return lambda body: VerbTemplate(body, ability, options, out)

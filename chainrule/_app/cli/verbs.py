@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from chainrule._app.cli.render import checked_out, say, show, show_report, write_plot
-from chainrule._app.cli.signature import Device, Input, Seed, offered
+from chainrule._app.cli.signature import Device, Input, Seed, verb_for
 from chainrule._app.tasks.capabilities import (
     Embeds,
     Evaluates,
@@ -30,7 +30,7 @@ from chainrule._app.tasks.task import Task
 _MOST = 1 << 20
 
 
-@offered(Samples, "Sampling")
+@verb_for(Samples, "Sampling")
 def sample(
     run: Samples,
     /,
@@ -66,7 +66,7 @@ def sample(
     say(pieces.notes())
 
 
-@offered(Scores, "Scoring")
+@verb_for(Scores, "Scoring")
 def score(
     run: Scores,
     data: Input,
@@ -97,7 +97,7 @@ def score(
     show(result, json=json, csv=csv, ranked=sort, top=top, out=out)
 
 
-@offered(Evaluates, "Evaluation")
+@verb_for(Evaluates, "Evaluation")
 def evaluate(
     run: Evaluates, data: Input | None = None, /, *, options: Any, json: Switch = False, device: Device = "auto"
 ) -> None:
@@ -110,7 +110,7 @@ def evaluate(
     show(run.evaluate(data, options, device=device), json=json)
 
 
-@offered(Embeds, "Embedding")
+@verb_for(Embeds, "Embedding")
 def embed(
     run: Embeds, data: Input, /, *, options: Any, out: Path | None = None, json: Switch = False, device: Device = "auto"
 ) -> None:
@@ -125,7 +125,7 @@ def embed(
     show(run.embed(data, options, device=device), json=json, out=out)
 
 
-@offered(Inspects, "Inspection", out="writes_page")
+@verb_for(Inspects, "Inspection", out="writes_page")
 def inspect(
     run: Inspects,
     data: Input | None = None,
@@ -154,7 +154,7 @@ def inspect(
     show_report(report, page, json=json)
 
 
-@offered(Reconstructs, "Reconstruction")
+@verb_for(Reconstructs, "Reconstruction")
 def reconstruct(
     run: Reconstructs,
     data: Input,
@@ -178,7 +178,7 @@ def reconstruct(
     show(run.reconstruct(data, options, seed=seed, device=device), json=json, out=out)
 
 
-@offered(Interpolates, "Interpolation")
+@verb_for(Interpolates, "Interpolation")
 def interpolate(
     run: Interpolates,
     first: Input,
@@ -210,7 +210,7 @@ def predict_verb(task: type[Task[Any]]) -> Verb | None:
     return (predict_several if several else predict)(task)
 
 
-@offered(Predicts, "Prediction")
+@verb_for(Predicts, "Prediction")
 def predict_several(
     run: Predicts,
     /,
@@ -241,7 +241,7 @@ def predict_several(
     show(result, json=json, csv=csv, out=out)
 
 
-@offered(Predicts, "Prediction")
+@verb_for(Predicts, "Prediction")
 def predict(
     run: Predicts,
     file: Input,

@@ -157,7 +157,7 @@ def about_code(run: Task[Any], model: "CodeModel", read: str) -> str:
     return f"{run.config.model} with {counted(parameters, 'parameter')}, {model.latent_size} dimensions; {read}"
 
 
-def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
+def traversals_of(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
     """Yield each active dimension with STEPS values, and codes (STEPS, L) in which the others are at their means."""
     centre = use.codes.mean(0)
     for index in use.ranked[:DIMENSIONS]:

@@ -97,7 +97,7 @@ def compress_data(
             )
     if len(compressed.data) > len(best.data):
         compressed, why = best, why or "smaller than with the model: "
-    return replace(compressed, note=f"{why}{_TOLD[compressed.method]}") if why else compressed
+    return replace(compressed, note=f"{why}{_DESCRIPTIONS[compressed.method]}") if why else compressed
 
 
 def decompress_data(
@@ -108,7 +108,7 @@ def decompress_data(
     check_header(container, name)
     if container.damaged and not salvage:
         raise DamagedError(
-            f"{name}: {tell_damage(container)}: salvage the rest with --salvage, or restore the file from a copy"
+            f"{name}: {describe_damage(container)}: salvage the rest with --salvage, or restore the file from a copy"
         )
     method = header["method"]
     if method == "run":
@@ -153,10 +153,10 @@ def _names_file(entry: Any) -> bool:
     return isinstance(entry, list) and [type(part) for part in entry] == [str, int] and entry[1] >= 0
 
 
-def tell_damage(container: Container) -> str:
+def describe_damage(container: Container) -> str:
     """Name the damaged parts.
 
-    >>> tell_damage(Container({"method": "run"}, [b"", None, b""]))
+    >>> describe_damage(Container({"method": "run"}, [b"", None, b""]))
     'part 1 of 2 is damaged'
     """
     damaged, last = container.damaged, len(container.parts) - 1
@@ -259,7 +259,6 @@ def _restored(
 
 
 def _numbers(layout: Any) -> Iterator[int]:
-    """Yield all whole numbers of a layout."""
     if isinstance(layout, dict | list | tuple):
         for part in layout.values() if isinstance(layout, dict) else layout:
             yield from _numbers(part)
@@ -304,12 +303,12 @@ def _added(advance: Callable[[int], None]) -> Callable[[int], None]:
     """Convert a function of increments to a function of totals."""
     before = 0
 
-    def told(done: int) -> None:
+    def advance_to(done: int) -> None:
         nonlocal before
         advance(done - before)
         before = done
 
-    return told
+    return advance_to
 
 
 def _by_lzma(data: bytes) -> bytes:
@@ -321,4 +320,8 @@ _READ: dict[str, Callable[[bytes, int, ProgressOf], bytes]] = {
     "lzma": lambda part, size, _: unpacked(part, size, _FILTERS),
     "adaptive": _read_adaptive,
 }
-_TOLD = {"stored": "stored as it is", "lzma": "compressed by lzma", "adaptive": "compressed by the adaptive model"}
+_DESCRIPTIONS = {
+    "stored": "stored as it is",
+    "lzma": "compressed by lzma",
+    "adaptive": "compressed by the adaptive model",
+}

@@ -63,7 +63,6 @@ def quoted(path: Path) -> str:
 
 
 def resume_command(run: Path) -> str:
-    """Return the command that continues a run."""
     return f"chainrule train --resume --out {quoted(run)}"
 
 
@@ -121,10 +120,10 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def said_passes(passes: float, data: str) -> str:
+def format_passes(passes: float, data: str) -> str:
     """Format passes over data.
 
-    >>> said_passes(1.0, "text"), said_passes(12.345, "rows"), said_passes(1234.5, "rows")
+    >>> format_passes(1.0, "text"), format_passes(12.345, "rows"), format_passes(1234.5, "rows")
     ('1 pass over the text', '12 passes over the rows', '1,234 passes over the rows')
     """
     number = f"{passes:,.0f}" if passes >= 99.5 else f"{passes:.2g}"

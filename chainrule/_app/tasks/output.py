@@ -65,7 +65,6 @@ def save_figure(figure: "Figure", path: Path, dpi: float = 120) -> None:
 def attention_report(
     run: "Task[Any]", model: "nn.Module", examples: "Sequence[AttentionExample]", *, looks_at: str, command: str
 ) -> Report:
-    """Build the report of a model with attention."""
     from chainrule._app.pages.page import Page, Section, parts_section
     from chainrule.diagnostics._attention_maps import attention_focus
     from chainrule.diagnostics._parts import parts_of, parts_table

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app.tasks.config import Duration, RunConfig, Settled
-from chainrule._app.tasks.display import counted, flag, format_duration, said_passes
+from chainrule._app.tasks.display import counted, flag, format_duration, format_passes
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.config import OptimisationOptions
@@ -182,20 +182,20 @@ def resolve_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunC
     return replace(config, training=replace(training, weight_decay=decay))
 
 
-def tell_passes(config: RunConfig, elements: str, data: str) -> str:
+def describe_passes(config: RunConfig, elements: str, data: str) -> str:
     """Describe the speed and the passes over the data."""
     settled, duration, members = config.settled, config.duration, getattr(config.options, "num_members", 1)
     assert settled is not None
     assert settled.passes is not None
     if duration.budget is None:
-        enough = f"{said_passes(duration.epochs or 0.0, data)} {'is' if duration.epochs == 1 else 'are'} enough"
+        enough = f"{format_passes(duration.epochs or 0.0, data)} {'is' if duration.epochs == 1 else 'are'} enough"
     else:
-        enough = f"{format_duration(duration.budget)} is about {said_passes(settled.passes, data)}"
+        enough = f"{format_duration(duration.budget)} is about {format_passes(settled.passes, data)}"
     averaged = f", for each of {counted(members, 'model')} that are averaged" if members > 1 else ""
     return f"{settled.elements_per_second:,.0f} {elements}/s here; {enough}{averaged}"
 
 
-def tell_size(config: RunConfig, schedule: SizeSchedule, default_options: Any) -> str:
+def describe_size(config: RunConfig, schedule: SizeSchedule, default_options: Any) -> str:
     """Describe the speed, the passes over the data and the chosen size."""
     settled, options, default = config.settled, asdict(config.options), asdict(default_options)
     assert config.duration.budget is not None
@@ -207,6 +207,6 @@ def tell_size(config: RunConfig, schedule: SizeSchedule, default_options: Any) -
         if options[name] != default[name]
     )
     speed = f"{settled.elements_per_second:,.0f} {schedule.elements}/s here"
-    passes = said_passes(settled.passes, "data")
+    passes = format_passes(settled.passes, "data")
     size = f": {smaller or 'the default size'}" if set(schedule.names) <= set(settled.options) else ""
     return f"{speed}; {format_duration(config.duration.budget)} is about {passes}{size}"

@@ -17,7 +17,7 @@ from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model, check_size
 from chainrule._app.tasks.recipe import Recipe
 from chainrule._app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_facts, read_config, refuse_taken, remove
-from chainrule._app.tasks.size_schedule import SizeSchedule, choose_size, is_open, tell_size
+from chainrule._app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
 
 if TYPE_CHECKING:
     from chainrule._app.results import Report
@@ -131,7 +131,7 @@ class Task(Recipe, ABC, Generic[M]):
     def choice(self) -> str:
         """Describe what `plan` chose, and why."""
         assert self.schedule is not None
-        return tell_size(self.config, self.schedule, self.MODELS[self.config.model].options())
+        return describe_size(self.config, self.schedule, self.MODELS[self.config.model].options())
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
@@ -202,7 +202,6 @@ class Task(Recipe, ABC, Generic[M]):
         return ""
 
     def validation_metric(self) -> "ValidationMetric | None":
-        """Return that metric."""
         return None
 
     def observe(self) -> "Observe | None":

@@ -19,7 +19,10 @@ from chainrule._app.tasks.caption.task import CaptionTask
 from chainrule.layers._backbone import ResNet
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
-TINY = ["--image-size", 16, "--image-features", 32, "--hidden-size", 24, "--embedding-size", 16, "--min-count", 1]
+TINY = [
+    "--image-size", 16, "--image-features", 32, "--hidden-size", 24, "--embedding-size", 16, "--min-count", 1,
+    "--max-length", 8,
+]  # fmt: skip
 
 
 def image(colour: str, number: int) -> bytes:
@@ -61,18 +64,8 @@ def run(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
     arguments = ["train", data / "images.zip", "--captions", data / "captions.txt", "--task", "caption", "--out", out]
     options = [
-        "--steps",
-        150,
-        "--batch-size",
-        12,
-        "--learning-rate",
-        0.01,
-        "--dropout",
-        0.1,
-        "--validate-every",
-        50,
-        "--json",
-    ]
+        "--steps", 150, "--batch-size", 12, "--learning-rate", 0.01, "--dropout", 0.1, "--validate-every", 50, "--json",
+    ]  # fmt: skip
     assert main(words([*arguments, *TINY, *options])) == 0
     return out
 

@@ -83,41 +83,27 @@ def test_a_cnn_learns_digits_and_goes_on_where_it_was(command, digits, tmp_path)
         (("--epochs", 1, "--mixup", 0.1), 0.1),
     ],
 )
-def test_images_that_are_read_often_are_mixed(command, digits, tmp_path, asked, mixup):
+def test_images_that_are_read_often_are_mixed(planned, digits, tmp_path, asked, mixup):
     small = ("--task", "classify", *SMALL["cnn"], "--batch-size", 270)  # a step reads all
-    outcome = command("train", digits / "train.npz", *small, *asked, "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
+    planned(digits / "train.npz", *small, *asked, "--out", tmp_path / "run")
     assert open_run(tmp_path / "run").config.options.mixup == mixup
 
 
 @pytest.mark.parametrize(("rate", "mixup"), [(1e-3, "0"), (1e6, "0.4")])
 def test_the_passes_of_a_budget_decide_on_mixup_where_the_user_names_the_size(
-    command, digits, tmp_path, monkeypatch, rate, mixup
+    planned, digits, tmp_path, monkeypatch, rate, mixup
 ):
     monkeypatch.setattr(size_schedule, "step_rate", lambda *_: rate)
     asked = ("--task", "classify", *SMALL["cnn"], "--budget", "0.05s", "--threads", 1, "--out", tmp_path / "run")
-    outcome = command("train", digits / "train.npz", *asked)
-    assert outcome.status == 0, outcome.err
+    outcome = planned(digits / "train.npz", *asked)
     assert f"over the data, mixup {mixup}\n" in outcome.err
     assert f"reproduce with: --mixup {mixup} --precision " in outcome.err
 
 
 @pytest.mark.parametrize("model", ["cnn", "vit", "cct", "swin"])
-def test_pairs_are_mixed_more_evenly_for_attention_between_patches(command, digits, tmp_path, model):
-    asked = (
-        "--task",
-        "classify",
-        "--model",
-        model,
-        *SMALL[model],
-        "--batch-size",
-        270,
-        "--epochs",
-        40,
-        "--out",
-        tmp_path / "run",
-    )
-    assert command("train", digits / "train.npz", *asked).status == 0
+def test_pairs_are_mixed_more_evenly_for_attention_between_patches(planned, digits, tmp_path, model):
+    asked = ("--task", "classify", "--model", model, *SMALL[model], "--batch-size", 270, "--epochs", 40)
+    planned(digits / "train.npz", *asked, "--out", tmp_path / "run")
     assert open_run(tmp_path / "run").config.options.mixup == {"cnn": 0.4, "cct": 0.4, "vit": 1.0, "swin": 1.0}[model]
 
 
@@ -134,14 +120,13 @@ def test_pairs_are_mixed_more_evenly_for_attention_between_patches(command, digi
     ],
 )
 def test_swin_takes_larger_patches_where_there_is_time_for_few_steps(
-    command, tmp_path, monkeypatch, side, rate, asked, patch_size, said
+    planned, tmp_path, monkeypatch, side, rate, asked, patch_size, said
 ):
     monkeypatch.setattr(size_schedule, "step_rate", lambda *_: rate)
     images = np.random.default_rng(0).integers(256, size=(40, side, side), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", images=images, labels=np.arange(40) % 2)
     data = (tmp_path / "images.npz", "--task", "classify", "--model", "swin", *asked)
-    outcome = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
+    outcome = planned(*data, "--budget", "0.05s", "--threads", 1, "--out", tmp_path / "run")
     assert open_run(tmp_path / "run").config.options.patch_size == patch_size
     assert f"{said}\n" in outcome.err
 

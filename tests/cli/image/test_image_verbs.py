@@ -13,7 +13,6 @@ from chainrule._app.cli.main import main
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.config import RunConfig
 from chainrule._app.tasks.image.task import ImageTask
-from chainrule.data import Batches
 from chainrule.data._images import Reduction
 
 SMALL = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4)
@@ -93,25 +92,6 @@ def test_per_epoch_draws_train_and_validate_on_two_levels(command, archive, tmp_
     assert "binarised by one fixed draw, seed 0" in scored
 
 
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, archive, tmp_path, monkeypatch):
-    arguments = (archive, "--binarise", "per-epoch", "--steps", 12, "--validate-every", 4, *SMALL)
-    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
-    at = Batches.at
-
-    def interrupted(self, step):
-        if step == 7:
-            raise KeyboardInterrupt
-        return at(self, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Batches, "at", interrupted)
-        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
-    assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
-    assert command("train", archive, "--resume", "--out", tmp_path / "parts").status == 0
-    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
-    assert whole == parts
-
-
 def test_other_images_than_the_run_began_with_are_refused_on_resume(refused, run, archive, tmp_path):
     images, labels = line_images(12)
     np.savez(tmp_path / "lines.npz", images=images, labels=labels)
@@ -178,7 +158,7 @@ def test_the_inside_is_shown_and_written(command, run, tmp_path):
     outcome = command("inspect", run, "--pixel", "4,3", "--out", page)
     assert outcome.status == 0, outcome.err
     for shown in (
-        "Pixel in row 4, column 3: it comes after 31 elements",
+        "Pixel in row 4, column 3: it follows 31 elements",
         "Blind spot: none",
         "mask: type A, 1×3, 1 layer",
     ):
@@ -251,7 +231,7 @@ def test_a_folder_of_images_becomes_a_run(command, refused, tmp_path):
     assert not list(tmp_path.glob("run*"))
     outcome = command(*arguments, "--skip-bad")
     assert outcome.status == 0, outcome.err
-    assert "1 image files cannot be read and are left out: left/05.png" in outcome.err
+    assert "skipped 1 unreadable image files: left/05.png" in outcome.err
     records = command("score", tmp_path / "run", root, "--json", "--skip-bad").out.splitlines()
     assert len(records) == 11
     assert "--skip-bad" in refused("score", tmp_path / "run", root)
@@ -278,7 +258,7 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
         ("sample", run, "--keep-rows", 2): "--keep-rows requires --complete",
         ("sample", run, "-n", 0): "-n: expected",
         ("sample", run, "--out", "x.jpg"): "ends in .png",
-        ("sample", run, "--out", "nowhere/x.png"): "there is no directory nowhere",
+        ("sample", run, "--out", "nowhere/x.png"): "no directory nowhere",
         ("sample", run, "--temperature", -1): "temperature",
         ("score", run, "large.npz"): "expected images of 6×7 pixels",
         ("score", run, "unseen.npz"): "the label '9' was not in training",

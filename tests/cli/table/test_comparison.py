@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 import chainrule
+from chainrule._app.cli.main import main
 
 
 def write(path, count, seed, *, tied=True):
@@ -21,9 +22,9 @@ def write(path, count, seed, *, tied=True):
     return path
 
 
-@pytest.fixture
-def real(tmp_path):
-    return write(tmp_path / "real.csv", 800, 0)
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("tables") / "real.csv", 800, 0)
 
 
 def figures(command, *files):
@@ -69,10 +70,11 @@ def test_tables_that_cannot_be_compared_are_refused(refused, real, tmp_path):
     assert "expected two tables" in refused("compare", real)
 
 
-@pytest.fixture
-def run(command, real, tmp_path):
-    assert command("train", real, "--steps", 60, "--out", tmp_path / "run").status == 0
-    return tmp_path / "run"
+@pytest.fixture(scope="module")
+def run(real):
+    out = real.with_name("run")
+    assert main(["train", str(real), "--steps", "60", "--out", str(out)]) == 0
+    return out
 
 
 def drawn(command, run, where, *flags):

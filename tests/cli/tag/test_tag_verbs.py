@@ -1,96 +1,16 @@
 """Tagged sentences from a file to a run, and what the verbs do with it."""
 
 import csv
-import gzip
 import io
 import json
-import random
 import shutil
-import sys
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
+from tagged_words import SMALL, sentences
 
 import chainrule
-from chainrule._app.cli.main import main
-from chainrule._app.tasks.tag import training as tag_training
 from chainrule._app.tasks.tag.task import TagTask
-from chainrule.data import Batches
-from chainrule.layers._template_scores import TemplateScores
-
-SMALL = ("--hidden-size", 8, "--embedding-size", 8, "--character-size", 8, "--dropout", 0.0)
-ENDINGS = {"ing": "VERB", "ness": "NOUN", "ful": "ADJ"}
-
-
-def sentences(count, seed):
-    """Words whose endings tell their tags; stems are new everywhere."""
-    draw = random.Random(seed)
-    for _ in range(count):
-        row = []
-        for _ in range(draw.randint(1, 6)):
-            ending = draw.choice(list(ENDINGS))
-            row.append(("".join(draw.choices("bdklmrst", k=3)) + ending, ENDINGS[ending]))
-        yield [*row, (".", "PUNCT")]
-
-
-def conllu(rows):
-    for number, row in enumerate(rows):
-        yield f"# sent_id = {number}"
-        for place, (word, tag) in enumerate(row, 1):
-            yield f"{place}\t{word}\t_\t{tag}\t{tag[:2]}\t_\t_\t_\t_\t_"
-        yield ""
-
-
-def columns(rows):
-    for row in rows:
-        yield from (f"{word}\t{tag}" for word, tag in row)
-        yield ""
-
-
-def written(path, lines):
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sentences")
-    written(folder / "train.conllu", conllu(sentences(120, 0)))
-    (folder / "dev.conllu.gz").write_bytes(gzip.compress("\n".join(conllu(sentences(12, 1))).encode()))
-    written(folder / "test.conllu", conllu(sentences(20, 2)))
-    names = [[("met", "O"), (name, "B-P"), ("Li", "I-P"), ("here", "O")] for name in ("Bo", "Al", "Cy", "Di") * 6]
-    written(folder / "names.conll", columns(names))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run(files, tmp_path_factory):
-    """Trained for a few steps; not to be written to."""
-    out = tmp_path_factory.mktemp("runs") / "run"
-    steps = ("--steps", 60, "--validate-every", 30, "--learning-rate", 0.02)
-    arguments = ("train", files / "train.conllu", "--validation", files / "dev.conllu.gz", "--out", out, *steps, *SMALL)
-    assert main([str(argument) for argument in arguments]) == 0
-    return out
-
-
-@pytest.fixture(scope="module")
-def names_run(files, tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "names"
-    arguments = ("train", files / "names.conll", "--out", out, "--steps", 25, "--learning-rate", 0.03, *SMALL)
-    assert main([str(argument) for argument in arguments]) == 0
-    return out
-
-
-@pytest.fixture
-def typed(monkeypatch):
-    """Puts text on standard input."""
-
-    def put(text):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-
-    return put
 
 
 def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_weights(command, files, tmp_path):
@@ -108,76 +28,6 @@ def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_
     records = [record for record in TagTask.open(tmp_path / "run").metrics() if record["event"] == "validation"]
     assert len(records) == 2
     assert summary["accuracy"] == max(record["accuracy"] for record in records)
-
-
-def test_templates_are_fitted_once_and_kept_with_the_data(command, files, run, tmp_path, monkeypatch):
-    task = TagTask.open(run)
-    assert task.config.training.template_passes == 3.0
-    table = load_file(run / "data" / "templates.safetensors")["table"]
-    model = task.model()
-    assert model.templates is not None
-    assert torch.equal(model.templates.table, table)
-    valid = task.corpus().valid.batch(np.arange(12))
-    given = model.templates(valid.context["characters"], valid.lengths).argmax(2)
-    real = torch.arange(given.shape[1]) < valid.lengths.unsqueeze(1)
-    assert (given == valid.x)[real].double().mean() > 0.9
-    with monkeypatch.context() as patch:  # a second model of the run reads them
-        patch.setattr(TemplateScores, "fit", None)
-        shutil.copytree(run, tmp_path / "copy")
-        (tmp_path / "copy" / "model.safetensors").unlink()
-        again = TagTask.open(tmp_path / "copy").new_model(0).templates
-        assert torch.equal(again.table, table)
-    outcome = command(
-        "train", files / "train.conllu", "--out", tmp_path / "none", "--steps", 1, "--template-passes", 0, *SMALL
-    )
-    assert outcome.status == 0, outcome.err
-    assert not (tmp_path / "none" / "data" / "templates.safetensors").exists()
-    assert TagTask.open(tmp_path / "none").model().templates is None
-
-
-def test_data_that_are_prepared_again_have_their_templates_before_any_model_is_made(run, tmp_path):
-    shutil.copytree(run, tmp_path / "copy")
-    shutil.rmtree(tmp_path / "copy" / "data")
-    TagTask.open(tmp_path / "copy").prepare()
-    tables = [load_file(folder / "data" / "templates.safetensors")["table"] for folder in (run, tmp_path / "copy")]
-    assert torch.equal(*tables)
-
-
-def test_tags_of_spans_get_no_templates_unless_asked_for(command, names_run, files, tmp_path):
-    assert TagTask.open(names_run).config.training.template_passes == 0
-    assert TagTask.open(names_run).model().templates is None
-    asked = ("--steps", 1, "--template-passes", 1, *SMALL)
-    assert command("train", files / "names.conll", "--out", tmp_path / "run", *asked).status == 0
-    assert TagTask.open(tmp_path / "run").model().templates is not None
-
-
-def test_a_short_budget_fits_templates_in_less_time(command, files, tmp_path, monkeypatch):
-    clock = iter((0.0, 1.0))
-    monkeypatch.setattr(tag_training, "monotonic", lambda: next(clock))  # a second for what is timed, a whole pass
-    outcome = command("train", files / "train.conllu", *SMALL, "--budget", "2s", "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
-    assert TagTask.open(tmp_path / "run").config.training.template_passes == 0.2  # of a tenth of the budget
-    assert "template passes 0.2\n" in outcome.err
-    assert " --template-passes 0.2 " in outcome.err
-    assert TagTask.open(tmp_path / "run").model().templates.table.abs().max() > 0
-
-
-def test_few_steps_fit_templates_in_no_more_passes(command, files, tmp_path):
-    for given, passes in ((("--epochs", 0.5), 0.5), (("--epochs", 7), 3.0)):
-        asked = (*given, "--overwrite", "--out", tmp_path / "run", *SMALL)
-        assert command("train", files / "train.conllu", *asked).status == 0
-        assert TagTask.open(tmp_path / "run").config.training.template_passes == passes
-
-
-@pytest.mark.parametrize(
-    "damage", [lambda path: path.write_bytes(b"no"), lambda path: path.write_bytes(path.read_bytes()[:-9])]
-)
-def test_damaged_templates_are_refused_in_a_line(refused, run, tmp_path, damage):
-    shutil.copytree(run, tmp_path / "copy")
-    (tmp_path / "copy" / "model.safetensors").unlink()
-    (tmp_path / "copy" / "checkpoint.safetensors").unlink()
-    damage(tmp_path / "copy" / "data" / "templates.safetensors")
-    assert "templates.safetensors" in refused("train", "--resume", "--out", tmp_path / "copy")
 
 
 def test_it_learns_what_endings_tell_of_words_never_seen(command, files, run):
@@ -331,26 +181,6 @@ def test_another_column_and_a_file_of_columns(command, files, tmp_path, typed):
     assert command("evaluate", tmp_path / "run", "-").status == 0
 
 
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, files, tmp_path, monkeypatch):
-    steps = ("--steps", 12, "--validate-every", 4, "--template-passes", 1)
-    arguments = (files / "names.conll", "--task", "tag", *steps, *SMALL[:-1], 0.3)
-    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
-    at = Batches.at
-
-    def interrupted(self, step):
-        if step == 7:
-            raise KeyboardInterrupt
-        return at(self, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Batches, "at", interrupted)
-        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
-    assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
-    assert command("train", "--resume", "--out", tmp_path / "parts").status == 0
-    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
-    assert whole == parts
-
-
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
@@ -377,7 +207,7 @@ def test_impossible_tags_are_repaired_where_that_is_asked_for(command, tmp_path)
     (tmp_path / "in.conll").write_text("a\tB-X\n\n" * 9 + "b\tO\nc\tI-X\n")
     outcome = command("train", tmp_path / "in.conll", "--repair", "--out", tmp_path / "run", "--steps", 1, *SMALL)
     assert outcome.status == 0, outcome.err
-    assert "entity F1 decides which weights are kept; impossible tags repaired in 1" in outcome.err
+    assert "entity F1 selects the weights; impossible tags repaired in 1" in outcome.err
 
 
 def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, run, names_run, files, typed, tmp_path):
@@ -404,8 +234,6 @@ def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, run, name
 
 
 def test_a_damaged_run_is_refused_in_a_line(refused, run, tmp_path, files):
-    import shutil
-
     shutil.copytree(run, tmp_path / "copy")
     vocabulary = tmp_path / "copy" / "data" / "vocabulary.json"
     vocabulary.write_text(vocabulary.read_text().replace('"VERB"', "3"))

@@ -181,28 +181,25 @@ BLOCKS = ("--model", "transformer", "--model-size", 8, "--num-layers", 1, "--num
         (("--budget", "0.05s"), (0.3, 0.6)),
     ],
 )
-def test_blocks_drop_the_more_the_oftener_the_text_is_read(command, text_file, tmp_path, monkeypatch, said, dropouts):
+def test_blocks_drop_the_more_the_oftener_the_text_is_read(planned, text_file, tmp_path, monkeypatch, said, dropouts):
     monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
-    outcome = command("train", text_file, *BLOCKS, *said, "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
+    planned(text_file, *BLOCKS, *said, "--out", tmp_path / "run")
     options = open_run(tmp_path / "run").config.options
     assert (options.dropout, options.ngram_dropout) == dropouts
 
 
-def test_dropouts_of_a_budget_are_recorded_where_the_user_names_the_size(command, text_file, tmp_path, monkeypatch):
+def test_dropouts_of_a_budget_are_recorded_where_the_user_names_the_size(planned, text_file, tmp_path, monkeypatch):
     monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
-    outcome = command("train", text_file, *BLOCKS, "--budget", "0.05s", "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
+    outcome = planned(text_file, *BLOCKS, "--budget", "0.05s", "--out", tmp_path / "run")
     assert "over the data, dropout 0.3, ngram dropout 0.6\n" in outcome.err
     assert "reproduce with: --dropout 0.3 --ngram-dropout 0.6 --threads " in outcome.err
 
 
 def test_the_line_of_a_chosen_size_of_blocks_names_dropouts_and_the_flags_that_repeat_them(
-    command, text_file, tmp_path, monkeypatch
+    planned, text_file, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e-3)
-    outcome = command("train", text_file, "--model", "transformer", "--budget", "0.05s", "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
+    outcome = planned(text_file, "--model", "transformer", "--budget", "0.05s", "--out", tmp_path / "run")
     assert ", dropout 0, ngram dropout 0\n" in outcome.err
     assert "reproduce with: --model-size 64 --num-layers 2 --dropout 0 --ngram-dropout 0 --threads " in outcome.err
     assert open_run(tmp_path / "run").config.training.weight_decay == 2.0  # a short text
@@ -212,6 +209,6 @@ def test_the_line_of_a_chosen_size_of_blocks_names_dropouts_and_the_flags_that_r
     ("said", "decay"),
     [((), 2.0), (("--optimiser", "adamw"), 0.1), (("--level", "word"), 0.1), (("--weight-decay", 0.3), 0.3)],
 )
-def test_the_weights_of_blocks_decay_by_the_length_of_the_text(command, text_file, tmp_path, said, decay):
-    assert command("train", text_file, *BLOCKS, "--steps", 1, *said, "--out", tmp_path / "run").status == 0
+def test_the_weights_of_blocks_decay_by_the_length_of_the_text(planned, text_file, tmp_path, said, decay):
+    planned(text_file, *BLOCKS, "--steps", 1, *said, "--out", tmp_path / "run")
     assert open_run(tmp_path / "run").config.training.weight_decay == decay

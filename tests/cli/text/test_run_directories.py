@@ -1,12 +1,15 @@
 """What training does to the directory of a run when something goes wrong."""
 
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
+from chainrule._app.cli.main import main
 from chainrule._app.tasks.run_directory import lock_run
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
@@ -19,10 +22,18 @@ def here(tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def whole(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "log.txt").write_bytes(text_file.read_bytes())
+    with chdir(folder):
+        assert main(["train", "log.txt", *map(str, TINY), "--steps", "2", "--out", "run"]) == 0
+    return folder / "run"
+
+
 @pytest.fixture
-def trained(command, here) -> Path:
-    assert command("train", "log.txt", *TINY, "--steps", 2, "--out", "run").status == 0
-    return here / "run"
+def trained(whole: Path, here: Path) -> Path:
+    return shutil.copytree(whole, here / "run")
 
 
 def tree(directory: Path) -> dict[str, bytes]:
@@ -51,14 +62,14 @@ def test_two_trainings_do_not_share_a_directory(refused, trained):
 
 @pytest.mark.slow
 def test_two_trainings_begun_at_once_leave_one_whole_run(here):
-    command = [sys.executable, "-m", "chainrule", "train", "log.txt", *map(str, TINY), "--steps", "40", "--out", "run"]
+    command = [sys.executable, "-m", "chainrule", "train", "log.txt", *map(str, TINY), "--steps", "10", "--out", "run"]
     both = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = {process.communicate()[1].splitlines()[-1]: process.returncode for process in both}
     assert sorted(said.values()) == [0, 2]
     (line,) = (line for line, status in said.items() if status == 2)
     assert "working there" in line or "already" in line
     steps = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
-    assert [record["step"] for record in steps if record["event"] == "step"] == list(range(1, 41))
+    assert [record["step"] for record in steps if record["event"] == "step"] == list(range(1, 11))
 
 
 @pytest.mark.parametrize("damage", ["data/train.tokens", "checkpoint.safetensors", "vocabulary.json"])

@@ -268,8 +268,7 @@ def test_line_ends_of_another_kind_are_noticed(command, runs, text_file, tmp_pat
     text = text_file.read_bytes()
     (tmp_path / "crlf.txt").write_bytes(text.replace(b"\n", b"\r\n"))
     assert (
-        "lines end in CR LF, those of the training text in LF"
-        in command("score", runs / kind, tmp_path / "crlf.txt").out
+        "lines end in CR LF, but in LF in the training text" in command("score", runs / kind, tmp_path / "crlf.txt").out
     )
     assert "lines end in CR LF" in command("score", runs / kind, tmp_path / "crlf.txt", "--json").err
     assert "lines end in" not in command("score", runs / kind, text_file).out

@@ -129,7 +129,7 @@ def test_a_run_that_stopped_early_trains_on_with_more_patience(command, here):
     longer = command("train", "--resume", "--out", "run", "--steps", 60)
     assert longer.out.startswith(f"\nNothing to do: the run stopped early by --patience 1, after {steps} steps")
     for outcome in (first, longer):
-        assert "--resume --out run --patience ...  (a larger one trains on)" in outcome.out
+        assert "--resume --out run --patience ...  (a larger value continues training)" in outcome.out
         assert "--steps ..." not in outcome.out
     outcome = command("train", "--resume", "--out", "run", "--patience", 3, "--json")
     assert json.loads(outcome.out)["steps"] > steps
@@ -206,7 +206,7 @@ def test_a_run_that_is_there_is_refused_and_keeps_every_byte(command, refused, h
 def test_another_directory_is_never_overwritten(refused, here):
     Path("thesis").mkdir()
     Path("thesis/chapter.txt").write_text("years of work")
-    assert "no run" in refused("train", "log.txt", "--overwrite", "--out", "thesis")
+    assert "not a run" in refused("train", "log.txt", "--overwrite", "--out", "thesis")
     assert "not a run" in refused("train", "log.txt", "--resume", "--out", "thesis")
     assert "no such run" in refused("train", "log.txt", "--resume", "--out", "nowhere")
     assert "file" in refused("train", "log.txt", "--overwrite", "--out", "log.txt")

@@ -88,7 +88,7 @@ def read_image(path: Path, data: "CaptionData") -> "Pixels":
 
 def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor") -> "Figure":
     """Draw the attention for each word of a caption."""
-    from chainrule._app.tasks.caption.searching import looked_at
+    from chainrule._app.tasks.caption.searching import attention_over
     from chainrule.diagnostics._attention_maps import image_attention
 
     if run.config.options.attention is None:
@@ -96,7 +96,7 @@ def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "
     if not len(symbols):
         raise ValueError("--plot: the caption is empty, there is nothing to draw")
     words = [run.prepared.vocabulary.decode([symbol]) for symbol in symbols.tolist()]
-    return image_attention(pixels, words, looked_at(model, pixels, symbols))
+    return image_attention(pixels, words, attention_over(model, pixels, symbols))
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class CaptionerInspection(CheckedOptions):
 def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerInspection, *, seed: int) -> Report:
 
     from chainrule._app.pages.attention_page import AttentionExample
-    from chainrule._app.tasks.caption.searching import looked_at, search, words_of
+    from chainrule._app.tasks.caption.searching import attention_over, search, words_of
 
     images = _images(run, file, options.rows)
     model, vocabulary = run.model(), run.prepared.vocabulary
@@ -215,7 +215,7 @@ def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerIn
         with torch.no_grad():
             conditionals = model(symbols.unsqueeze(0), torch.from_numpy(pixels).unsqueeze(0))
         surprise = (-conditionals.log_prob(symbols.unsqueeze(0))[0]).double().tolist()
-        alpha = None if model.attention is None else looked_at(model, pixels, symbols)
+        alpha = None if model.attention is None else attention_over(model, pixels, symbols)
         [text], words = words_of(decoded, vocabulary), [vocabulary.token(symbol) for symbol in symbols.tolist()]
         lines = {"caption": text} | ({"people wrote": people[0]} if people else {})
         facts = {"image": name, "caption": text, "references": people}

@@ -53,7 +53,7 @@ def words_of(result: Decoded, vocabulary: WordVocabulary) -> list[str]:
 
 
 @torch.no_grad()
-def looked_at(model: Captioner, image: np.ndarray, symbols: torch.Tensor) -> torch.Tensor:
+def attention_over(model: Captioner, image: np.ndarray, symbols: torch.Tensor) -> torch.Tensor:
     """Return the attention over the P regions of an image (3, S, S) for each of T symbols, (T, P)."""
     device = device_of(model)
     return model.attended(symbols.unsqueeze(0).to(device), torch.from_numpy(image).unsqueeze(0).to(device))[0].cpu()

@@ -38,7 +38,7 @@ from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA, WEIGHTS
-from chainrule._app.tasks.size_schedule import limit_passes, tell_passes
+from chainrule._app.tasks.size_schedule import describe_passes, limit_passes
 from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule.data import _labelled
 
@@ -203,7 +203,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return limit_passes(config, self.new_model(self.training.seed), batches, most, elements=len(batches.at(0).x))
 
     def choice(self) -> str:
-        return tell_passes(self.config, "texts", "texts")
+        return describe_passes(self.config, "texts", "texts")
 
     def added_parts(self) -> Sequence[str]:
         order = self.config.options.ngram_order or 1

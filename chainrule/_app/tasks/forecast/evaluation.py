@@ -230,7 +230,7 @@ def _near(run: "ForecastTask") -> str:
     """Describe the extra lags of the linear autoregression."""
     if not run.training.linear:
         return ""
-    from chainrule._app.tasks.forecast.linear import lags_of
+    from chainrule._app.tasks.forecast.prediction import lags_of
 
     lags = lags_of(run.schema, run.facts.rows.train)
     near = sum(lag == index for index, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap

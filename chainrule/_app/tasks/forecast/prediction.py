@@ -1,4 +1,4 @@
-"""The future of series, drawn from a trained forecaster."""
+"""Forecasts of series drawn from a trained forecaster, and the linear autoregression averaged with its network."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -11,6 +11,7 @@ from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule._app.tasks.display import counted
+from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule.data import _series
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from chainrule._app.tasks.forecast.task import ForecastTask
     from chainrule._base import AutoregressiveModel
-    from chainrule.data._series import SeriesFile
+    from chainrule.data._series import SeriesFile, SeriesSchema
 
     Floats = npt.NDArray[np.float64]
 
@@ -27,6 +28,8 @@ _TOGETHER = 1 << 14  # paths drawn side by side
 _PATHS = 20  # drawn as lines
 _DIGITS, _MOST_DIGITS = 6, 15  # of a number in CSV; the most that every float64 keeps
 _ACROSS = 120  # characters of a label that fit side by side below a figure
+_CALIBRATED_ON = 1 << 16  # values
+_MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other numbers are another format of runs
 _BLUE, _GREY = "#2a6fbb", "#888888"
 
 
@@ -249,3 +252,28 @@ def _time(forecast: Forecast, step: int) -> str:
     row = len(forecast.file.values) + step
     file = forecast.file
     return file.date_text(file.dates[row]) if file.dates else str(row + 1)
+
+
+def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
+    """Average a network with a linear autoregression of its training rows."""
+    from chainrule.models import CalibratedMixture, LinearForecaster
+
+    schema, options, rows = run.schema, run.config.options, run.facts.rows.train
+    linear = LinearForecaster(
+        schema.scalings,
+        head=options.head,
+        lags=lags_of(schema, rows),
+        anchor=schema.anchor,
+        num_covariates=schema.num_covariates,
+    )
+    if not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
+        series = run.series()
+        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]))
+    return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
+
+
+def lags_of(schema: "SeriesSchema", rows: int) -> list[int]:
+    """Choose the lags of the linear model: the network's, and each of the last season, or two for many rows."""
+    enough = rows >= _ROWS_A_LAG * 2 * schema.season
+    near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
+    return sorted({*schema.lags, *range(1, near + 1)})

@@ -28,7 +28,7 @@ from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import DATA
-from chainrule._app.tasks.size_schedule import limit_passes, record_resolved, resolve_decay, tell_passes
+from chainrule._app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay
 from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._printing import one_line
 from chainrule.data import _series, _tables
@@ -177,7 +177,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return record_resolved(limited, ["patience"])
 
     def choice(self) -> str:
-        return tell_passes(self.config, "values", "windows")
+        return describe_passes(self.config, "values", "windows")
 
     def added_parts(self) -> Sequence[str]:
         return ["linear autoregression"] if self.training.linear else []
@@ -189,7 +189,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         )
         if not self.training.linear:
             return network
-        from chainrule._app.tasks.forecast.linear import with_linear
+        from chainrule._app.tasks.forecast.prediction import with_linear
 
         return with_linear(self, network)
 

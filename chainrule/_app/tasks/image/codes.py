@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Report, Result
-from chainrule._app.tasks.codes import STEPS, about_code, code_report, traversal_words, traversed
+from chainrule._app.tasks.codes import STEPS, about_code, code_report, traversal_words, traversals_of
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.image.image_data import ImageFiles
 from chainrule._app.tasks.image.scoring import named_images, read_image, source_of
@@ -139,7 +139,7 @@ def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.G
 
     if not isinstance(model, LatentModel):
         raise ValueError(
-            f"sample: a {run.config.model} has no distribution to draw from: "
+            f"sample: the model {run.config.model} has no distribution to draw from: "
             "use `chainrule reconstruct` or `chainrule interpolate`"
         )
     with torch.no_grad():
@@ -220,7 +220,7 @@ def _traversals(
     from chainrule.data import grid
 
     strips, weight = {}, next(model.parameters())
-    for index, _, codes in traversed(use):
+    for index, _, codes in traversals_of(use):
         with torch.no_grad():
             drawn = model.from_codes(codes.to(weight), generator=generator)
         strips[index] = grid(shown(run, drawn), STEPS)

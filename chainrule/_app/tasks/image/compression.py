@@ -18,7 +18,7 @@ from chainrule.data._images.reduction import Reduction
 from chainrule.data._images.source import Pixels
 from chainrule.data._images.stacked import image_layout, read_header
 
-_TOLD = "decompression restores the pixels as PNG files, whose bytes may differ"
+_NOTE = "decompression restores the pixels as PNG files, whose bytes may differ"
 ELEMENTS = 1 << 18  # of images that are coded side by side
 BITS_OF_A_PART = 1 << 19  # as the model finds them; a part costs ten bytes, and is lost as a whole
 
@@ -44,7 +44,7 @@ class ImageCodec(FileCodec):
         x = np.stack([np.atleast_3d(part).transpose(2, 0, 1) for part in pixels if self._fits(part)])
         rows = self.lay_out({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
         layout = {"count": len(x), "last": False, "png": True}
-        return EncodedFiles(layout, b"", rows, x.size, "dimension", x.tobytes(), _TOLD)
+        return EncodedFiles(layout, b"", rows, x.size, "dimension", x.tobytes(), _NOTE)
 
     def _of_array(self, data: bytes) -> EncodedFiles:
         start, sizes = _header(data)

@@ -41,7 +41,7 @@ def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
         refuse_stdin(data)
         raise no_such_file(data, "file or folder: expected images")
     labelled, levels = _labelled(run), run.reduction.found
-    black_and_white = 2 if run.reduction.binarise is not None else levels  # see `as_they_are`
+    black_and_white = 2 if run.reduction.binarise is not None else levels  # see `is_binary_already`
     source = _images.open_source(
         data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white
     )
@@ -61,7 +61,7 @@ def _labelled(run: "ImageTask") -> bool | None:
     return None if run.classes is not None else False
 
 
-def as_they_are(run: "ImageTask", source: "ImageSource") -> bool:
+def is_binary_already(run: "ImageTask", source: "ImageSource") -> bool:
     """Tell if a model of binarised images reads images that are binary already."""
     return run.reduction.binarise is not None and source.levels == 2
 
@@ -74,7 +74,7 @@ def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImage
     random = np.random.default_rng([run.config.training.seed, 2])
     start = 0
     for block in source.blocks():
-        pixels = block if as_they_are(run, source) else run.reduction.apply(block, random)
+        pixels = block if is_binary_already(run, source) else run.reduction.apply(block, random)
         conditions = None if numbers is None or run.conditions is None else numbers[start : start + len(block)]
         for batch in _images.image_evaluation(pixels, conditions, run.rows_at_once):
             places = range(start, start + len(batch.x))
@@ -195,12 +195,12 @@ def _named(images: NamedImages) -> Iterator[tuple[str, str | None]]:
 
 
 def basis_of(run: "ImageTask", source: "ImageSource") -> Basis:
-    return replace(run.basis, base_measure="2 levels") if as_they_are(run, source) else run.basis
+    return replace(run.basis, base_measure="2 levels") if is_binary_already(run, source) else run.basis
 
 
 def protocol(run: "ImageTask", source: "ImageSource") -> str:
     """Describe how the values were reduced before scoring, which every figure depends on."""
-    if as_they_are(run, source):
+    if is_binary_already(run, source):
         return "2 levels, as they are stored"
     if run.reduction.draws:
         return f"binarised by one fixed draw, seed {run.config.training.seed}"

@@ -236,7 +236,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         def preview(trained: Any, step: int, seconds: float) -> str:
 
             from chainrule.data import write_wav
-            from chainrule.decoding._draw_for import draw_for
+            from chainrule.decoding._sample_paths import draw_for
 
             device = modes.device_of(trained)
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)

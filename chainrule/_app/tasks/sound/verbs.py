@@ -308,13 +308,13 @@ def _read(run: "SoundTask", data: str, rows: int, most: int) -> "tuple[list[Tens
 def _lines(run: "SoundTask", figures: dict[str, Any]) -> Iterable[str]:
     options = run.config.options
 
-    def told(samples: int) -> str:
+    def in_time(samples: int) -> str:
         return f"{counted(samples, 'sample')}, {1000 * samples / run.rate:.1f} ms"
 
     dilations = " ".join(str(2**index) for index in range(options.layers_per_block))
     short = "" if figures["read"] > figures["receptive_field"] else f", of {figures['read'] - 1:,} available"
     yield f"layers            {options.blocks} × dilations {dilations}, {options.kernel_size} taps"
-    yield f"receptive field   {told(figures['receptive_field'])} (by the architecture)"
-    yield f"by derivatives    {told(figures['reached'])}{short}"
+    yield f"receptive field   {in_time(figures['receptive_field'])} (by the architecture)"
+    yield f"by derivatives    {in_time(figures['reached'])}{short}"
     for share in _SHARES:
-        yield f"{share:>4.0%} of influence  {told(figures['within'][str(share)])}"
+        yield f"{share:>4.0%} of influence  {in_time(figures['within'][str(share)])}"

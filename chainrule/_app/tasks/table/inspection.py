@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule._app.heavy import torch
 from chainrule._app.results import Report
-from chainrule._app.tasks.codes import about_code, code_report, error_words, errors, traversal_words, traversed
+from chainrule._app.tasks.codes import about_code, code_report, error_words, errors, traversal_words, traversals_of
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted
 from chainrule._app.tasks.output import inspect_again
@@ -149,7 +149,7 @@ def _traversals(
     from chainrule._app.pages.page import Table
 
     tables, names = {}, [column.name for column in run.schema.kept]
-    for index, values, codes in traversed(use):
+    for index, values, codes in traversals_of(use):
         rows = _typical(run, model, codes.to(next(model.parameters())), generator)
         changing = [column for column in range(len(names)) if len({row[column] for row in rows}) > 1]
         cells = [[value, *(row[column] for column in changing)] for value, row in zip(values, rows, strict=True)]

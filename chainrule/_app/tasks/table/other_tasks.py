@@ -23,14 +23,14 @@ def suggestion(path: str | Path) -> str:
         return ""
     names, columns = _first_rows(path)
     if (date := _dates(columns)) is not None and (target := _target(names, columns)) is not None:
-        return _told(path, "a series with dates", "forecast", _series_flags(path, target), names[date])
+        return _suggested(path, "a series with dates", "forecast", _series_flags(path, target), names[date])
     if (flags := _labelled(path, names, columns)) is not None:
         text = next((name for name, cells in zip(names, columns, strict=True) if _is_prose(cells)), "")
-        return _told(path, "texts with labels", "classify", flags, text)
+        return _suggested(path, "texts with labels", "classify", flags, text)
     return ""
 
 
-def _told(path: str | Path, what: str, task: str, flags: Sequence[str], column: str) -> str:
+def _suggested(path: str | Path, what: str, task: str, flags: Sequence[str], column: str) -> str:
     from chainrule.data._tables.column_types import types_flag
 
     command = " ".join(["chainrule train", quote(str(path)), f"--task {task}", *flags])

@@ -44,7 +44,7 @@ from chainrule._app.tasks.display import aligned, counted, quoted, shortened, si
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model, check_memory
 from chainrule._app.tasks.run_directory import DATA
-from chainrule._app.tasks.size_schedule import limit_passes, tell_passes
+from chainrule._app.tasks.size_schedule import describe_passes, limit_passes
 from chainrule._app.tasks.table.inspection import TableInspection, inspect_table
 from chainrule._app.tasks.table.other_tasks import suggestion
 from chainrule._app.tasks.table.rows import (
@@ -202,7 +202,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return limit_passes(config, model, batches, _MOST_PASSES, elements=rows, options=["dropout"])
 
     def choice(self) -> str:
-        return f"{tell_passes(self.config, 'rows', 'rows')}: dropout {self.config.options.dropout:g}"
+        return f"{describe_passes(self.config, 'rows', 'rows')}: dropout {self.config.options.dropout:g}"
 
     def build(self) -> "TableMADE":
         return self.built(columns=self.schema.heads())

@@ -19,7 +19,7 @@ from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA, WEIGHTS
-from chainrule._app.tasks.size_schedule import record_resolved, resolve_decay, tell_passes, time_passes
+from chainrule._app.tasks.size_schedule import describe_passes, record_resolved, resolve_decay, time_passes
 from chainrule._app.tasks.tag.inspection import TagInspection, inspect_tagger
 from chainrule._app.tasks.tag.tagging import (
     TagEmbedding,
@@ -170,7 +170,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
     def choice(self) -> str:
         options, training = self.config.options, self.config.training
-        passes = tell_passes(self.config, "words", "sentences")
+        passes = describe_passes(self.config, "words", "sentences")
         return (
             f"{passes}: character encoder {options.character_encoder}, word dropout {training.word_dropout:g}, "
             f"template passes {training.template_passes:g}"

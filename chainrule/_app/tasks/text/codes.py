@@ -18,7 +18,7 @@ from chainrule._app.tasks.codes import (
     error_words,
     errors,
     traversal_words,
-    traversed,
+    traversals_of,
 )
 from chainrule._app.tasks.display import flag
 from chainrule._app.tasks.output import inspect_again
@@ -149,7 +149,7 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
     texts = [text_of(run, row)[0] for row in x[:_PAIRS].tolist()]
     strips = {
         index: Table(["z", "line"], list(zip(values, _texts(run, model, at), strict=True)))
-        for index, values, at in traversed(use)
+        for index, values, at in traversals_of(use)
     }
     how = "the decoder's most probable symbol at each step"
     sections = code_sections(

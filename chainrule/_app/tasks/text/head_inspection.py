@@ -13,7 +13,7 @@ from chainrule._app.pages.recurrence_page import reading_line
 from chainrule._app.results import Report
 from chainrule._app.tasks.display import counted
 from chainrule._app.tasks.output import page_report
-from chainrule._app.tasks.text.inspection import TextInspection, count_unknown, looked_into, read_window
+from chainrule._app.tasks.text.inspection import TextInspection, count_unknown, inspected_part, read_window
 from chainrule._printing import one_line
 from chainrule.data._vocabulary import symbol_spans
 from chainrule.diagnostics._mixer_views import MixerView, cache_size, mixer_views
@@ -48,7 +48,7 @@ def inspect_heads(
     read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
     width = model.embedding.embedding_dim
     described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {width} features"
-    described += looked_into(run)
+    described += inspected_part(run)
     mean = float(bits.double().sum() / lengths.sum())
     reading = reading_line(read, lengths, mean)
     sections = heads_sections(views, cache, bits, read, lengths)

@@ -165,10 +165,10 @@ def count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
 def _model_line(run: "TextTask") -> str:
     options = run.config.options
     layers = f"{options.num_layers} layer{'s' * (options.num_layers != 1)}"
-    return f"{run.config.model} of {layers} with {counted(options.hidden_size, 'unit')}{looked_into(run)}"
+    return f"{run.config.model} of {layers} with {counted(options.hidden_size, 'unit')}{inspected_part(run)}"
 
 
-def looked_into(run: "TextTask") -> str:
+def inspected_part(run: "TextTask") -> str:
     """Name the inspected network of a recipe, in brackets; empty for a plain model."""
     members = run.config.options.num_members
     if members == 1 and not run.training.kneser_ney_order:

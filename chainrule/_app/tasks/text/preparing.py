@@ -110,7 +110,7 @@ def default_fraction(source: str | None) -> float:
     return max(0.01, min(0.05, 10_000 / max(size, 1)))
 
 
-_LINES_LOOKED_AT = 1 << 16
+_MOST_LINES = 1 << 16
 Window = tuple[Tensor, Tensor | None]
 
 
@@ -147,18 +147,18 @@ def _stream_window(ids: "Ids", rows: int, steps: int, name: str) -> Window:
 
 def _lines_window(lines: "Iterable[Ids]", rows: int, steps: int, name: str) -> Window:
     """Take the first lines of two symbols or more, cut to `steps`."""
-    looked_at = list(islice((line[:steps] for line in islice(lines, _LINES_LOOKED_AT) if len(line) > 1), rows))
-    if not looked_at:
+    chosen_lines = list(islice((line[:steps] for line in islice(lines, _MOST_LINES) if len(line) > 1), rows))
+    if not chosen_lines:
         raise ValueError(f"{name}: {_too_short(1)} in every line")
-    lengths = [len(line) for line in looked_at]
+    lengths = [len(line) for line in chosen_lines]
     x = np.zeros((len(lengths), max(lengths)), dtype=np.int64)
-    for row, line in zip(x, looked_at, strict=True):
+    for row, line in zip(x, chosen_lines, strict=True):
         row[: len(line)] = line
     return torch.from_numpy(x), torch.tensor(lengths)
 
 
 def _lines(tokens: "Tokens") -> "Iterator[Ids]":
-    starts, stops = tokens.line_bounds(np.arange(min(tokens.line_count, _LINES_LOOKED_AT)))
+    starts, stops = tokens.line_bounds(np.arange(min(tokens.line_count, _MOST_LINES)))
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
         yield tokens.slice(start, stop)
 

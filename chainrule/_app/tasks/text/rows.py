@@ -139,11 +139,11 @@ class _Scorer:
             yield from scoring.score_lines(self.model, vocabulary, lines if in_lines else texts, evaluator)
         elif in_lines:
             with closing(scoring.read_pieces(self.data, strict=strict)) as pieces:
-                noticed = _noticing(run, self.data, pieces, lambda piece: piece[1], notes)
+                noticed = _note_line_ends(run, self.data, pieces, lambda piece: piece[1], notes)
                 yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(noticed), evaluator)
         else:
             with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
-                text = _noticing(run, self.data, chunks, lambda chunk: chunk, notes)
+                text = _note_line_ends(run, self.data, chunks, lambda chunk: chunk, notes)
                 yield from scoring.score_stream(self.model, vocabulary, text, evaluator)
 
 
@@ -221,7 +221,7 @@ BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "na
 Piece = TypeVar("Piece")
 
 
-def _noticing(
+def _note_line_ends(
     run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str], notes: list[str]
 ) -> Iterator[Piece]:
     """Pass pieces of a file through; note if its line ends differ from the training text's."""

@@ -20,7 +20,7 @@ from chainrule._app.tasks.capabilities import (
 )
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
-from chainrule._app.tasks.display import counted, format_duration, quoted, said_passes, size_of
+from chainrule._app.tasks.display import counted, format_duration, format_passes, quoted, size_of
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY
@@ -209,7 +209,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         size = f"{counted(options.num_layers, 'layer')} of {options.hidden_size} units, dropout {options.dropout:g}"
         if settled is None or settled.passes is None:
             return size
-        passes = said_passes(settled.passes, "text")
+        passes = format_passes(settled.passes, "text")
         if settled.elements_per_second is None or duration.budget is None:
             return f"{passes}: {size}"
         speed = f"{settled.elements_per_second:,.0f} {_ELEMENT[self.data.level]}s/s here"

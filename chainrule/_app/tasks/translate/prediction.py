@@ -159,7 +159,6 @@ def evaluate_translator(
 
 
 def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, target: Path | None) -> "PairedSentences":
-    """Encode pairs as numbers."""
     from chainrule.data._pairs import PairedSentences, encode_sentence
     from chainrule.data._ragged import Ragged
 

@@ -1,0 +1,228 @@
+"""Causal attention with its cache written in place, and over a bounded past as bands of scores."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from chainrule.kernels._row_vectors import numpy_may_compute, prepared_linear
+from chainrule.layers._positions import distance_slopes, rotate, rotations
+from chainrule.layers._scaled_dot_product import as_bias, distances, repeated_heads, visible_keys
+from chainrule.state import State
+
+ROOM = 128  # elements, at least, until the cache moves to a new buffer
+
+
+class CausalAttentionSteps:
+    """A function equal to `CausalAttention.step`, for many steps with the same weights.
+
+    The keys and values of a state are a stretch of a buffer with room behind it. A step writes behind the state that
+    it made itself in the step before, where no earlier state looks; any other state, a fork or one that was selected,
+    is copied into a buffer of its own first. So every state stays what it was, though almost none is copied. A full
+    window moves through its buffer as it grows; a buffer has room for as many elements as it holds, so that an element
+    is copied once or twice in its life.
+
+    Args:
+        in_weight: (H + 2G)·d rows.
+        in_bias: of them, or None.
+        out_weight: (D, D).
+        out_bias: (D,) or None.
+        num_heads: H.
+        num_kv_heads: G.
+        window: W.
+        position: "rotary", "alibi" or None.
+    """
+
+    def __init__(
+        self,
+        in_weight: Tensor,
+        in_bias: Tensor | None,
+        out_weight: Tensor,
+        out_bias: Tensor | None,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        window: int,
+        position: str | None,
+    ):
+        self.heads, self.groups, self.window, self.position = num_heads, num_kv_heads, window, position
+        self.head_size = out_weight.shape[0] // num_heads
+        # Queries come divided by √d.
+        scale = torch.ones(len(in_weight), dtype=in_weight.dtype, device=in_weight.device)
+        scale[: num_heads * self.head_size] = 1 / math.sqrt(self.head_size)
+        with torch.no_grad():
+            in_bias = None if in_bias is None else in_bias * scale
+            self.project = prepared_linear(in_weight * scale.unsqueeze(1), in_bias)
+        self.output = prepared_linear(out_weight, out_bias)
+        self.slopes = distance_slopes(num_heads, in_weight.device).to(in_weight).view(num_kv_heads, -1, 1)
+        self._last: State = None
+        self._end = 0  # the first slot behind the last state
+        self._buffer: _Buffer
+
+    def __call__(self, x_t: Any, state: State) -> tuple[Any, State]:
+        if state is not self._last or self._end == self._buffer.keys.shape[2]:
+            self._adopt(state)
+        buffer, rows = self._buffer, isinstance(x_t, Tensor)
+        heads = self.project(x_t.detach() if rows else x_t)
+        end = self._end + 1
+        begin = max(end - self.window, 0)
+        kept = min(self.window - 1, end)
+        if buffer.arrays is None or (rows and heads.dtype != buffer.keys.dtype):  # as under autocast
+            read = self._read(heads if rows else torch.from_numpy(heads[None]), begin, end)
+            read = read if rows else read.to(buffer.keys.dtype).numpy()[0]  # autocast
+            keys, values = (cache.narrow(2, end - kept, kept) for cache in (buffer.keys, buffer.values))
+        else:
+            read = self._read_by_numpy(heads.numpy()[0] if rows else heads, buffer.arrays, begin, end)
+            read = torch.from_numpy(read[None]) if rows else read
+            keys = torch.from_numpy(buffer.arrays.keys[None, :, end - kept : end])  # faster than narrow
+            values = torch.from_numpy(buffer.arrays.values[None, :, end - kept : end])
+        self._end = end
+        self._last = {"keys": keys, "values": values, "count": buffer.counts[end]}
+        return self.output(read), self._last
+
+    def _read(self, heads: Tensor, begin: int, end: int) -> Tensor:
+        """Write the last element of a cache, and read it: (B, (H + 2G)d) to (B, D)."""
+        buffer, rows, heads = self._buffer, len(heads), heads.unflatten(1, (-1, self.head_size))
+        turned = heads[:, : -self.groups]
+        if buffer.turns is not None:
+            turned = rotate(turned, buffer.turns[end - 1])
+        buffer.keys[:, :, end - 1] = turned[:, self.heads :]
+        buffer.values[:, :, end - 1] = heads[:, -self.groups :]
+        queries = turned[:, : self.heads].reshape(rows * self.groups, self.heads // self.groups, self.head_size)
+        # The heads of one key side by side: a product for each row and key head.
+        scores = queries @ buffer.keys[:, :, begin:end].transpose(2, 3).flatten(0, 1)
+        if self.position == "alibi":
+            scores = scores.unflatten(0, (rows, -1)).sub(buffer.penalties[..., begin - end :]).flatten(0, 1)
+        if buffer.empty is not None:
+            empty = buffer.empty[..., begin:end]
+            scores = scores.unflatten(0, (rows, -1)).masked_fill(empty, -torch.inf).flatten(0, 1)
+        read = scores.softmax(-1) @ buffer.values[:, :, begin:end].flatten(0, 1)
+        return read.view(rows, self.heads * self.head_size)
+
+    def _read_by_numpy(self, heads: Any, arrays: "_Arrays", begin: int, end: int) -> Any:
+        """The same of a vector."""
+        parts = heads.reshape(-1, self.head_size)  # fresh from the product: it may be turned in place
+        if arrays.turns is not None:
+            pairs = parts[: -self.groups].view(arrays.turns.dtype)
+            pairs *= arrays.turns[end - 1]
+        arrays.keys[:, end - 1] = parts[self.heads : -self.groups]
+        arrays.values[:, end - 1] = parts[-self.groups :]
+        queries = parts[: self.heads].reshape(self.groups, -1, self.head_size)
+        scores = queries @ arrays.keys[:, begin:end].transpose(0, 2, 1)  # (G, H/G, t)
+        scores -= np.maximum.reduce(scores, 2, keepdims=True)
+        weights = np.exp(scores, out=scores)
+        weights /= np.add.reduce(weights, 2, keepdims=True)
+        return (weights @ arrays.values[:, begin:end]).reshape(-1)
+
+    def _adopt(self, state: State) -> None:
+        """Copy the cache of a state into a buffer with room behind it."""
+        keys, values, count = state["keys"], state["values"], state["count"]
+        rows, groups, cached, size = keys.shape
+        length = cached + max(cached, ROOM)
+        copies = []
+        # Written in place later, whatever mode the caller is in then.
+        with torch.inference_mode(False), torch.no_grad():
+            for cache in (keys, values):
+                copies.append(self.slopes.new_empty(rows, groups, length, size))
+                copies[-1][:, :, :cached] = cache
+        # The position of the element in each slot, (slots, B); the slots before a row's first hold nothing.
+        places = torch.arange(length + 1, device=keys.device).unsqueeze(1) - cached + count
+        alike = bool((count == count[:1]).all())
+        full = alike and bool((count >= cached).all())
+        turns = None
+        if self.position == "rotary":
+            wanted = places[:, :1] if alike else places
+            turns = rotations(wanted, size, keys).unsqueeze(2)  # (slots, B or 1, 1, d/2)
+        penalties = self.slopes * torch.arange(length, device=keys.device).flip(0)
+        empty = None if full else (places[:-1] < 0).t()[:, None, None]
+        arrays = None
+        if rows == 1 and full and numpy_may_compute(copies[0]) and self.position != "alibi":
+            turned = None if turns is None else turns[:, 0].numpy()
+            arrays = _Arrays(copies[0][0].numpy(), copies[1][0].numpy(), turned)
+        self._buffer = _Buffer(copies[0], copies[1], places.unbind(), turns, penalties, empty, arrays)
+        self._end = cached
+
+
+class _Arrays(NamedTuple):
+    """The memory of a buffer of a single row as arrays."""
+
+    keys: Any
+    values: Any
+    turns: Any
+
+
+class _Buffer(NamedTuple):
+    """A cache with room behind it.
+
+    Attributes:
+        keys: (B, G, slots, d).
+        values: (B, G, slots, d).
+        counts: (B,) elements that have been read before each slot is filled, for all slots and the one after them.
+        turns: (slots + 1, B or 1, 1, d/2) of the element in each slot; see `rotations`.
+        penalties: (G, H/G, slots) of the scores, for the last slots of a window the last ones.
+        empty: (B, 1, 1, slots) which slots hold nothing; None where every slot holds something.
+        arrays: keys (G, slots, d), values and turns (slots + 1, 1, d/2) in NumPy; None where torch computes.
+    """
+
+    keys: Tensor
+    values: Tensor
+    counts: tuple[Tensor, ...]
+    turns: Tensor | None
+    penalties: Tensor
+    empty: Tensor | None
+    arrays: _Arrays | None
+
+
+_BLOCKS = (32, 128)  # queries of a block, fewest and most: products of small ones are slow, large ones read too much
+
+
+def banded_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, window: int, slopes: Tensor | None = None
+) -> Tensor:
+    r"""Attention output of each query over its own key and the W − 1 keys before it.
+
+    .. math:: y_t = \sum_{s = t - W + 1}^{t} \mathrm{softmax}_s(q_t^\top k_s / \sqrt d - m_h (t - s))\, v_s
+
+    Each block of S queries reads the keys of its own elements and of the blocks before it that hold the W − 1 others,
+    so that there are about T·(S + W) scores and not T². The queries belong to the last T keys.
+
+    Args:
+        queries: (B, H, T, d).
+        keys: (B, G, n + T, d), H a multiple of G and n < W.
+        values: (B, G, n + T, d).
+        window: W.
+        slopes: (H,) m of ALiBi (Press et al. 2022); `None` is 0.
+
+    Returns:
+        (B, H, T, d).
+
+    >>> q, k, v = torch.randn(3, 1, 2, 10, 4, dtype=torch.float64)
+    >>> causal = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    >>> torch.allclose(banded_attention(q, k, v, window=10), causal)
+    True
+    """
+    heads, time, size = queries.shape[1:]
+    cached = keys.shape[2] - time
+    block = min(max(window // 2, _BLOCKS[0]), _BLOCKS[1])
+    blocks, earlier = -(-time // block), -(-(window - 1) // block)
+    behind = blocks * block - time
+    queries = nn.functional.pad(queries * size**-0.5, (0, 0, 0, behind)).unflatten(2, (blocks, block))
+
+    def of_blocks(x: Tensor) -> Tensor:
+        """(B, G, n + T, d) -> (B, H, blocks, keys of a block, d)."""
+        x = nn.functional.pad(repeated_heads(x, heads), (0, 0, earlier * block - cached, behind))
+        x = x.unflatten(2, (earlier + blocks, block))
+        return torch.cat([x[:, :, first : first + blocks] for first in range(earlier + 1)], 3)
+
+    place = torch.arange((blocks + earlier) * block, device=queries.device).unfold(0, (earlier + 1) * block, block)
+    real = place >= earlier * block - cached  # (blocks, keys of a block): what is before the first key is padding
+    read = visible_keys(block, earlier * block, window, queries.device) & real.unsqueeze(1)
+    scores = queries @ of_blocks(keys).transpose(3, 4)
+    bias = as_bias(read, scores.dtype)
+    if slopes is not None:
+        far = distances(block, earlier * block, queries.device)
+        bias = bias - slopes.to(bias).view(-1, 1, 1, 1) * far
+    weights = (scores + bias).softmax(-1)
+    return (weights @ of_blocks(values)).flatten(2, 3)[:, :, :time]

@@ -1,0 +1,262 @@
+"""The PixelCNN++ visited element by element: a mixture a pixel, whose colours follow from it one by one."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.heads import DiscretizedLogisticMixture
+from chainrule.heads._discretized_logistic_mixture import bin_centres
+from chainrule.kernels._raster_convolutions import RasterConvolutions
+from chainrule.kernels._raster_scan import RasterScan
+from chainrule.layers._gated_pyramid import GatedPyramid
+from chainrule.layers._pointwise import concatenated_elu
+from chainrule.layers._shifted_convolutions import ShiftedConv2d
+from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.models._pixel_cnn_pp import PixelCNNPP
+
+
+class PyramidScan:
+    r"""A `GatedPyramid` that is shifted up and to the left, prepared for visiting pixels in raster order.
+
+    A shifted convolution reads the row above, the pixel to the left and the pixel itself. The first part, with biases,
+    labels and what the other stream found, is computed for all blocks and a whole row at once (`begin_row`), the second
+    for all blocks in one product when the network turns to a pixel; what is left is a small product a block with the
+    pixel's own features. Coarse features are computed at every second pixel of every second row, where they become
+    known, and wait for the three other pixels that they are for. No part of a sum is computed twice.
+
+    Args:
+        pyramid: one that reads another stream; its weights must stay as they are.
+    """
+
+    def __init__(self, pyramid: "GatedPyramid"):
+        self.depth = len(pyramid.down_blocks)
+        blocks = [*pyramid.down_blocks, *pyramid.up_blocks]
+        self._first = _ShiftedConvolutions([block.first for block in blocks])
+        self._second = _ShiftedConvolutions([block.second for block in blocks])
+        self._neighbour = torch.cat([_weight(block.neighbour) for block in blocks])  # (n·M, 2M, 1, 1)
+        self._shortcuts = [_weight(block.shortcut).flatten(1).t().contiguous() for block in pyramid.up_blocks]
+        self._label_biases = [block.label_bias for block in blocks if block.label_bias is not None]
+        self.coarser: PyramidScan | None = None
+        if pyramid.coarser is not None:
+            self.coarser = PyramidScan(pyramid.coarser)
+            self._shrink = pyramid.shrink
+            present = pyramid.shrink.weight[:, :, 1]  # (M, M, 2): of the left pixel and of the own
+            self._shrink_present = present.permute(2, 1, 0).flatten(0, 1)  # (2M, M)
+            self._grow = pyramid.grow.weight.permute(0, 2, 3, 1).flatten(1)  # (M, 4M): row, column, feature
+            self._grow_bias = pyramid.grow.bias.repeat(4)
+
+    def begin_row(self, above: State, found: State, label: Tensor | None) -> State:
+        """Contributions to a row from above and from the other stream, before its first pixel.
+
+        Args:
+            above: as in `GatedPyramid.rows`.
+            found: features of the other stream in this row.
+            label: (B,) integers.
+        """
+        over = [*above["down"], *above["up"]]
+        near = concatenated_elu(torch.stack([*found["down"], *found["up"]], 1), 2).flatten(1, 2)  # (B, n·2M, 1, W)
+        first = self._first.from_above(torch.cat([read for read, _ in over], 1))
+        neighbour = nn.functional.conv2d(near, self._neighbour, groups=len(over))
+        second = self._second.from_above(torch.cat([again for _, again in over], 1))
+        if label is not None:
+            second = second + torch.stack([bias(label) for bias in self._label_biases], 1).unsqueeze(2)
+        row = {
+            "first": first + neighbour.view(len(first), len(over), -1, first.shape[2]).transpose(2, 3),
+            "second": second,
+            "read": [self._first.blank(near)],
+            "again": [self._second.blank(near)],
+        }
+        if self.coarser is None:
+            return row
+        row |= {"fine": [above["shrink"][:, :, 0, 0] * 0], "grown": [], "kept": above["kept"]}
+        if above["kept"].shape[2]:
+            return {**row, "coarser": None}
+        weight, bias = self._shrink.weight[:, :, :1], self._shrink.bias
+        shrink = nn.functional.conv2d(nn.functional.pad(above["shrink"], (1, 0)), weight, bias, (1, 2))
+        coarser = self.coarser.begin_row(above["coarser"], found["coarser"], label)
+        return {**row, "shrink": shrink, "coarser": coarser}
+
+    def pixel(self, column: int, h: Tensor, row: State) -> tuple[Tensor, State]:
+        """The features of the next pixel, (B, M) from (B, M), and the row with what later pixels need of it."""
+        first = self._first.known(row["first"], column, row["read"][-1])
+        second = self._second.known(row["second"], column, row["again"][-1])
+        read: list[Tensor] = []
+        again: list[Tensor] = []
+
+        def through(h: Tensor, known: Tensor) -> Tensor:
+            index = len(again)
+            again.append(concatenated_elu(torch.addmm(known, read[index], self._first.own[index])))
+            return h + nn.functional.glu(torch.addmm(second[index], again[index], self._second.own[index]), 1)
+
+        for index in range(self.depth):
+            read.append(concatenated_elu(h))
+            h = through(h, first[index])
+        shortcuts = list(read)
+        if self.coarser is not None:
+            shortcuts.append(concatenated_elu(h))
+            h, row = self._through_coarser(self.coarser, column, h, row)
+        for index, weight in enumerate(self._shortcuts):
+            read.append(concatenated_elu(h))
+            h = through(h, torch.addmm(first[self.depth + index], shortcuts.pop(), weight))
+        return h, {
+            **row,
+            "read": [*row["read"], torch.stack(read, 1)],
+            "again": [*row["again"], torch.stack(again, 1)],
+        }
+
+    def _through_coarser(self, coarser: "PyramidScan", column: int, h: Tensor, row: State) -> tuple[Tensor, State]:
+        left = row["fine"][-1]
+        row = {**row, "fine": [*row["fine"], h]}
+        if row["coarser"] is None:
+            return row["kept"][:, :, 0, column], row
+        if column % 2 == 0:
+            place = column // 2
+            coarse = torch.addmm(row["shrink"][:, :, 0, place], torch.cat([left, h], 1), self._shrink_present)
+            coarse, coarse_row = coarser.pixel(place, coarse, row["coarser"])
+            grown = torch.addmm(self._grow_bias, coarse, self._grow).view(len(h), 2, 2, -1)
+            row = {**row, "coarser": coarse_row, "grown": [*row["grown"], grown]}
+        return row["grown"][-1][:, 0, column % 2], row
+
+    def end_row(self, above: State, row: State) -> State:
+        """`above` for the row that follows, from a row whose every pixel was seen."""
+        over = list(zip(_by_block(row["read"]), _by_block(row["again"]), strict=True))
+        after = {"down": over[: self.depth], "up": over[self.depth :]}
+        if self.coarser is None:
+            return after
+        fine = torch.stack(row["fine"][1:], 2).unsqueeze(2)  # (B, M, 1, W)
+        if row["coarser"] is None:
+            return {**after, "shrink": fine, "kept": row["kept"][:, :, 1:], "coarser": above["coarser"]}
+        below = torch.cat([grown[:, 1] for grown in row["grown"]], 1)[:, : fine.shape[3]]  # (B, W, M)
+        coarser = self.coarser.end_row(above["coarser"], row["coarser"])
+        return {**after, "shrink": fine, "kept": below.transpose(1, 2).unsqueeze(2), "coarser": coarser}
+
+
+class _ShiftedConvolutions:
+    """n shifted convolutions of one shape, divided into what they read above, to the left, and at the pixel itself."""
+
+    def __init__(self, layers: Sequence[ShiftedConv2d]):
+        weight = torch.stack([layer.weight for layer in layers])  # (n, out, in, 2, 2)
+        self._layers = len(layers)
+        self._above = weight[:, :, :, :1].flatten(0, 1)  # (n·out, in, 1, 2)
+        self._bias = torch.cat([layer.bias for layer in layers])
+        self._left = weight[:, :, :, 1, 0].transpose(1, 2).contiguous()  # (n, in, out)
+        self.own = weight[:, :, :, 1, 1].transpose(1, 2).contiguous().unbind(0)
+
+    def from_above(self, row: Tensor) -> Tensor:
+        """(B, n, W, out) from the row above, (B, n·in, 1, W)."""
+        padded = nn.functional.pad(row, (1, 0))
+        found = nn.functional.conv2d(padded, self._above, self._bias, groups=self._layers)
+        return found.view(len(row), self._layers, -1, row.shape[3]).transpose(2, 3)
+
+    def blank(self, like: Tensor) -> Tensor:
+        """Zeros to the left of a row, (B, n, in)."""
+        return like.new_zeros(len(like), *self._left.shape[:2])
+
+    def known(self, from_above: Tensor, column: int, left: Tensor) -> Sequence[Tensor]:
+        """The sums before the pixel itself, n tensors (B, out), with `left` (B, n, in) read to the left of it."""
+        base = from_above[:, :, column].transpose(0, 1)
+        return torch.baddbmm(base, left.transpose(0, 1), self._left).unbind(0)
+
+
+def _by_block(seen: list[Tensor]) -> list[Tensor]:
+    """The row that each block read, (B, in, 1, W), from the inputs of all at each pixel, after the blank."""
+    return list(torch.stack(seen[1:], 3).unsqueeze(3).unbind(1))
+
+
+def _weight(convolution: nn.Conv2d | None) -> Tensor:
+    assert convolution is not None
+    return convolution.weight
+
+
+class MixtureScan(RasterScan):
+    """A row holds the contributions from above, the pixels seen, the horizontal stream, and the pixel being drawn."""
+
+    def __init__(self, model: "PixelCNNPP"):
+        self.model = model
+        self.first = RasterConvolutions([model.first])
+        self.horizontal = PyramidScan(model.horizontal)
+        self.head = model.output.weight.flatten(1).t()
+        device = self.head.device
+        self.pairs = {
+            colours: tuple(rows.to(device) for rows in _pairs_of_first(colours))
+            for colours in range(2, model.image_shape[0] + 1)
+        }
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
+        pixels = above["pixels"]
+        _, found, vertical = self.model.vertical.rows(self.model.above(pixels), above["vertical"], label)
+        row = {
+            "from_above": self.first.from_above(pixels[:, :, 1:]),
+            "seen": self.first.begin_row(pixels),
+            "horizontal": self.horizontal.begin_row(above["horizontal"], found, label),
+            "pixel": None,
+        }
+        return {**above, "vertical": vertical}, row
+
+    def predict(self, row: State) -> tuple[DiscretizedLogisticMixture, State]:
+        if row["pixel"] is None:
+            row = self._begin_pixel(row)
+        return self._next_colour(row["pixel"]), row
+
+    def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
+        pixel = row["pixel"]
+        earlier = torch.cat([pixel["earlier"], x_prev.unsqueeze(1)], 1)
+        if earlier.shape[1] < self.model.image_shape[0]:
+            return {**row, "pixel": {**self._given(x_prev, pixel), "earlier": earlier}}, False
+        seen = self.first.see(row["seen"], [self.model._with_ones(earlier)], whole_row=True)
+        return {**row, "seen": seen, "pixel": None}, self.first.count(seen) == self.model.image_shape[2]
+
+    def end_row(self, above: State, row: State) -> State:
+        pixels = torch.cat([above["pixels"], self.first.row(row["seen"], self.model.image_shape[2])], 2)[:, :, 1:]
+        return {
+            **above,
+            "pixels": pixels,
+            "horizontal": self.horizontal.end_row(above["horizontal"], row["horizontal"]),
+        }
+
+    def _begin_pixel(self, row: State) -> State:
+        """The row with the mixture of the next pixel."""
+        column = self.first.count(row["seen"])
+        (h,) = self.first.known(0, row["seen"], row["from_above"], column)
+        h, horizontal = self.horizontal.pixel(column, h, row["horizontal"])
+        assert self.model.output.bias is not None
+        with torch.autocast(h.device.type, enabled=False):  # as in a pass, see `_outputs`
+            outputs = torch.addmm(self.model.output.bias, nn.functional.elu(h.to(self.head.dtype)), self.head)
+        mixture = self.model._mixture(outputs)
+        pixel = {
+            "earlier": torch.empty(len(h), 0, dtype=torch.long, device=h.device),
+            "logits": mixture.logits,
+            "means": mixture.means,
+            "log_scales": mixture.log_scales,
+            "coefficients": mixture.coefficients,
+        }
+        return {**row, "horizontal": horizontal, "pixel": pixel}
+
+    def _next_colour(self, pixel: State) -> DiscretizedLogisticMixture:
+        """The first of the colours that are still to be drawn."""
+        means, log_scales = pixel["means"][:, 0], pixel["log_scales"][:, 0]
+        return DiscretizedLogisticMixture(pixel["logits"], means, log_scales, self.model.levels)
+
+    def _given(self, value: Tensor, pixel: State) -> State:
+        """The mixture of the colours that are left: posterior weights, means moved by the value of the first."""
+        logits = pixel["logits"] + self._next_colour(pixel).component_log_prob(value)
+        first, others = self.pairs[pixel["means"].shape[1]]
+        coupled = pixel["coefficients"].index_select(1, first)
+        centre = bin_centres(value.to(coupled.dtype), self.model.levels).view(-1, 1, 1)
+        return {
+            "logits": logits,
+            "means": torch.addcmul(pixel["means"][:, 1:], coupled, centre),
+            "log_scales": pixel["log_scales"][:, 1:],
+            "coefficients": pixel["coefficients"].index_select(1, others),
+        }
+
+
+def _pairs_of_first(colours: int) -> tuple[Tensor, Tensor]:
+    """Which coefficients of the pairs (2,1), (3,1), (3,2), … couple a colour to the first, and which do not."""
+    pairs = [(later, earlier) for later in range(colours) for earlier in range(later)]
+    first = torch.tensor([earlier == 0 for _, earlier in pairs], device="cpu")
+    return first.nonzero().flatten(), (~first).nonzero().flatten()

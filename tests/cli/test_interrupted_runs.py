@@ -1,0 +1,38 @@
+"""A run that is interrupted in training and resumed is the run that was not."""
+
+import pytest
+from small_data import WRITERS
+
+from chainrule.data import Batches, SeriesWindows
+
+CASES = {  # each with what its batches draw at random
+    "tag": (
+        Batches,
+        "--task tag --template-passes 1 --hidden-size 8 --embedding-size 8 --character-size 8 --dropout 0.3",
+    ),
+    "image": (Batches, "--binarise per-epoch --channels 6 --layers 1 --first-kernel-size 3 --batch-size 4"),
+    "forecast": (SeriesWindows, "--task forecast --hidden-size 8"),
+    "sound": (Batches, "--channels 4 --blocks 1 --layers-per-block 3 --skip-channels 8 --batch-size 4"),
+}
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, tmp_path, monkeypatch, task):
+    kind, options = CASES[task]
+    data = WRITERS[task](tmp_path)[0]
+    arguments = (data, *options.split(), "--steps", 12, "--validate-every", 4)
+    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
+    at = kind.at
+
+    def interrupted(self, step):
+        if step == 7:
+            raise KeyboardInterrupt
+        return at(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "at", interrupted)
+        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
+    assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
+    assert command("train", data, "--resume", "--out", tmp_path / "parts").status == 0
+    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
+    assert whole == parts

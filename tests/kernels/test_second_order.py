@@ -1,0 +1,236 @@
+"""Functions with a hand-written gradient have the higher derivatives that autograd finds for plain operations."""
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd.functional import hessian
+
+from chainrule.heads import _categorical as categorical
+from chainrule.heads._categorical import picked_log_softmax
+from chainrule.layers import GRU, LSTM, RNN, DiagonalLSTM, RowLSTM
+from chainrule.layers._lattice_lstm import _plain as plain_lattice
+from chainrule.layers._lattice_lstm import lattice_lstm
+from chainrule.models import RecurrentLM
+
+B, T, N, M = 3, 4, 2, 3
+KINDS = {
+    "lstm": lambda **options: LSTM(N, M, **options),
+    "gru, reset after": lambda **options: GRU(N, M, **options),
+    "gru, reset before": lambda **options: GRU(N, M, reset_after=False, **options),
+    "tanh": lambda **options: RNN(N, M, **options),
+    "relu": lambda **options: RNN(N, M, nonlinearity="relu", **options),
+    "sigmoid": lambda **options: RNN(N, M, nonlinearity="sigmoid", **options),
+    "identity": lambda **options: RNN(N, M, nonlinearity="identity", **options),
+}
+LENGTHS = {"full": None, "unequal": torch.tensor([4, 0, 2])}
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(before)
+
+
+def parts(state):
+    return state if isinstance(state, tuple) else (state,)
+
+
+def states(layer):
+    return tuple(torch.randn(B, layer.num_layers, M, requires_grad=True) for _ in range(1 + layer.has_cell))
+
+
+def everything(layer, x, state, lengths):
+    output, last = layer(x, state if layer.has_cell else state[0], lengths)
+    return (output, *parts(last))
+
+
+def by_cells(layer, x, state, lengths):
+    """The layer as its cell, step by step in plain operations, rows held at their ends."""
+    outputs = []
+    for t in range(x.shape[1]):
+        y, new = layer.step(x[:, t], state if layer.has_cell else state[0])
+        running = torch.ones(B, dtype=torch.bool) if lengths is None else lengths > t
+        outputs.append(torch.where(running[:, None], y, 0.0))
+        state = tuple(torch.where(running[:, None, None], n, o) for n, o in zip(parts(new), state, strict=True))
+    return (torch.stack(outputs, 1), *state)
+
+
+def first_and_second(outputs, inputs):
+    """First derivatives of a random loss, and the derivatives of their squared length."""
+    torch.manual_seed(1)
+    loss = sum((value * torch.randn(value.shape)).sum() for value in outputs)
+    first = torch.autograd.grad(loss, inputs, create_graph=True)
+    second = torch.autograd.grad(sum(part.square().sum() for part in first), inputs)
+    return [*first, *second]
+
+
+def assert_equal(left, right):
+    for a, b in zip(left, right, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)  # float64, sums in another order
+
+
+@pytest.mark.parametrize("symbols", [False, True], ids=["features", "symbols"])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_second_derivatives_are_those_of_the_cell(kind, lengths, symbols):
+    layer = KINDS[kind](num_layers=2, backend="bptt")
+    x = torch.randint(N, (B, T)) if symbols else torch.randn(B, T, N, requires_grad=True)
+    state = states(layer)
+    inputs = [*layer.parameters(), *state, *([] if symbols else [x])]
+    whole = first_and_second(everything(layer, x, state, LENGTHS[lengths]), inputs)
+    assert_equal(whole, first_and_second(by_cells(layer, x, state, LENGTHS[lengths]), inputs))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_second_derivatives_agree_with_finite_differences(kind):
+    layer = KINDS[kind](backend="bptt")
+    x, state = torch.randn(B, T, N, requires_grad=True), states(layer)
+    assert gradgradcheck(lambda x, *state: everything(layer, x, state, LENGTHS["unequal"]), (x, *state), fast_mode=True)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(LSTM, nn.LSTM), (GRU, nn.GRU), (RNN, nn.RNN)])
+def test_the_hessian_is_that_of_torch(ours, theirs):
+    layer, peer = ours(N, M, backend="bptt"), theirs(N, M, batch_first=True)
+    peer.load_state_dict(layer.state_dict())
+    x = torch.randn(2, T, N)
+    own, expected = (hessian(lambda x, f=f: f(x)[0].square().sum(), x) for f in (layer, peer))
+    assert expected.abs().max() > 1e-3
+    assert_equal([own], [expected])
+
+
+@pytest.mark.parametrize("backend", ["auto", "vendor", "bptt"])
+def test_every_backend_of_a_float32_lstm_has_the_same_hessian(backend):
+    layer = LSTM(N, M, backend=backend).float()
+    x = torch.randn(2, T, N, dtype=torch.float32)
+    own = hessian(lambda x: layer(x)[0].square().sum(), x)
+    exact = hessian(lambda x: layer.double()(x)[0].square().sum(), x.double())
+    torch.testing.assert_close(own.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+def test_third_derivatives_exist():
+    layer, x = GRU(N, M, backend="bptt"), torch.randn(1, 3, N, requires_grad=True)
+
+    def first(x):
+        return torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)[0]
+
+    assert gradgradcheck(first, (x,), fast_mode=True)
+
+
+@pytest.mark.parametrize("windows", [None, [(0, 1), (0, 2), (1, 3)]], ids=["all positions", "diagonals"])
+def test_the_lattice_has_second_derivatives(windows):
+    projected = torch.randn(2, 3, 3, 2, 8, requires_grad=True)
+    weights = torch.randn(2, 2, 2, 8, requires_grad=True)
+    c0 = None if windows else torch.randn(2, 3, 2, 2, requires_grad=True)
+    inputs = [projected, weights, *([] if c0 is None else [c0])]
+    every = tuple(windows or [(0, 3)] * 3)
+    taken = torch.zeros(3, 3, 1, 1)
+    for t, (first, end) in enumerate(every):
+        taken[t, first:end] = 1
+    whole = first_and_second(lattice_lstm(projected * taken, weights, (-1, 0), c0, windows), inputs)
+    assert_equal(whole, first_and_second(plain_lattice(projected * taken, weights, c0, (-1, 0), every), inputs))
+    options = {"fast_mode": True}
+    assert gradcheck(lambda *a: plain_lattice(a[0], a[1], c0, (-1, 0), every), (projected, weights), **options)
+    assert gradgradcheck(lambda *a: lattice_lstm(a[0], a[1], (-1, 0), c0, windows), (projected, weights), **options)
+
+
+@pytest.mark.parametrize("layer", [RowLSTM, DiagonalLSTM])
+def test_the_layers_of_the_pixel_rnn_have_second_derivatives(layer):
+    layer, x = layer(4), torch.randn(1, 4, 2, 3, requires_grad=True)
+    assert gradgradcheck(lambda x: layer(x)[0], (x,), fast_mode=True)
+
+
+def test_the_wide_categorical_has_second_derivatives(monkeypatch):
+    monkeypatch.setattr(categorical, "CACHE", 10)
+    scores, symbols = torch.randn(4, 5, requires_grad=True), torch.tensor([0, 4, 2, 2])
+    assert gradgradcheck(lambda scores: picked_log_softmax(scores, symbols), (scores,))
+    own = hessian(lambda scores: picked_log_softmax(scores, symbols).square().sum(), scores)
+    plain = hessian(lambda scores: scores.log_softmax(1).gather(1, symbols[:, None]).square().sum(), scores)
+    assert_equal([own], [plain])
+
+
+@pytest.mark.parametrize("limit", [1, 100], ids=["row additions", "product"])
+def test_the_look_up_passes_second_derivatives_on(limit, monkeypatch):
+    monkeypatch.setattr("chainrule.kernels._products.ONE_HOT_PRODUCT_LIMIT", limit)
+    layer, x = LSTM(N, M, backend="bptt"), torch.randint(N, (B, T))
+    inputs = list(layer.parameters())
+    dense = nn.functional.one_hot(x, N).double()
+    assert_equal(first_and_second([layer(x)[0]], inputs), first_and_second([layer(dense)[0]], inputs))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_torch_func_gives_the_gradients_of_each_row(kind):
+    layer = KINDS[kind](num_layers=2).float()  # float32: where a fused kernel would be chosen
+    weights, x = dict(layer.named_parameters()), torch.randn(B, T, N, dtype=torch.float32)
+
+    def loss(weights, row):
+        return torch.func.functional_call(layer, weights, (row.unsqueeze(0),))[0].square().sum()
+
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, x)
+    for row in range(B):
+        alone = torch.autograd.grad(loss(weights, x[row]), list(weights.values()))
+        for gradient, expected in zip(each.values(), alone, strict=True):
+            torch.testing.assert_close(gradient[row], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # in torch's forward mode
+def test_torch_func_reaches_a_whole_model():
+    model = RecurrentLM(vocab_size=4, cell="lstm", hidden_size=3)
+    weights, x = dict(model.named_parameters()), torch.randint(4, (B, 6))
+    tangents = {name: torch.randn_like(weight) for name, weight in weights.items()}
+
+    class LogProb(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return self.model.log_prob(x)
+
+    def log_prob(weights, x):
+        return torch.func.functional_call(LogProb(), {f"model.{name}": w for name, w in weights.items()}, (x,))
+
+    value, slope = torch.func.jvp(lambda weights: log_prob(weights, x), (weights,), (tangents,))
+    torch.testing.assert_close(value, model.log_prob(x), rtol=0, atol=1e-10)
+    jacobian = torch.func.jacrev(log_prob)(weights, x)
+    products = [(jacobian[name] * tangents[name]).flatten(1).sum(1) for name in weights]
+    torch.testing.assert_close(slope, sum(products), rtol=0, atol=1e-10)
+
+
+def assert_batched_gradients_are_single_ones(outputs, inputs):
+    """Of each output alone: a batched gradient then reaches the others' zeros, which are not batched."""
+    for output in outputs:
+        weights = torch.randn(3, *output.shape)
+        batched = torch.autograd.grad(output, inputs, weights, is_grads_batched=True, retain_graph=True)
+        single = [torch.autograd.grad(output, inputs, weight, retain_graph=True) for weight in weights]
+        mapped = torch.vmap(lambda weight, y=output: torch.autograd.grad(y, inputs, weight, retain_graph=True))(weights)
+        for many in (batched, mapped):
+            assert_equal(many, [torch.stack(gradients) for gradients in zip(*single, strict=True)])
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_batched_gradients_are_those_taken_one_by_one(kind, lengths, bidirectional):
+    layer, x = KINDS[kind](backend="bptt", bidirectional=bidirectional), torch.randn(B, T, N, requires_grad=True)
+    output, last = layer(x, None, LENGTHS[lengths])
+    assert_batched_gradients_are_single_ones((output, *parts(last)), [x, *layer.parameters()])
+
+
+def test_batched_gradients_of_a_lattice_are_those_taken_one_by_one():
+    projected, weights = (torch.randn(*shape, requires_grad=True) for shape in ((2, 3, 3, 2, 8), (2, 2, 2, 8)))
+    h, c = lattice_lstm(projected, weights, (-1, 0))
+    assert_batched_gradients_are_single_ones((h, c), [projected, weights])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectorised_hessians_of_the_last_state_are_those_taken_row_by_row(kind):
+    layer, x = KINDS[kind](backend="bptt"), torch.randn(2, 3, N)
+    hessians = [
+        hessian(lambda x: parts(layer(x)[1])[-1].pow(3).sum(), x, vectorize=vectorize) for vectorize in (False, True)
+    ]
+    assert hessians[0].abs().max() > 1e-6
+    assert_equal(*[[value] for value in hessians])
