@@ -31,7 +31,7 @@ from chainrule.data._series import read_series, rolling_origins, window_evaluati
 from chainrule.data._series.schema import SeriesSchema
 from chainrule.decoding import sample_paths
 from chainrule.metrics import seasonal_naive
-from chainrule.metrics._forecast_scores import ForecastScores, naive_paths
+from chainrule.metrics._forecasting import ForecastScores, naive_paths
 from chainrule.models import Forecaster
 from chainrule.training import TrainingOptions, evaluate, train
 

@@ -1,4 +1,4 @@
-"""The contract of models with a latent code: autoencoders, and variational autoencoders with their bounds."""
+"""Base classes of models with a latent code: autoencoders, and variational autoencoders with their bounds."""
 
 import math
 from abc import abstractmethod
@@ -17,27 +17,27 @@ from chainrule.heads._diagonal_normal import DiagonalNormal
 
 Weight = Annotated[float, Range(0.0, 1e4)]
 """Weight of a term in a training objective."""
-ROWS = 512  # codes decoded at once where a bound is computed: 100 MB for 64 features of each pixel of MNIST
+ROWS = 512  # codes decoded at once for a bound: 100 MB for 64 features per pixel of MNIST
 
 
 class CodeModel(TrainableModel):
-    """A model that encodes x as a code of `latent_size` numbers, and decodes x from a code.
+    """Base class: a model that encodes x as a latent code of `latent_size` numbers, and decodes x from a code.
 
     Attributes:
-        latent_size: L, numbers of a code.
+        latent_size: number of dimensions L of a code.
     """
 
     latent_size: int
 
     @abstractmethod
     def codes(self, x: Tensor, *, lengths: Tensor | None = None) -> Tensor:
-        """The code of each row, (B, L): of a variational model the mean of its posterior."""
+        """Encode each row, (B, L); for a variational model, the mean of the posterior."""
 
     @abstractmethod
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """One x for each code (B, L): the expected x where the decoder has one, else a draw from the decoder.
+        """Decode each code (B, L): the expected x if the decoder has one, else a draw from the decoder.
 
-        An expected image is (B, C, H, W) real numbers in levels, from 0 to V − 1.
+        An expected image is (B, C, H, W) real numbers in levels from 0 to V − 1.
         """
 
 
@@ -46,10 +46,10 @@ class Draw:
     """Codes drawn from the posterior of each of B rows.
 
     Args:
-        z: (K, B, L), with gradients to the encoder.
+        z: (K, B, L) codes, with gradients to the encoder.
         log_ratio: (K, B) ln p(z) − ln q(z | x), nats.
-        kl_terms: (B, L), or (K, B, L) where a layer's posterior depends on the draw above: KL divergence of each number
-            of the code, nats.
+        kl_terms: KL divergence per dimension, nats, (B, L), or (K, B, L) if a layer's posterior depends on the draw
+            above.
     """
 
     z: Tensor
@@ -58,7 +58,7 @@ class Draw:
 
 
 class LatentObjective(TypedDict, total=False):
-    """Arguments that every `LatentModel` takes; their defaults are attributes of its class."""
+    """Arguments of every `LatentModel`; their defaults are attributes of the class."""
 
     importance_samples: Annotated[int, Range(1, 1 << 16)]
     beta: Weight
@@ -67,45 +67,42 @@ class LatentObjective(TypedDict, total=False):
 
 
 class OneLayerObjective(LatentObjective, total=False):
-    """Arguments that a `LatentModel` with one layer of codes takes."""
+    """Arguments of a `LatentModel` with one layer of codes."""
 
     doubly_reparameterised: bool
 
 
 class LatentModel(CodeModel):
-    r"""A model of x by a latent code z: a prior, a decoder and an encoder that approximates the posterior.
+    r"""Base class: a model of x by a latent code z, with a prior, a decoder and an approximate posterior.
 
     .. math:: p(x) = \int p(z)\, p(x \mid z)\, dz, \qquad q(z \mid x) \approx p(z \mid x)
 
-    The integral has no closed form, so there is no `log_prob`: there are two lower bounds, each with its own name. The
-    evidence lower bound (Kingma and Welling 2014; Rezende et al. 2014) and the importance-weighted bound (Burda et al.
-    2016), in nats a row, sums over all elements of x and all numbers of z:
+    The integral has no closed form, so there is no `log_prob`, but two lower bounds: the evidence lower bound (Kingma
+    and Welling 2014; Rezende et al. 2014) and the importance-weighted bound (Burda et al. 2016), in nats per row,
+    summed over all elements of x and all dimensions of z:
 
     .. math:: \mathrm{elbo} = E_q[\ln p(x \mid z)] - \mathrm{KL}(q(z \mid x) \| p(z)) \le
         \ln \frac1K \sum_{k=1}^K \frac{p(z_k)\, p(x \mid z_k)}{q(z_k \mid x)} \le \ln p(x)
 
-    the latter in expectation over the draws :math:`z_k \sim q`, growing with K. A subclass defines `encode` and
-    `decode`, or, with several layers of codes, `draw`, `prior_sample` and `codes` too.
+    where the second bound holds in expectation over the draws :math:`z_k \sim q` and grows with K. A subclass defines
+    `encode` and `decode`; with several layers of codes also `draw`, `prior_sample` and `codes`.
 
     Training maximises the first bound, or with `importance_samples` K > 1 the second:
 
     .. math:: \ln p(x \mid z) - w \sum_j \max(\lambda, \mathrm{KL}_j), \qquad
         w = \beta \min(1, \text{progress} / \text{warmup})
 
-    where the KL divergence of the j-th number of the code is averaged over the batch before it is compared with λ, the
-    `free_bits` of Kingma et al. (2016); β is that of Higgins et al. (2017), and w is warmed up as by Bowman et al.
-    (2016) and Sønderby et al. (2016). The variance of the doubly reparameterised gradient does not grow with K.
+    where the KL divergence of dimension j is averaged over the batch before the comparison with λ (`free_bits`, Kingma
+    et al. 2016), β is due to Higgins et al. (2017), and the warm-up of w to Bowman et al. (2016) and Sønderby et al.
+    (2016). The variance of the doubly reparameterised gradient does not grow with K.
 
     Args:
-        latent_size: L, numbers of a code.
-        importance_samples: draws for each input in training; more than 1 trains the importance-weighted bound.
+        latent_size: number of dimensions L of a code.
+        importance_samples: draws per row in training; more than 1 trains the importance-weighted bound.
         beta: weight of the KL divergence in training.
-        free_bits: nats of each number of the code that cost nothing in training.
-        kl_warmup: part of the run in which the weight of the KL divergence grows from 0.
-        doubly_reparameterised: train the encoder by the gradient of Tucker et al. (2019).
-
-    Raises:
-        ValueError: an argument is out of range, or two of them exclude each other.
+        free_bits: nats per dimension that training does not penalise.
+        kl_warmup: fraction of the run in which the weight of the KL divergence grows from 0.
+        doubly_reparameterised: train the encoder with the gradient of Tucker et al. (2019).
     """
 
     importance_samples: int = 1
@@ -129,23 +126,23 @@ class LatentModel(CodeModel):
             raise ValueError(f"kl_warmup: expected a part of the run in [0, 1], got {self.kl_warmup}")
         if self.free_bits and (self.importance_samples > 1 or self.doubly_reparameterised):
             raise ValueError(
-                "free_bits: needs the KL divergence of each number, which the importance-weighted objective has not: "
+                "free_bits: needs the KL divergence per dimension, which the importance-weighted objective lacks: "
                 f"leave it 0, or importance_samples 1 and doubly_reparameterised off, got {self.free_bits}"
             )
 
     @abstractmethod
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
-        """q(z | x), of batch shape (B,); with several layers of codes, that of the top layer."""
+        """Return q(z | x), of batch shape (B,); with several layers of codes, the posterior of the top layer."""
 
     @abstractmethod
     def decode(self, z: Tensor) -> Distribution:
-        """p(x | z) of codes (B, L): a distribution over x, of batch shape (B,)."""
+        """Return p(x | z) for codes (B, L), a distribution over x of batch shape (B,)."""
 
     def codes(self, x: Tensor, *, lengths: Tensor | None = None) -> Tensor:
         return self.encode(x, lengths=lengths).mean
 
     def log_likelihood(self, x: Tensor, z: Tensor, *, lengths: Tensor | None = None) -> Tensor:
-        """ln p(x | z) of B rows with a code each, (B,), nats."""
+        """Return ln p(x | z) of B rows with a code each, (B,), nats."""
         return self.decode(z).log_prob(x)
 
     def draw(
@@ -156,13 +153,13 @@ class LatentModel(CodeModel):
         *,
         lengths: Tensor | None = None,
     ) -> Draw:
-        """Draw codes from the posterior, with what the bounds need of them.
+        """Draw codes from the posterior, with the terms of the bounds.
 
         Args:
             x: (B, ...).
-            samples: K, for each row.
+            samples: number of draws K per row.
             generator: source of randomness.
-            lengths: (B,) real elements of each row.
+            lengths: (B,) lengths of the rows.
         """
         return _drawn(self.encode(x, lengths=lengths), samples, generator)
 
@@ -174,19 +171,19 @@ class LatentModel(CodeModel):
     def elbo(
         self, x: Tensor, samples: int = 1, generator: torch.Generator | None = None, *, lengths: Tensor | None = None
     ) -> Tensor:
-        """The evidence lower bound of each row, (B,), nats; its expectation over z by `samples` draws."""
+        """Return the evidence lower bound of each row, (B,), nats, with `samples` draws of z."""
         _check_samples(samples)
         drawn = self.draw(x, samples, generator, lengths=lengths)
         return self._log_likelihoods(x, drawn.z, lengths).mean(0) - _over_draws(drawn.kl_terms).sum(-1)
 
     def kl(self, x: Tensor, generator: torch.Generator | None = None, *, lengths: Tensor | None = None) -> Tensor:
-        """KL(q(z | x) ‖ p(z)) of each row, (B,), nats."""
+        """Return KL(q(z | x) ‖ p(z)) of each row, (B,), nats."""
         return self.kl_terms(x, generator, lengths=lengths).sum(-1)
 
     def kl_terms(self, x: Tensor, generator: torch.Generator | None = None, *, lengths: Tensor | None = None) -> Tensor:
-        """The KL divergence of each number of the code, (B, L), nats.
+        """Return the KL divergence per dimension, (B, L), nats.
 
-        Exact with one layer of codes; with more, that of a lower layer is exact given a draw of those above.
+        It is exact for one layer of codes; lower layers are exact given a draw of the layers above.
         """
         return _over_draws(self.draw(x, 1, generator, lengths=lengths).kl_terms)
 
@@ -200,17 +197,14 @@ class LatentModel(CodeModel):
         lengths: Tensor | None = None,
         chunk: int = ROWS,
     ) -> Tensor:
-        """The importance-weighted bound of each row with K = `samples` draws, (B,), float64, nats.
+        """Return the importance-weighted bound of each row with K = `samples` draws, (B,), float64, nats.
 
         Args:
             x: (B, ...).
-            samples: K.
+            samples: number of draws K.
             generator: source of randomness.
-            lengths: (B,) real elements of each row.
-            chunk: codes that are decoded at once, which bounds the memory.
-
-        Raises:
-            ValueError: `samples` or `chunk` is below 1.
+            lengths: (B,) lengths of the rows.
+            chunk: number of codes decoded at once, which bounds the memory.
         """
         _check_samples(samples)
         if chunk < 1:
@@ -218,7 +212,7 @@ class LatentModel(CodeModel):
         if not len(x):
             return torch.zeros(0, dtype=widest(x.device), device=x.device)
         bounds = []
-        # Few rows with many draws each: rows are encoded again for each part of their draws.
+        # With few rows and many draws, each part of the draws encodes the rows again.
         for rows in torch.arange(len(x), device=x.device).split(max(1, chunk // samples)):
             part, own = x[rows], None if lengths is None else lengths[rows]
             most, total = max(1, chunk // len(rows)), None
@@ -233,7 +227,7 @@ class LatentModel(CodeModel):
     @in_evaluation
     @torch.no_grad()
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draw n rows of x: a code from the prior, then x from the decoder; the same seed gives the same x."""
+        """Draw n rows of x: codes from the prior, then x from the decoder; equal seeds give equal draws."""
         if n < 1:
             raise ValueError(f"n: expected at least 1, got {n}")
         return head_of(self.decode(self.prior_sample(n, generator))).sample(generator=generator)
@@ -241,13 +235,13 @@ class LatentModel(CodeModel):
     def training_objective(
         self, x: Tensor, context: Context = None, lengths: Tensor | None = None, *, progress: float = 1.0
     ) -> Tensor:
-        """Training objective of each row, to be maximised, (B,), nats; see the class.
+        """Return the training objective of each row, to be maximised, (B,), nats; see the class.
 
         Args:
             x: (B, ...).
-            context: `None`: these models are not conditioned on anything.
-            lengths: (B,) real elements of each row.
-            progress: how much of the run is done, from 0 to 1.
+            context: must be `None`.
+            lengths: (B,) lengths of the rows.
+            progress: fraction of the run done.
         """
         refuse_context(context)
         weight = self.beta * (min(1.0, progress / self.kl_warmup) if self.kl_warmup else 1.0)
@@ -261,17 +255,17 @@ class LatentModel(CodeModel):
             return log_mean_exp(log_likelihoods + weight * drawn.log_ratio)
         terms = _over_draws(drawn.kl_terms)
         if self.free_bits:
-            # Below λ a number's divergence counts as the constant λ, without a gradient.
+            # Below λ, the divergence counts as the constant λ, without a gradient.
             terms = terms.where(terms.mean(0) > self.free_bits, self.free_bits)
         return log_likelihoods.squeeze(0) - weight * terms.sum(-1)
 
     def held_out_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """`elbo` by one draw from torch's global random state, (B,), nats."""
+        """Return the `elbo` with one draw from torch's global random state, (B,), nats."""
         refuse_context(context)
         return self.elbo(x, lengths=lengths)
 
     def _log_likelihoods(self, x: Tensor, z: Tensor, lengths: Tensor | None) -> Tensor:
-        """ln p(x | z) of K codes (K, B, L) for each row, (K, B)."""
+        """Return ln p(x | z) of K codes (K, B, L) for each row, (K, B)."""
         count = len(z)
         if count == 1:
             return self.log_likelihood(x, z.squeeze(0), lengths=lengths).unsqueeze(0)
@@ -281,20 +275,16 @@ class LatentModel(CodeModel):
 
 
 def log_mean_exp(log_weights: Tensor) -> Tensor:
-    """ln of the mean over K weights whose logarithms are (K, B): (B,)."""
+    """Return the log of the mean over K weights with logarithms (K, B), (B,)."""
     return log_weights.logsumexp(0) - math.log(len(log_weights))
 
 
 def doubly_reparameterised_bound(log_weights: Tensor, z: Tensor) -> Tensor:
-    r"""`log_mean_exp` of (K, B) log-weights, whose gradient is that of Tucker et al. (2019).
+    r"""Return `log_mean_exp` of (K, B) log-weights with the gradient of Tucker et al. (2019), given draws z (K, B, L).
 
     .. math:: \nabla_\theta = \sum_k \tilde w_k \, \partial_\theta \ln w_k, \qquad
         \nabla_\phi = \sum_k \tilde w_k^2 \, \frac{\partial \ln w_k}{\partial z_k} \frac{\partial z_k}{\partial \phi},
         \qquad \tilde w = w / \sum_k w_k
-
-    Args:
-        log_weights: (K, B) ln w, made with q's parameters detached: they reach the encoder through z alone.
-        z: (K, B, L) the draws.
     """
     shares = log_weights.detach().softmax(0)
     if z.requires_grad:
@@ -307,11 +297,11 @@ def doubly_reparameterised_bound(log_weights: Tensor, z: Tensor) -> Tensor:
 def _drawn(
     posterior: DiagonalNormal, samples: int, generator: torch.Generator | None, *, detached: bool = False
 ) -> Draw:
-    """Draws of one layer whose prior is N(0, I); `detached` gives ln q gradients through z alone."""
+    """Draw codes of one layer with prior N(0, I); `detached` gives ln q gradients only through z."""
     z = posterior.rsample((samples,), generator=generator)
-    judged = posterior.detached() if detached else posterior
+    density = posterior.detached() if detached else posterior
     standard = DiagonalNormal(torch.zeros_like(posterior.mean), torch.zeros_like(posterior.mean))
-    return Draw(z, standard.log_prob(z) - judged.log_prob(z), posterior.kl_terms())
+    return Draw(z, standard.log_prob(z) - density.log_prob(z), posterior.kl_terms())
 
 
 def _over_draws(kl_terms: Tensor) -> Tensor:
@@ -319,7 +309,7 @@ def _over_draws(kl_terms: Tensor) -> Tensor:
 
 
 def _parts(total: int, most: int) -> list[int]:
-    """A total in parts of `most`, and the rest."""
+    """Split a total into parts of `most`, and the rest."""
     whole, rest = divmod(total, most)
     return [most] * whole + [rest] * (rest > 0)
 

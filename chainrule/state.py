@@ -1,6 +1,6 @@
-"""A `State` is a tree of batch-first tensors: a model's memory of the elements it has read.
+"""States: trees of batch-first tensors, a model's memory of the elements it has read.
 
-Leaves are tensors of shape (B, ...); branches are tuples, lists, dicts and `None`, and in a search `Shared`. A state is
+Leaves are tensors of shape (B, ...); branches are tuples, lists, dicts and `None`, and `Shared` in a search. A state is
 never stored on a module, so it can be forked (`select` with repeated rows), reordered (`select` with a permutation),
 detached, saved and rewound.
 """
@@ -20,9 +20,9 @@ State: TypeAlias = (
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """A branch that rows have in common: its row b is row `rows[b]` of `values`, which is held once for all of them.
+    """Branch whose row b is row `rows[b]` of `values`, so that several rows share memory.
 
-    Functions of a state see `rows` alone, a leaf like any other; whoever reads the branch knows what to make of it.
+    Functions of a state see only `rows`, as a leaf; the model that reads the branch interprets it.
 
     Args:
         rows: (B,) integers in [0, S).
@@ -74,7 +74,7 @@ def select(state: State, rows: Tensor) -> State:
 
 
 def share(branch: State) -> Shared:
-    """The same branch, ready to be forked without copies; once few of its values are in use, without the others.
+    """Prepare a branch for forks without copies; drop unused values once they are the majority.
 
     >>> forked = select(share(torch.tensor([[1.0], [2.0]])), torch.tensor([1, 1, 1]))
     >>> forked.rows, share(forked).rows, share(forked).values
@@ -103,7 +103,7 @@ def share_memories(state: State) -> State:
 
 
 def expand(state: State, rows: int) -> State:
-    """Repeat a state of one row `rows` times, without copying; one of so many rows stays as it is.
+    """Repeat a state of one row `rows` times, without copying; a state of that many rows is unchanged.
 
     >>> expand({"h": torch.zeros(1, 3), "c": None}, 2)["h"].shape
     torch.Size([2, 3])
@@ -114,57 +114,50 @@ def expand(state: State, rows: int) -> State:
 def concatenate(states: Sequence[State]) -> State:
     """Join states of one structure along the batch.
 
-    Caches may be of unequal length: shorter ones are filled with zeros before their first slot, and so are all leaves
-    that differ in a size. `chainrule.layers.CausalAttention` knows by its count which slots hold nothing.
-
-    Raises:
-        ValueError: the states differ in their structure.
+    Leaves of unequal size, such as caches, are padded with zeros before their values.
+    `chainrule.layers.CausalAttention` recognises empty slots by its counter.
 
     >>> concatenate([{"h": torch.ones(1, 2), "c": None}, {"h": torch.ones(1, 3), "c": None}])
     {'c': None, 'h': tensor([[0., 1., 1.],
             [1., 1., 1.]])}
     """
-    apart = [flatten(expand(state, count_rows(state))) for state in states]
-    tensors, skeleton = apart[0]
-    if any(other != skeleton for _, other in apart):
+    flat = [flatten(expand(state, count_rows(state))) for state in states]
+    tensors, skeleton = flat[0]
+    if any(other != skeleton for _, other in flat):
         raise ValueError("states: expected states of one structure, as one model makes them")
 
     def joined(name: str) -> Tensor:
-        parts = [own[name] for own, _ in apart]
-        sizes = [max(place) for place in zip(*(part.shape[1:] for part in parts), strict=True)]
+        parts = [leaves_of_state[name] for leaves_of_state, _ in flat]
+        sizes = [max(axis) for axis in zip(*(part.shape[1:] for part in parts), strict=True)]
         return torch.cat([_filled(part, sizes) for part in parts])
 
     return unflatten({name: joined(name) for name in tensors}, skeleton)
 
 
 def _filled(leaf: Tensor, sizes: Sequence[int]) -> Tensor:
-    """A leaf (B, ...) with zeros before its own values, up to the sizes that follow B."""
-    missing = [size - own for size, own in zip(sizes, leaf.shape[1:], strict=True)]
+    """Pad a leaf (B, ...) with zeros before its values, up to `sizes` after B."""
+    missing = [size - present for size, present in zip(sizes, leaf.shape[1:], strict=True)]
     return torch.nn.functional.pad(leaf, [n for size in reversed(missing) for n in (size, 0)]) if any(missing) else leaf
 
 
 def leaves(state: State) -> list[Tensor]:
-    """The tensors of a state, in order.
+    """List the tensors of a state, in order.
 
     >>> [leaf.shape for leaf in leaves((torch.zeros(2, 3), None, [torch.zeros(2)]))]
     [torch.Size([2, 3]), torch.Size([2])]
     """
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def note(leaf: Tensor) -> Tensor:
-        found.append(leaf)
+        tensors.append(leaf)
         return leaf
 
     map_state(note, state)
-    return found
+    return tensors
 
 
 def count_rows(state: State) -> int:
-    """B, of which all leaves of a state have as many rows, or one.
-
-    Raises:
-        ValueError: the leaves disagree, or the tree is empty.
-    """
+    """Return the batch size shared by all leaves (one-row leaves broadcast)."""
     shapes = [tuple(leaf.shape) for leaf in leaves(state)]
     several = {shape[0] for shape in shapes if shape} - {1}
     if not shapes or () in shapes or len(several) > 1:
@@ -194,7 +187,7 @@ def flatten(state: State, name: str = "state") -> tuple[dict[str, Tensor], Any]:
             tensors = {key: leaf for leaves, _ in parts for key, leaf in leaves.items()}
             return tensors, {type(state).__name__: [skeleton for _, skeleton in parts]}
         case dict():
-            # Numbered, as keys may hold dots of their own, in an order that survives JSON; the skeleton keeps the keys.
+            # Use indices, because keys may contain dots, in an order that survives JSON; the skeleton stores the keys.
             named = {key: flatten(state[key], f"{name}.{index}") for index, key in enumerate(sorted(state))}
             tensors = {key: leaf for leaves, _ in named.values() for key, leaf in leaves.items()}
             kind = "memory" if isinstance(state, Memory) else "dict"
@@ -226,13 +219,13 @@ def unflatten(tensors: dict[str, Tensor], skeleton: Any) -> State:
 
 
 def save_state(state: State, path: str | Path) -> None:
-    """Write a state as safetensors; its structure goes into the file's metadata."""
+    """Write a state as safetensors, with its structure in the metadata."""
     import json
 
     from safetensors.torch import save_file
 
     tensors, skeleton = flatten(state)
-    # Copies, because safetensors refuses tensors that share memory, as two branches of a state may.
+    # Copy, because safetensors rejects tensors that share memory, as branches of a state may.
     tensors = {name: leaf.clone(memory_format=torch.contiguous_format) for name, leaf in tensors.items()}
     save_file(tensors, path, {"skeleton": json.dumps(skeleton)})
 

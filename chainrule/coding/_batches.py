@@ -1,6 +1,6 @@
-"""Many rows in batches of one size, written to a few range coders: how a task lays out its data."""
+"""Coding of many rows in batches of equal size, with a few range coders."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +9,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule._base import AutoregressiveModel, Context
-from chainrule._modes import evaluating
-from chainrule.coding._lockstep import Progress, code_rows, nothing
+from chainrule._base import AutoregressiveModel, Context, Step
+from chainrule._modes import evaluating, in_evaluation
 from chainrule.coding._range_coder import RangeCoder, RangeDecoder, RangeEncoder, Rows
+from chainrule.heads._adapter import head_of
+
+Progress = Callable[[int], None]
+
+
+def nothing(_: int) -> None:
+    """Ignore progress."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +26,9 @@ class CodedBatch:
     """Rows that are coded side by side.
 
     Args:
-        x: (B, T), or laid out as the model's `forward` reads it; `None` to read them.
-        lengths: (B,) elements of each row, 0 for a row that is not there.
-        context: their condition.
+        x: (B, T), or in the layout of the model's `forward`; `None` to decode.
+        lengths: (B,) elements of each row, 0 for an absent row.
+        context: context of the rows.
     """
 
     x: Tensor | None
@@ -31,15 +37,15 @@ class CodedBatch:
 
 
 @dataclass(frozen=True)
-class Laid:
-    """Data as rows of elements.
+class RowLayout:
+    """Layout of data as batches of rows.
 
     Args:
-        rows: B, of every batch.
-        length: T, the most elements that a row has.
-        batches: of the rows.
-        coders: how many range coders share the rows: if the part of one is lost, so are its rows.
-        eos: a symbol that ends its row.
+        rows: number of rows B in every batch.
+        length: maximum number of elements T in a row.
+        batches: batches of rows.
+        coders: number of range coders that share the rows: if the part of one is lost, so are its rows.
+        eos: symbol that ends its row.
     """
 
     rows: int
@@ -49,65 +55,93 @@ class Laid:
     eos: int | None = None
 
     def groups(self) -> list[Rows]:
-        """The numbers of the rows of each range coder."""
+        """Return the row indices of each range coder."""
         return np.array_split(np.arange(self.rows), self.coders)
 
 
-def lay_rows(count: int, length: int, x: Tensor | None = None, *, most: int, share: int = 1 << 16) -> Laid:
-    """Lay out N independent rows of T elements each, such as images or the rows of a table.
-
-    Args:
-        count: N.
-        length: T.
-        x: (N, ...); `None` to read them.
-        most: the most rows of a batch.
-        share: about so many elements share a range coder.
-    """
+def layout_rows(count: int, length: int, x: Tensor | None = None, *, most: int, share: int = 1 << 16) -> RowLayout:
+    """Arrange `count` rows of `length` elements, such as images, in batches; about `share` elements per range coder."""
     rows = min(count, most)
     batches = []
     for start in range(0, count, rows):
-        there = min(rows, count - start)
-        part = None if x is None else x[start : start + there]
-        if part is not None and there < rows:
-            part = torch.cat([part, part[:1].expand(rows - there, *part.shape[1:])])
-        batches.append(CodedBatch(part, np.where(np.arange(rows) < there, length, 0)))
-    return Laid(rows, length, batches, coders=min(max(count * length // share, 1), rows))
+        present = min(rows, count - start)
+        part = None if x is None else x[start : start + present]
+        if part is not None and present < rows:
+            part = torch.cat([part, part[:1].expand(rows - present, *part.shape[1:])])
+        batches.append(CodedBatch(part, np.where(np.arange(rows) < present, length, 0)))
+    return RowLayout(rows, length, batches, coders=min(max(count * length // share, 1), rows))
 
 
-def write_batches(model: AutoregressiveModel, laid: Laid, progress: Progress = nothing) -> list[bytes]:
-    """The coded rows, a part for each range coder."""
-    writer = RangeEncoder(laid.groups())
-    _code(model, writer, laid, progress)
+def write_batches(model: AutoregressiveModel, layout: RowLayout, progress: Progress = nothing) -> list[bytes]:
+    """Encode the rows, and return a part for each range coder."""
+    writer = RangeEncoder(layout.groups())
+    _code(model, writer, layout, progress)
     return writer.finish()
 
 
 def read_batches(
-    model: AutoregressiveModel, laid: Laid, parts: Sequence[bytes | None], progress: Progress = nothing
+    model: AutoregressiveModel, layout: RowLayout, parts: Sequence[bytes | None], progress: Progress = nothing
 ) -> list[Tensor]:
-    """The elements of each batch, laid out as its `x`, from the parts; symbol 0 in the rows of a part that is `None`.
-
-    Raises:
-        DamagedError: a part is not what was written.
-    """
-    return _code(model, RangeDecoder(laid.groups(), parts), laid, progress)
+    """Decode the elements of each batch in the layout of `x`; rows of a part that is `None` get symbol 0."""
+    return _code(model, RangeDecoder(layout.groups(), parts), layout, progress)
 
 
-def _code(model: AutoregressiveModel, coder: RangeCoder, laid: Laid, progress: Progress) -> list[Tensor]:
+def _code(model: AutoregressiveModel, coder: RangeCoder, layout: RowLayout, progress: Progress) -> list[Tensor]:
     with evaluating(model), torch.no_grad():
-        step = model.prepare().step  # prepared once
-    settings: dict[str, Any] = {"eos": laid.eos, "progress": progress, "step": step}
+        step = model.prepare().step  # prepared once for all batches
+    settings: dict[str, Any] = {"eos": layout.eos, "progress": progress, "step": step}
     return [
         model.from_sequence(
             code_rows(
                 model,
                 coder,
-                laid.rows,
-                laid.length,
+                layout.rows,
+                layout.length,
                 None if batch.x is None else model.to_sequence(batch.x),
                 batch.context,
                 lengths=batch.lengths,
                 **settings,
             )
         )
-        for batch in laid.batches
+        for batch in layout.batches
     ]
+
+
+@in_evaluation
+@torch.no_grad()
+def code_rows(
+    model: AutoregressiveModel,
+    coder: RangeCoder,
+    rows: int,
+    length: int,
+    sequence: Tensor | None = None,
+    context: Context = None,
+    *,
+    lengths: npt.NDArray[np.int64] | None = None,
+    eos: int | None = None,
+    progress: Progress = nothing,
+    step: Step | None = None,
+) -> Tensor:
+    r"""Encode sequences, or decode them; one loop for both ensures the same probabilities, bit for bit.
+
+    `rows` must be equal on both sides, because products of larger batches round differently. `sequence` is (B, T, ...)
+    in visiting order, `None` to decode. Returns (B, T, ...), or with `eos` the length of the longest row; symbol 0
+    after a row's end.
+
+    .. math:: \text{bits} = \sum_t -\log_2 p(x_t \mid x_{<t}, c)
+    """
+    step, state = step or model.prepare().step, model.initial_state(rows, context)
+    going = np.ones(rows, dtype=np.bool_)
+    elements: list[Tensor] = []
+    for t in range(length):
+        if lengths is not None:
+            going &= lengths > t
+        if not going.any():
+            break
+        coder.active = None if going.all() else going
+        conditional, state = step(elements[-1] if elements else None, state)
+        elements.append(head_of(conditional).code(coder, None if sequence is None else sequence[:, t]))
+        progress(int(going.sum()))
+        if eos is not None:
+            going &= (elements[-1] != eos).cpu().numpy()
+    return torch.stack(elements, 1)

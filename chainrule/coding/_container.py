@@ -1,6 +1,7 @@
-"""The file format `.chain`: a header and parts, each with a checksum, so that damage is found and placed."""
+"""The file format `.chain`: a header and parts, each with a checksum; and safe lzma decompression."""
 
 import json
+import lzma
 import struct
 import zlib
 from collections.abc import Sequence
@@ -9,12 +10,12 @@ from typing import Any
 
 from chainrule.coding._range_coder import DamagedError
 
-MAGIC = b"\x89chain\r\n"  # a byte above 127 and both line ends: programs that take it for a text change it visibly
+MAGIC = b"\x89chain\r\n"  # a byte above 127 and both line ends reveal programs that convert it like text
 VERSION = 1
-_START = struct.Struct("<8sBII")  # magic, version, bytes of the header and their CRC
-_LONGEST_HEADER = 1 << 25  # bytes, of some 300,000 files; as JSON they take up to 25 times that in memory
+_START = struct.Struct("<8sBII")  # magic, version, size of the header and its CRC
+_LONGEST_HEADER = 1 << 25  # bytes, enough for 300,000 files; parsed JSON takes up to 25 times the memory
 _CHECKSUM = struct.Struct("<I")
-# Preset dictionary of the header's compressor: words that headers have in common.
+# Preset dictionary of the header's compressor: common words of headers.
 _DICTIONARY = (
     b'{"kind": "text", "reading": "stream", "symbols": "parts": [0], "method": "stored", "lzma", "adaptive", "run", '
     b'"machine": "torch 2.13.0+cpu, AVX2, AVX512, x86_64, float32", "arithmetic": "01234567", "model": "89abcdef", '
@@ -24,11 +25,11 @@ _DICTIONARY = (
 
 @dataclass(frozen=True)
 class Container:
-    """The content of a `.chain` file.
+    """Content of a `.chain` file.
 
     Args:
-        header: a JSON object.
-        parts: the coded bytes; `None` for one that is damaged.
+        header: JSON object.
+        parts: coded bytes; `None` for a damaged part.
     """
 
     header: dict[str, Any]
@@ -36,15 +37,12 @@ class Container:
 
     @property
     def damaged(self) -> list[int]:
-        """The numbers of the parts that are damaged."""
+        """Indices of the damaged parts."""
         return [number for number, part in enumerate(self.parts) if part is None]
 
 
 def write_container(header: dict[str, Any], parts: Sequence[bytes]) -> bytes:
-    """A file of a header and parts.
-
-    Raises:
-        ValueError: the header is too long to be read back.
+    """Build a file from a header and parts.
 
     >>> content = read_container(write_container({"name": "a"}, [b"one", b""]))
     >>> content.header["name"], content.parts
@@ -62,16 +60,7 @@ def write_container(header: dict[str, Any], parts: Sequence[bytes]) -> bytes:
 
 
 def read_container(data: bytes, name: str = "data") -> Container:
-    """The header and the parts of a file; a damaged part is `None`.
-
-    Args:
-        data: the file.
-        name: of the file, for errors.
-
-    Raises:
-        ValueError: it is no such file, or one of a later version.
-        DamagedError: the header is damaged.
-    """
+    """Read the header and the parts of a file; a damaged part is `None`."""
     if not data.startswith(MAGIC):
         raise ValueError(f"{name}: expected a .chain file, as `chainrule compress` writes it, got something else")
     if len(data) < _START.size:
@@ -88,16 +77,16 @@ def read_container(data: bytes, name: str = "data") -> Container:
         raise DamagedError(f"{name}: the header was not written by chainrule: nothing can be saved")
     parts: list[bytes | None] = []
     for length in header.pop("parts"):
-        found = data[start : start + _CHECKSUM.size]
+        checksum = data[start : start + _CHECKSUM.size]
         part = data[start + _CHECKSUM.size : start + _CHECKSUM.size + length]
-        whole = len(part) == length and found == _CHECKSUM.pack(zlib.crc32(part))
+        whole = len(part) == length and checksum == _CHECKSUM.pack(zlib.crc32(part))
         parts.append(part if whole else None)
         start += _CHECKSUM.size + length
     return Container(header, parts)
 
 
 def _unpacked(packed: bytes) -> dict[str, Any] | None:
-    """The header, with the lengths of the parts; `None` where there is none."""
+    """Decompress the header with the lengths of the parts; `None` if it is invalid."""
     try:
         unpacked = zlib.decompressobj(-15, _DICTIONARY).decompress(packed, _LONGEST_HEADER)
         header = json.loads(unpacked.decode("utf-8", "surrogatepass"))
@@ -106,3 +95,28 @@ def _unpacked(packed: bytes) -> dict[str, Any] | None:
     lengths = header.get("parts") if isinstance(header, dict) else None
     whole = isinstance(lengths, list) and all(type(length) is int and length >= 0 for length in lengths)
     return header if whole else None
+
+
+_LARGEST_WINDOW = 1 << 27  # limit of the window's memory for a stream in the .lzma format, bytes
+
+
+def unpacked(packed: bytes, most: int, filters: list[dict[str, Any]] | None = None) -> bytes:
+    """Decompress one lzma stream of at most `most` bytes; `filters` describe a raw stream.
+
+    >>> unpacked(lzma.compress(bytes(1000), lzma.FORMAT_ALONE), 1000) == bytes(1000)
+    True
+    >>> unpacked(lzma.compress(bytes(1000), lzma.FORMAT_ALONE), 999)
+    Traceback (most recent call last):
+    ValueError: packed: expected at most 999 bytes in it, got more, or a part of a stream
+    """
+    if filters is None:
+        reader = lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=_LARGEST_WINDOW)
+    else:
+        reader = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)
+    try:
+        data = reader.decompress(packed, most + 1)
+    except lzma.LZMAError as error:
+        raise ValueError(f"packed: expected a stream of lzma, got other data: {error}") from None
+    if len(data) > most or not reader.eof:
+        raise ValueError(f"packed: expected at most {most} bytes in it, got more, or a part of a stream")
+    return data

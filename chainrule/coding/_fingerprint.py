@@ -1,4 +1,4 @@
-"""Fingerprints of model and arithmetic, by which a decoder checks that it computes the encoder's exact numbers."""
+"""Fingerprints of models and arithmetic, by which a decoder verifies that it computes the encoder's exact numbers."""
 
 import hashlib
 import os
@@ -14,29 +14,29 @@ from torch import nn
 
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._modes import evaluating
-from chainrule.coding._lockstep import code_rows
+from chainrule.coding._batches import code_rows
 from chainrule.coding._range_coder import Numbers, RangeCoder, Rows
 from chainrule.layers import KneserNey
 
-PROBED = 6  # elements of each row
-PORTABLE = "any"  # the machine of files that are written in portable arithmetic
+PROBED = 6  # elements of each row in the fingerprint
+PORTABLE = "any"  # machine of files in portable arithmetic
 
 
 def model_digest(model: nn.Module) -> str:
-    """16 hexadecimal digits of the model's class, and the names, types and values of its weights and tables."""
-    found = hashlib.sha256(type(model).__qualname__.encode())
+    """Hash the model's class, and the names, dtypes and values of its weights and tables, to 16 hexadecimal digits."""
+    digest = hashlib.sha256(type(model).__qualname__.encode())
     tensors = dict(model.state_dict())
-    for place, module in model.named_modules():
+    for path, module in model.named_modules():
         if isinstance(module, KneserNey):
-            tensors |= {f"{place}.{name}": table for name, table in module.tables().items()}
+            tensors |= {f"{path}.{name}": table for name, table in module.tables().items()}
     for name, tensor in sorted(tensors.items()):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return found.hexdigest()[:16]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
 
 
 def machine(model: nn.Module) -> str:
-    """The things on which the last bits of a float depend: torch, vector instructions, processor, number type."""
+    """Describe what the last bits of floats depend on: torch, vector instructions, processor, dtype."""
     weight = next(chain(model.parameters(), model.buffers()), torch.empty(0, device="cpu"))
     kind = weight.device.type
     isa = torch.cuda.get_device_name() if kind == "cuda" else torch.backends.cpu.get_cpu_capability()
@@ -48,17 +48,17 @@ def machine(model: nn.Module) -> str:
 
 @contextmanager
 def portable_form(model: nn.Module) -> Iterator[Any]:
-    """Give the model in a form whose probabilities are the same bits on every machine, and compute so in the block."""
-    from chainrule.coding._portable import PortableArithmetic, portable_copy
+    """Yield a copy of the model for portable arithmetic, and use this arithmetic in the block."""
+    from chainrule.coding._portable.arithmetic import PortableArithmetic, portable_copy
 
-    made = portable_copy(model)
+    portable = portable_copy(model)
     with torch.no_grad(), PortableArithmetic():
-        yield made
+        yield portable
 
 
 @contextmanager
 def reproducible(model: nn.Module, threads: int) -> Iterator[None]:
-    """Compute in evaluation mode, without autocast and with a fixed number of threads, in the block."""
+    """In the block, compute in evaluation mode, without autocast and with a fixed number of threads."""
     before, weight = (
         torch.get_num_threads(),
         next(chain(model.parameters(), model.buffers()), torch.empty(0, device="cpu")),
@@ -74,15 +74,9 @@ def reproducible(model: nn.Module, threads: int) -> Iterator[None]:
 
 
 def arithmetic_digest(model: AutoregressiveModel, rows: int, length: int, context: Context = None) -> str:
-    """8 hexadecimal digits of the probabilities, to the last bit, of the first elements of fixed sequences.
+    """Hash the exact probabilities of the first elements of fixed sequences to 8 hexadecimal digits.
 
-    Two machines that agree on them round alike in this model at this batch size, as far as a few thousand numbers tell.
-
-    Args:
-        model: as it will be used.
-        rows: B of the batch.
-        length: T of the sequences.
-        context: of the rows.
+    Machines with equal digests round alike in this model at this batch size, as far as a few thousand numbers show.
     """
     probe = _Probe()
     code_rows(model, probe, rows, min(length, PROBED), context=context)
@@ -90,7 +84,7 @@ def arithmetic_digest(model: AutoregressiveModel, rows: int, length: int, contex
 
 
 class _Probe(RangeCoder):
-    """Takes symbols without regard to their probabilities, which it hashes."""
+    """Coder that hashes probabilities and chooses fixed symbols."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Choices of many rows, written to range coders or read from them."""
+"""Range coders for the choices of many rows."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ Numbers = npt.NDArray[Any]
 
 
 class DamagedError(ValueError):
-    """Coded data are not those that were written."""
+    """Error: coded data are damaged."""
 
 
 class RangeCoder(ABC):
-    """Encodes or decodes the choices of `chainrule.heads.Head.code`.
+    """Base class: encodes or decodes the choices of `chainrule.heads.Head.code`.
 
-    The probabilities are rounded to multiples of 2^-24, none to zero, by constriction's range coder with
-    `perfect=False`: the same function of the same bits on both sides. Rows are shared among range coders; a row that
-    has ended takes symbol 0 and is not written.
+    constriction's range coder with `perfect=False` rounds probabilities to multiples of 2^-24, none to zero, as the
+    same function of the same bits on both sides. Several range coders share the rows; a row that has ended gets symbol
+    0 and is not coded.
 
     Attributes:
-        active: (B,) which rows go on; `None` for all.
+        active: (B,) booleans, true for rows that continue; `None` for all.
     """
 
     active: npt.NDArray[np.bool_] | None = None
@@ -36,30 +36,26 @@ class RangeCoder(ABC):
         if count == 1:
             return torch.zeros(probabilities.shape[0], dtype=torch.long, device=probabilities.device)
         try:
-            made = self.choose(
+            coded = self.choose(
                 probabilities.detach().cpu().contiguous().numpy(), None if symbols is None else symbols.cpu().numpy()
             )
         except ValueError as error:
             if "normalizable" not in str(error):
                 raise
             raise ValueError("model: expected probabilities, got NaN or infinite ones: its weights diverged") from None
-        return torch.from_numpy(made).to(probabilities.device)
+        return torch.from_numpy(coded).to(probabilities.device)
 
     @abstractmethod
     def choose(self, probabilities: Numbers, symbols: Rows | None) -> Rows:
-        """The symbols (B,) that are chosen, from probabilities (B, V) and, where they are written, the symbols."""
+        """Encode the symbols (B,) with probabilities (B, V), or decode them if `symbols` is `None`; return them."""
 
     def going(self, rows: Rows) -> Rows:
-        """Active rows among `rows`."""
+        """Return the active rows among `rows`."""
         return rows if self.active is None else rows[self.active[rows]]
 
 
 class RangeEncoder(RangeCoder):
-    """Writes choices.
-
-    Args:
-        groups: for each range coder the numbers of its rows, (B_g,).
-    """
+    """Encoder of choices; `groups` holds the row indices (B_g,) of each range coder."""
 
     def __init__(self, groups: Sequence[Rows]):
         self._groups = [(rows, _queue().RangeEncoder()) for rows in groups]
@@ -78,20 +74,14 @@ class RangeEncoder(RangeCoder):
         return symbols
 
     def finish(self) -> list[bytes]:
-        """Written words of each range coder."""
+        """Return the words of each range coder."""
         return [encoder.get_compressed().astype("<u4").tobytes() for _, encoder in self._groups]
 
 
 class RangeDecoder(RangeCoder):
-    """Reads choices that `RangeEncoder` wrote.
+    """Decoder of the parts of a `RangeEncoder` with the same groups; rows of a lost part (`None`) get symbol 0.
 
-    Args:
-        groups: those of the writer.
-        parts: the words it finished with; `None` for a part that is lost, whose rows take symbol 0.
-
-    Raises:
-        DamagedError: a part is no whole number of words; or, while reading, is not what was written. That is not always
-            noticed: parts need a checksum.
+    It raises `DamagedError` for damaged parts, but may miss some damage: parts need a checksum.
     """
 
     def __init__(self, groups: Sequence[Rows], parts: Sequence[bytes | None]):
@@ -104,15 +94,15 @@ class RangeDecoder(RangeCoder):
         ]
 
     def choose(self, probabilities: Numbers, symbols: Rows | None) -> Rows:
-        made = np.zeros(len(probabilities), dtype=np.int64)
+        symbols = np.zeros(len(probabilities), dtype=np.int64)
         for rows, decoder in self._groups:
             if len(going := self.going(rows)):
-                made[going] = _decoded(decoder, _family(), probabilities[going])
-        return made
+                symbols[going] = _decoded(decoder, _family(), probabilities[going])
+        return symbols
 
 
 def write_even(symbols: Rows, counts: Rows) -> bytes:
-    """Write symbols of which symbol s_i is one of n_i equally probable ones, in the sum of log₂ n_i bits.
+    """Encode symbols, each uniform over its count n_i of values, in Σ log₂ n_i bits.
 
     >>> counts = np.array([1, 10, 1000])
     >>> read_even(write_even(np.array([0, 7, 123]), counts), counts)
@@ -125,11 +115,7 @@ def write_even(symbols: Rows, counts: Rows) -> bytes:
 
 
 def read_even(data: bytes, counts: Rows) -> Rows:
-    """The symbols that `write_even` wrote.
-
-    Raises:
-        DamagedError: the data are no whole number of words, or not what was written; that is not always noticed.
-    """
+    """Decode the symbols of `write_even`; damage may go unnoticed."""
     if len(data) % 4:
         raise DamagedError("coded data: expected a whole number of 4-byte words: they were cut or changed")
     symbols, open_ones = np.zeros(len(counts), dtype=np.int64), counts > 1
@@ -142,7 +128,7 @@ def read_even(data: bytes, counts: Rows) -> Rows:
 def _decoded(decoder: Any, family: Any, parameters: Numbers) -> Rows:
     try:
         symbols: Rows = decoder.decode(family, parameters)
-    except AssertionError as error:  # constriction's word for data that no encoder writes
+    except AssertionError as error:  # raised by constriction for data that no encoder writes
         raise DamagedError(f"coded data: not what was written ({error})") from None
     return symbols
 
@@ -162,11 +148,7 @@ def _queue() -> Any:
 
 
 def needed_package() -> Any:
-    """The package constriction.
-
-    Raises:
-        ValueError: it is not installed.
-    """
+    """Import constriction, or raise ValueError."""
     try:
         import constriction
     except ImportError:

@@ -1,4 +1,4 @@
-"""Sequences to bytes and back, with any model of discrete elements."""
+"""Lossless coding of sequences with any model of discrete elements."""
 
 import struct
 from collections.abc import Iterator
@@ -12,29 +12,28 @@ from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._modes import device_of
+from chainrule.coding._batches import code_rows
 from chainrule.coding._fingerprint import arithmetic_digest, machine, model_digest, portable_form, reproducible
-from chainrule.coding._lockstep import code_rows
 from chainrule.coding._range_coder import DamagedError, RangeDecoder, RangeEncoder
 from chainrule.state import expand, map_state
 
-_HEAD = struct.Struct("<I8s4sHII")  # CRC of all that follows, model, arithmetic, threads, B, T
-_PORTABLE = 0  # threads
+_HEAD = struct.Struct("<I8s4sHII")  # CRC of the rest, model, arithmetic, threads, B, T
+_PORTABLE = 0  # number of threads that marks portable arithmetic
 
 
 def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, portable: bool = False) -> bytes:
-    r"""Write x in :math:`-\log_2 p(x \mid c)` bits, and some 30 bytes.
+    r"""Encode x in :math:`-\log_2 p(x \mid c)` bits, and about 30 bytes.
 
-    The rows of x are coded side by side by a range coder (Martin 1979), with the probabilities of the model's `step`.
-    `decode` must compute the same probabilities, bit for bit: it needs the same weights, the same version of torch and
-    a processor with the same instructions, and refuses others. The number of threads is written and set. In portable
-    form any processor reads it: all is computed by `chainrule.coding._portable.arithmetic.PortableArithmetic`, which is
-    several times slower.
+    A range coder (Martin 1979) codes the rows of x side by side, with the probabilities of the model's `step`. `decode`
+    must compute the same probabilities, bit for bit: it needs the same weights, version of torch and processor
+    instructions, and rejects others. The number of threads is stored and restored. Any processor can decode the
+    portable form, which is several times slower.
 
     Args:
         model: a model of discrete elements.
-        x: (B, T, ...), or laid out as the model's `forward` reads it.
-        context: condition of the rows, batch first; it is not written, and `decode` needs it.
-        portable: whether other processors, versions of torch and numbers of threads are to read it.
+        x: (B, T, ...), or in the layout of the model's `forward`.
+        context: context of the rows, batch first; it is not stored, and `decode` needs it.
+        portable: true to allow other processors, versions of torch and numbers of threads.
 
     Returns:
         The coded rows, with a checksum.
@@ -73,24 +72,24 @@ def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, po
 
 
 def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> Tensor:
-    """Read what `encode` wrote with the same model.
+    """Decode the bytes of `encode` with the same model.
 
     Args:
-        model: the model that wrote it.
+        model: the model of `encode`.
         data: the bytes.
-        context: condition of the rows, as `encode` had it.
+        context: the context of `encode`.
 
     Returns:
-        x, in the type in which the model's `sample` draws; real numbers in portable form are float64.
+        x, in the dtype of the model's `sample`; real numbers in portable form are float64.
 
     Raises:
-        DamagedError: the bytes were changed or cut.
-        ValueError: another model wrote them, or a machine that computes otherwise.
+        DamagedError: the bytes were changed or truncated.
+        ValueError: another model encoded them, or a machine with other arithmetic.
     """
     if len(data) < _HEAD.size or crc32(data[4:]) != struct.unpack_from("<I", data)[0]:
         raise DamagedError("data: the checksum does not match: the coded bytes were changed or cut")
     _, own, arithmetic, threads, rows, length = _HEAD.unpack_from(data)
-    if _weights(model) != own:  # before anything as large as the head says is made
+    if _weights(model) != own:  # checked before allocating anything of the size in the header
         raise ValueError("data: written with another model or other weights: decode with the model that encoded")
     context = _rows_of(context, rows, device_of(model))
     with _computing(model, context, threads) as (ready, conditions):
@@ -105,13 +104,13 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
 
 @contextmanager
 def _computing(model: AutoregressiveModel, context: Context, threads: int) -> Iterator[tuple[Any, Context]]:
-    """The model and the context in the form in which they are computed with in the block."""
+    """Yield the model and the context in the form for coding."""
     if threads != _PORTABLE:
         with reproducible(model, threads):
             yield model, context
     else:
-        with portable_form(model) as made:
-            yield made, map_state(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, context)
+        with portable_form(model) as portable:
+            yield portable, map_state(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, context)
 
 
 def _weights(model: AutoregressiveModel) -> bytes:

@@ -6,11 +6,10 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.diagnostics._active_units import LatentUse, active_units
-    from chainrule.diagnostics._backpropagation import Backpropagation, backpropagate
+    from chainrule.diagnostics._backpropagation import Backpropagation, backpropagate, gradient_profile
     from chainrule.diagnostics._gradient_flow import GradientFlow, gradient_flow
-    from chainrule.diagnostics._gradient_profile import gradient_profile
-    from chainrule.diagnostics._head_kinds import head_figures
     from chainrule.diagnostics._inspection import Inspection, LayerInspection, inspect_recurrence
+    from chainrule.diagnostics._mixer_views import head_figures
     from chainrule.diagnostics._receptive_field import ReceptiveField, receptive_field
     from chainrule.diagnostics._saliency import saliency_maps
 

@@ -9,19 +9,19 @@ from chainrule._latent import CodeModel, LatentModel
 from chainrule._modes import device_of, evaluating, wide
 from chainrule.models._conditioned import Conditioned
 
-ROWS = 1024  # encoded at once
+ROWS = 1024  # rows per batch
 
 
 @dataclass(frozen=True)
 class LatentUse:
-    """The use that a model makes of its code, on some rows.
+    """Measurements of how a model uses its latent code.
 
     Args:
-        codes: (N, L) the posterior mean of each row, or the code of an autoencoder.
-        variances: (L,) variance over the rows of the posterior mean of each number.
-        kl: (L,) KL divergence of each number from the prior, mean over the rows, nats; `None` for an autoencoder.
-        active: (L,) booleans: the variance is above the threshold.
-        remedies: changes to try where the posterior has collapsed, most promising first; empty otherwise.
+        codes: (N, L) posterior mean of each row, or the code of an autoencoder.
+        variances: (L,) variance of the posterior means over the rows, per dimension.
+        kl: (L,) mean KL divergence from the prior over the rows, per dimension, nats; `None` for an autoencoder.
+        active: (L,) booleans, true if the variance is above the threshold.
+        remedies: changes to try if the posterior has collapsed, most promising first; empty otherwise.
     """
 
     codes: Tensor
@@ -32,41 +32,41 @@ class LatentUse:
 
     @property
     def count(self) -> int:
-        """Active numbers."""
+        """Number of active dimensions."""
         return int(self.active.sum())
 
     @property
     def ranked(self) -> list[int]:
-        """The active numbers, those with most KL divergence first, or of an autoencoder those that vary most."""
+        """Active dimensions by decreasing KL divergence, or by decreasing variance for an autoencoder."""
         order = (self.variances if self.kl is None else self.kl).argsort(descending=True, stable=True)
         return [number for number in order.tolist() if self.active[number]]
 
     @property
     def collapsed(self) -> bool:
-        """Whether no latent dimension is active: the decoder ignores the code."""
+        """True if no latent dimension is active: the decoder ignores the code."""
         return not bool(self.active.any())
 
     def __str__(self) -> str:
         size, nats = len(self.active), "" if self.kl is None else f", {float(self.kl.sum()):.2f} nats of KL divergence"
         if self.collapsed:
-            return f"Collapsed: no dimension of {size} is active{nats}: the decoder does without the code."
+            return f"Collapsed: no dimension of {size} is active{nats}: the decoder ignores the code."
         return f"Not collapsed: {self.count} of {size} dimensions {'is' if self.count == 1 else 'are'} active{nats}."
 
 
 @torch.no_grad()
 def active_units(model: CodeModel, x: Tensor, threshold: float = 0.01, *, lengths: Tensor | None = None) -> LatentUse:
-    r"""The active units (Burda et al. 2016), latent dimensions that distinguish rows, and the KL divergence of each.
+    r"""Find the active units (Burda et al. 2016), latent dimensions that distinguish rows, and their KL divergences.
 
     .. math:: A_j = \mathrm{Var}_x\left( E_{q(z \mid x)}[z_j] \right) > \text{threshold}
 
-    The posterior of an inactive dimension equals the prior for every x, so that it carries no information. If all are
-    inactive, the posterior has collapsed, and the result names the remedies that the model's settings leave open.
+    The posterior of an inactive dimension equals the prior for every x and carries no information. If all dimensions
+    are inactive, the posterior has collapsed, and the result suggests remedies that fit the model's settings.
 
     Args:
-        model: read in evaluation mode; its mode is put back after.
+        model: the model; it runs in evaluation mode, and its mode is restored.
         x: (N, ...) rows, a few hundred at least.
-        threshold: of the variance.
-        lengths: (N,) real elements of each row.
+        threshold: minimum variance of an active dimension.
+        lengths: (N,) lengths of the rows.
 
     Raises:
         ValueError: there are fewer than 2 rows.
@@ -95,19 +95,21 @@ def active_units(model: CodeModel, x: Tensor, threshold: float = 0.01, *, length
 
 
 def _remedies(model: CodeModel) -> tuple[str, ...]:
-    found = ["train longer, or with a lower learning rate"]
-    return (*_of_the_bound(model), *found) if isinstance(model, LatentModel) else tuple(found)
+    general = "train longer, or with a lower learning rate"
+    return (*_bound_remedies(model), general) if isinstance(model, LatentModel) else (general,)
 
 
-def _of_the_bound(model: LatentModel) -> list[str]:
-    found = []
+def _bound_remedies(model: LatentModel) -> list[str]:
+    remedies = []
     if model.beta > 1:
-        found.append(f"beta is {model.beta:g}: lower it to 1")
+        remedies.append(f"beta is {model.beta:g}: lower it to 1")
     if not model.kl_warmup:
-        found.append("kl_warmup is 0: let the weight of the KL divergence grow over the first third (--kl-warmup 0.3)")
+        remedies.append(
+            "kl_warmup is 0: let the weight of the KL divergence grow over the first third (--kl-warmup 0.3)"
+        )
     if not model.free_bits and model.importance_samples == 1 and not model.doubly_reparameterised:
-        found.append("free_bits is 0: exempt some nats of each latent dimension from the cost (--free-bits 0.1)")
+        remedies.append("free_bits is 0: exempt some nats of each latent dimension from the cost (--free-bits 0.1)")
     decoded = model.decode(torch.zeros(1, model.latent_size, device=device_of(model)))
     if isinstance(decoded, Conditioned):
-        found.append("the decoder reads its own output: weaken it by word_dropout, fewer layers or smaller kernels")
-    return found
+        remedies.append("the decoder reads its own output: weaken it by word_dropout, fewer layers or smaller kernels")
+    return remedies

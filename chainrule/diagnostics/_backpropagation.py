@@ -1,4 +1,4 @@
-"""Backpropagation through time, as its equations read: a gradient at every step of every layer."""
+"""Backpropagation through time by its equations, with the gradient at every step of every layer."""
 
 from dataclasses import dataclass
 
@@ -6,23 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.diagnostics._derivatives import Passage
-from chainrule.diagnostics._passages import replay
-from chainrule.diagnostics._subject import Loss, Subject, subject_of
+from chainrule.diagnostics._subject import Loss, Subject, replay, subject_of
 from chainrule.state import State
 
 
 @dataclass(frozen=True)
 class Backpropagation:
-    """Gradients of one loss at every step. Lists are over layers, bottom first; arrays batch first.
+    """Gradients of a loss at every step; lists are over layers, bottom first, tensors batch first.
 
     Args:
-        delta: δ_t = ∂L/∂h_t, everything that reaches h_t, (B, T, M). Zero past a row's end.
-        local: g_t, the part that arrives at step t itself: from the loss at the top, from the layer above below it.
-        delta_cell: ∂L/∂c_t, (B, T, M); an empty list where there are no cells.
-        weight_gradients: ∂L/∂W by torch.nn's names, `weight_hh_l0`...
+        delta: δ_t = ∂L/∂h_t, the total gradient at h_t, (B, T, M); zero in padding.
+        local: g_t, the part from step t itself: from the loss at the top layer, from the layer above elsewhere.
+        delta_cell: ∂L/∂c_t, (B, T, M); empty for layers without cells.
+        weight_gradients: ∂L/∂W by torch.nn's parameter names, `weight_hh_l0`...
         loss: L, summed over rows; nats for a model.
-        lengths: (B,).
-        replay_error: how far the replayed h_t are from the module's own, at most.
+        lengths: (B,) lengths of the rows.
+        replay_error: maximum difference between the replayed h_t and the module's output.
     """
 
     delta: list[Tensor]
@@ -43,28 +42,28 @@ def backpropagate(
     state: State = None,
     x_prev: Tensor | None = None,
 ) -> Backpropagation:
-    r"""Backpropagation through time (Werbos 1990), with the gradient at every step that a fused kernel hides.
+    r"""Backpropagate through time (Werbos 1990), and return the gradient at every step, which fused kernels hide.
 
     .. math::
         \delta_t = g_t + J_{t+1}^\top \delta_{t+1}, \qquad
         \partial L/\partial W_{hh} = \sum_t (D_t \delta_t) h_{t-1}^\top
 
-    The loss is a sum over rows, so that a row's figures do not depend on the others.
+    The loss is a sum over rows: results of a row do not depend on other rows.
 
     Args:
         module: a layer of `chainrule.layers` or `torch.nn` (RNN, LSTM, GRU; not bidirectional), or a `RecurrentLM`,
-            which may be the network of a `CalibratedMixture` or the first member of an `Ensemble`; its dropout is
-            off.
+            possibly as the network of a `CalibratedMixture` or the first member of an `Ensemble`; runs without dropout.
         x: (B, T, N) features, or (B, T) integers for chainrule's layers and models; for a module of torch.nn, in the
             layout that it reads.
-        loss: "last" is that of the last step alone, "mean" the average over steps: of Σ h_t² for a bare layer, of
+        loss: "last" for the loss of the last step, "mean" for the average over steps: Σ h_t² for a bare layer,
             −log p(x_t | x_{<t}) for a model. A function maps the top layer's h (B, T, M) to a scalar.
-        lengths: (B,) real elements of each row.
-        state: where the rows continue from, as the module returns it; zeros if `None`.
-        x_prev: for a model, (B,) the element before x; `None` where the row begins.
+        lengths: (B,) lengths of the rows.
+        state: initial state as the module returns it; zeros if `None`.
+        x_prev: for a model, (B,) the element before x; `None` at the start of a sequence.
 
     Raises:
-        ValueError: no recurrence, a shape that does not fit, a weight that is not finite, or fewer than two steps.
+        ValueError: the module has no supported recurrence or a weight is not finite, or x has a wrong shape or fewer
+            than two steps.
 
     >>> layer = nn.RNN(1, 1, nonlinearity="relu", bias=False, batch_first=True)
     >>> _ = layer.weight_hh_l0.data.fill_(0.5), layer.weight_ih_l0.data.fill_(1.0)
@@ -83,11 +82,7 @@ def backpropagate(
 def run_back(
     subject: Subject, passages: list[Passage], inputs: list[Tensor], local: Tensor
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor], dict[str, Tensor]]:
-    """From the local gradient at the top (B, T, M) down to the weights.
-
-    Returns:
-        δ_t and g_t of each layer (T, B, M), and ∂L/∂c_t of those with cells; and the weights' gradients by name.
-    """
+    """Carry the local gradient at the top (B, T, M) down: δ_t, g_t and ∂L/∂c_t per layer (T, B, M), and ∂L/∂W."""
     deltas: list[Tensor] = []
     locals_: list[Tensor] = []
     cells: list[Tensor] = []
@@ -96,7 +91,7 @@ def run_back(
     for index in reversed(range(len(passages))):
         passage = passages[index]
         delta = _through_time(passage, g)
-        _, d, d_recurrent = passage.derivative.pull(delta)  # D_t δ_t of all steps: the sums over t are one product each
+        _, d, d_recurrent = passage.derivative.pull(delta)  # D_t δ_t of all steps, so that sums over t are one product
         weight_ih = subject.layers[index].weight_ih_l0
         gradients[f"weight_ih_l{index}"] = _input_gradient(d, inputs[index], weight_ih.shape[1])
         gradients[f"weight_hh_l{index}"] = passage.derivative.weight_gradient(d_recurrent, passage.h_before)
@@ -109,12 +104,12 @@ def run_back(
         if whole.shape[-1] > g.shape[-1]:
             cells.insert(0, whole[..., g.shape[-1] :])
         if index:
-            g = d @ weight_ih  # sent to the layer below, at the same step
+            g = d @ weight_ih  # to the layer below, at the same step
     return deltas, locals_, cells, gradients
 
 
 def _through_time(passage: Passage, local: Tensor) -> Tensor:
-    """δ_t = g_t + J_{t+1}ᵀ δ_{t+1} for all t, last first. local: (T, B, M). Returns (T, B, S)."""
+    """Compute δ_t = g_t + J_{t+1}ᵀ δ_{t+1} for all t, last first, from local (T, B, M) to (T, B, S)."""
     derivative = passage.derivative
     delta = local.new_zeros(*local.shape[:2], derivative.state_size)
     delta[..., : local.shape[-1]] = local
@@ -124,7 +119,38 @@ def _through_time(passage: Passage, local: Tensor) -> Tensor:
 
 
 def _input_gradient(d: Tensor, x: Tensor, input_size: int) -> Tensor:
-    """∂L/∂W_ih = Σ_t (D_t δ_t) x_tᵀ, (G·M, N); integers are one-hot vectors, so that their rows are added up."""
+    """Return ∂L/∂W_ih = Σ_t (D_t δ_t) x_tᵀ, (G·M, N); integers stand for one-hot vectors."""
     if x.is_floating_point():
         return d.flatten(0, 1).t() @ x.flatten(0, 1)
     return d.new_zeros(input_size, d.shape[-1]).index_add_(0, x.flatten(), d.flatten(0, 1)).t()
+
+
+def gradient_profile(
+    module: nn.Module, x: Tensor, lengths: Tensor | None = None, state: State = None, x_prev: Tensor | None = None
+) -> list[Tensor]:
+    r"""Return the gradient norm of each layer by the distance to the loss of the last step (Pascanu et al. 2013).
+
+    .. math:: p_k = \lVert \delta_{n-k} \rVert = \lVert \partial \ell_n / \partial h_{n-k} \rVert, \qquad 0 \le k < n
+
+    Pass it to `chainrule.training.train(..., watch=gradient_profile)` to monitor training.
+
+    Args:
+        module: module for `backpropagate`; runs without dropout, and is not changed.
+        x: (B, T) integers, or (B, T, N) features for a bare layer.
+        lengths: (B,) lengths n of the rows; default T.
+        state: initial state; zeros if `None`.
+        x_prev: for a model, (B,) the element before x; `None` at the start of a sequence.
+
+    Returns:
+        p_k of every row, (B, T) for each layer, bottom first; zero for k ≥ n.
+
+    >>> layer = nn.RNN(1, 1, nonlinearity="relu", bias=False, batch_first=True)
+    >>> _ = layer.weight_hh_l0.data.fill_(0.5), layer.weight_ih_l0.data.fill_(1.0)
+    >>> gradient_profile(layer, torch.ones(1, 3, 1))  # 2 h_3 · (1, 0.5, 0.5²)
+    [tensor([[3.5000, 1.7500, 0.8750]])]
+    """
+    flow = backpropagate(module, x, "last", lengths, state=state, x_prev=x_prev)
+    time = flow.delta[0].shape[1]
+    from_the_end = flow.lengths.unsqueeze(1) - 1 - torch.arange(time, device=x.device)  # (B, T), negative for k >= n
+    norms = [torch.linalg.vector_norm(delta, dim=-1) for delta in flow.delta]
+    return [norm.gather(1, from_the_end.clamp(min=0)) * (from_the_end >= 0) for norm in norms]

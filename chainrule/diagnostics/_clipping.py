@@ -1,4 +1,4 @@
-"""The effect of clipping while a run was trained, from its metrics."""
+"""The effect of gradient clipping during training, from a run's metrics."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Clipping:
-    """How often and how hard gradients were clipped, counted from the norm before clipping that each step logs.
+    """Statistics of gradient clipping, from the logged norms before clipping.
 
     Args:
-        limit: θ, the largest norm that is left as it is; `None` where nothing was to be clipped.
-        steps: weight updates that training made.
-        logged_steps: those whose norm is known.
-        logged_norms: the norms of their gradients before clipping.
-        share: of the logged steps, the part that was longer than the limit.
-        factor: their mean multiplier, θ/‖g‖; 1 where no gradient was clipped.
+        limit: θ, the maximum norm; `None` if clipping was off.
+        steps: number of weight updates.
+        logged_steps: updates with a logged norm.
+        logged_norms: gradient norms before clipping.
+        share: share of the logged steps that were clipped.
+        factor: mean multiplier θ/‖g‖ of the clipped steps; 1 without clipping.
     """
 
     limit: float | None
@@ -27,7 +27,7 @@ class Clipping:
     factor: float
 
     def sentence(self) -> str:
-        """The effect of clipping, and the steps that it is counted from."""
+        """Describe the effect of clipping and the steps it is based on."""
         if len(self.logged_steps) == self.steps:
             basis = f"of the {self.steps:,} steps of training"
         else:
@@ -44,30 +44,26 @@ class Clipping:
 
 
 def clipping(metrics: Iterable[dict[str, Any]], limit: float | None) -> Clipping | None:
-    r"""Sum up the records of metrics.jsonl; `None` where no step of training is among them.
+    r"""Summarise records of metrics.jsonl, with the run's `clip_norm` θ as the limit; `None` without training steps.
 
     .. math:: g \leftarrow g \cdot \min(1, \theta / \lVert g \rVert)
-
-    Args:
-        metrics: the records of training; every step has its `gradient_norm`, before clipping.
-        limit: θ, `clip_norm` of the run's training options.
 
     >>> records = [{"event": "step", "step": step, "gradient_norm": float(step)} for step in (1, 2, 4)]
     >>> print(clipping(records, 2.0).sentence())
     33.3% of the 3 steps of training that are logged (4 were made) had a gradient longer than the limit of 2 and were
     clipped, to 50% of their length on average; the median norm was 2, the largest 4.
     """
-    known = [
+    logged = [
         (int(record["step"]), float(record["gradient_norm"])) for record in metrics if record.get("event") == "step"
     ]
-    if not known:
+    if not logged:
         return None
-    longer = [] if limit is None else [limit / norm for _, norm in known if norm > limit]
+    longer = [] if limit is None else [limit / norm for _, norm in logged if norm > limit]
     return Clipping(
         limit=limit,
-        steps=max(step for step, _ in known),
-        logged_steps=[step for step, _ in known],
-        logged_norms=[norm for _, norm in known],
-        share=len(longer) / len(known),
+        steps=max(step for step, _ in logged),
+        logged_steps=[step for step, _ in logged],
+        logged_norms=[norm for _, norm in logged],
+        share=len(longer) / len(logged),
         factor=fmean(longer) if longer else 1.0,
     )

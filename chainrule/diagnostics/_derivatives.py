@@ -1,4 +1,4 @@
-"""Each recurrence along real data, and the derivative of its every step.
+"""Recurrences along real data, with the derivative of every step.
 
 RNN: J_t = D_t W_hh. LSTM: the state is [h, c], and c_t passes f_t ⊙ c_{t−1} on without W_hh. GRU, in both conventions:
 z ⊙ h_{t−1} passes the old state on without W_hh.
@@ -25,77 +25,66 @@ SLOPES = {  # f′(a) from y = f(a)
 
 @dataclass(frozen=True)
 class Derivative(ABC):
-    r"""The derivative of one step :math:`s_t = F(p_t, s_{t-1})` of a recurrence, at a set of points.
+    r"""Base class: the derivative of a step :math:`s_t = F(p_t, s_{t-1})` of a recurrence, at a set of points.
 
-    The state s is h, (.., M); for an LSTM the concatenation [h, c], (.., 2M). p_t = W_ih x_t + b is the part of
-    the input, (.., G·M). Every factor has shape (.., M), the dots being the points: (T, B) along whole rows; a single
-    step is `derivative[t]`. No Jacobian is ever formed: J_t is a product with W_hh between elementwise factors.
+    The state s is h, (.., M); for an LSTM the concatenation [h, c], (.., 2M). p_t = W_ih x_t + b is the input's part,
+    (.., G·M). Every factor has shape (.., M), where the dots are the points: (T, B) along whole rows; a single step is
+    `derivative[t]`. No Jacobian is ever formed: J_t is a product with W_hh between elementwise factors.
     """
 
     weight_hh: Tensor  # (G·M, M)
 
     @abstractmethod
     def pull(self, ds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """J_tᵀ ds: a gradient at s_t carried back over the step.
-
-        Returns:
-            The gradient at s_{t−1}, (.., S); at p_t, (.., G·M), which is D_t δ_t; and at the product with W_hh,
-            (.., G·M), the same unless a gate is between the two.
-        """
+        """Return J_tᵀ ds, (.., S), the gradient D_t δ_t at p_t, and the gradient at W_hh h_{t−1}, (.., G·M)."""
 
     @abstractmethod
     def push(self, ds: Tensor, dp: Tensor | None = None) -> Tensor:
-        """J_t ds + ∂s_t/∂p_t dp: a change of s_{t−1}, and of p_t, carried forward over the step."""
+        """Return J_t ds + ∂s_t/∂p_t dp: carry a change of s_{t−1} and of p_t forward over the step."""
 
     @abstractmethod
     def bound(self) -> Tensor:
-        """A bound of ‖J_t‖ from norms alone, (..): ‖D_t‖‖W_hh‖, plus the largest direct path past W_hh where one is.
-
-        The spectral norm of a matrix that acts on each unit alone is its largest number.
-        """
+        """Bound ‖J_t‖ by norms, (..): ‖D_t‖‖W_hh‖ plus the largest direct path past W_hh, if there is one."""
 
     def weight_gradient(self, d_recurrent: Tensor, h_before: Tensor) -> Tensor:
-        """∂L/∂W_hh = Σ_t (D_t δ_t) h_{t−1}ᵀ over all points: one product.
-
-        d_recurrent: (.., G·M), from `pull`; h_before: (.., M), the h_{t−1} of each point.
-        """
+        """Return ∂L/∂W_hh = Σ_t (D_t δ_t) h_{t−1}ᵀ from `pull`'s d_recurrent (.., G·M) and h_{t−1} (.., M)."""
         return outer_sum(d_recurrent, h_before)
 
     def whole_gradient(self, ds: Tensor) -> Tensor:
-        """∂L/∂s_t from a gradient that holds, for c_t, only the part of the next step: c_t also acts through h_t."""
+        """Add to the gradient at c_t, which covers only the next step, the part through h_t."""
         return ds
 
     def __getitem__(self, point: int | slice) -> Self:
         return self.each(lambda factor: factor[point])
 
     def each(self, function: Callable[[Tensor], Tensor]) -> Self:
-        """The same derivative with `function` applied to every factor: other points, or another shape of them."""
+        """Apply `function` to every factor, for example to select or reshape points."""
         factors = [field.name for field in fields(self) if field.name != "weight_hh"]
         return replace(self, **{name: function(getattr(self, name)) for name in factors})
 
     @property
     def points(self) -> torch.Size:
-        """The shape of the set of points."""
+        """Shape of the set of points."""
         first = next(field.name for field in fields(self) if field.name != "weight_hh")
         factor: Tensor = getattr(self, first)
         return factor.shape[:-1]
 
     @property
     def state_size(self) -> int:
-        """S: M, or 2M with a cell."""
+        """State size S: M, or 2M with a cell."""
         return self.weight_hh.shape[1]
 
 
 @dataclass(frozen=True)
 class Passage:
-    """One layer along real data: the results of every step, and its derivative there. Arrays are (T, B, M).
+    """Every step of a layer along real data, with its derivative; tensors are (T, B, M).
 
     Args:
-        h: computed from h_before, one step each: equal to the output of the layer.
+        h: outputs, each computed by a single step from h_before.
         h_before: h_{t−1}.
-        c: cell states, where there are any.
-        gates: by name, after their σ or tanh.
-        derivative: at the points (T, B).
+        c: cell states, or `None`.
+        gates: gates by name, after σ or tanh.
+        derivative: derivatives at the points (T, B).
     """
 
     h: Tensor
@@ -106,22 +95,19 @@ class Passage:
 
 
 def outer_sum(left: Tensor, right: Tensor) -> Tensor:
-    """Σ left rightᵀ over all points, (.., K) and (.., M) → (K, M)."""
+    """Sum left rightᵀ over all points, (.., K) and (.., M) → (K, M)."""
     return left.flatten(0, -2).t() @ right.flatten(0, -2)
 
 
 def rnn(projected: Tensor, weight_hh: Tensor, h_before: Tensor, nonlinearity: str) -> Passage:
-    r"""All steps of :math:`h_t = f(p_t + W_{hh} h_{t-1})` at once, from the states that each started from.
-
-    projected, h_before: (T, B, M).
-    """
+    r"""Compute all steps :math:`h_t = f(p_t + W_{hh} h_{t-1})` at once from the known h_{t−1}, (T, B, M)."""
     h = FUNCTIONS[nonlinearity](projected + h_before @ weight_hh.t())
     return Passage(h, h_before, None, {}, RNNDerivative(weight_hh, SLOPES[nonlinearity](h)))
 
 
 @dataclass(frozen=True)
 class RNNDerivative(Derivative):
-    """slope: D_t = f′(a_t)."""
+    """Derivative of an RNN; slope is D_t = f′(a_t)."""
 
     slope: Tensor
 
@@ -138,11 +124,11 @@ class RNNDerivative(Derivative):
 
 
 def lstm(projected: Tensor, weight_hh: Tensor, h_before: Tensor, c0: Tensor) -> Passage:
-    r"""All steps at once, from the states that each started from; only c runs through time, elementwise.
+    r"""Compute all steps at once from the known h_{t−1}; only c runs through time, elementwise.
 
     .. math:: c_t = f \odot c_{t-1} + i \odot g, \qquad h_t = o \odot \tanh(c_t)
 
-    projected: (T, B, 4M), gates in the order i, f, g, o; h_before: (T, B, M); c0: (B, M).
+    projected: (T, B, 4M) in the gate order i, f, g, o; h_before: (T, B, M); c0: (B, M).
     """
     a_i, a_f, a_g, a_o = (projected + h_before @ weight_hh.t()).chunk(4, -1)
     i, f, g, o = torch.sigmoid(a_i), torch.sigmoid(a_f), torch.tanh(a_g), torch.sigmoid(a_o)
@@ -166,7 +152,7 @@ def lstm(projected: Tensor, weight_hh: Tensor, h_before: Tensor, c0: Tensor) -> 
 
 @dataclass(frozen=True)
 class LSTMDerivative(Derivative):
-    """Each factor is one partial derivative of c_t or h_t: by a gate's pre-activation, by c_{t−1} or by c_t."""
+    """Derivative of an LSTM; factors are partial derivatives of c_t or h_t by pre-activations, c_{t−1} or c_t."""
 
     c_by_i: Tensor
     c_by_f: Tensor
@@ -188,8 +174,8 @@ class LSTMDerivative(Derivative):
         return torch.cat([self.h_by_c * dc + self.h_by_o * do, dc], -1)
 
     def bound(self) -> Tensor:
-        # Of each unit, (h, c) by (i, f, g, o) is the 2×4 matrix [[h_by_c·r, h_by_o], [r, 0]] with r = (c_by_i, c_by_f,
-        # c_by_g): its norm is the root of the larger eigenvalue of its 2×2 Gram matrix.
+        # Per unit, ∂(h, c)/∂(i, f, g, o) is the 2×4 matrix [[h_by_c·r, h_by_o], [r, 0]] with r = (c_by_i, c_by_f,
+        # c_by_g). Its norm is the square root of the larger eigenvalue of its 2×2 Gram matrix.
         r = self.c_by_i**2 + self.c_by_f**2 + self.c_by_g**2
         half_trace = (r * (1 + self.h_by_c**2) + self.h_by_o**2) / 2
         determinant = r * self.h_by_o**2
@@ -207,9 +193,9 @@ class LSTMDerivative(Derivative):
 
 
 def gru_reset_after(projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h_before: Tensor) -> Passage:
-    r"""All steps of :math:`h_t = (1 - z) \odot n + z \odot h_{t-1}` with :math:`n = \tanh(p_n + r \odot q)` at once.
+    r"""Compute all steps :math:`h_t = (1 - z) \odot n + z \odot h_{t-1}` with :math:`n = \tanh(p_n + r \odot q)`.
 
-    projected: (T, B, 3M), order r, z, n; bias_hn: (M,), inside q = W_hn h_{t−1} + b_hn; h_before: (T, B, M).
+    projected: (T, B, 3M) in the order r, z, n; bias_hn: (M,) in q = W_hn h_{t−1} + b_hn; h_before: (T, B, M).
     """
     p_rz, p_n = projected.split([2 * len(bias_hn), len(bias_hn)], -1)
     q_rz, q_n = (h_before @ weight_hh.t()).split([2 * len(bias_hn), len(bias_hn)], -1)
@@ -228,7 +214,7 @@ def gru_reset_after(projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h_bef
 
 
 def gru_reset_before(projected: Tensor, weight_hh: Tensor, h_before: Tensor) -> Passage:
-    r"""The same with :math:`n = \tanh(p_n + W_{hn} (r \odot h_{t-1}))`; projected holds all biases."""
+    r"""Compute all steps with :math:`n = \tanh(p_n + W_{hn} (r \odot h_{t-1}))`; projected includes all biases."""
     size = h_before.shape[-1]
     p_rz, p_n = projected.split([2 * size, size], -1)
     r, z = torch.sigmoid(p_rz + h_before @ weight_hh[: 2 * size].t()).chunk(2, -1)
@@ -246,7 +232,7 @@ def gru_reset_before(projected: Tensor, weight_hh: Tensor, h_before: Tensor) -> 
 
 @dataclass(frozen=True)
 class ResetAfterDerivative(Derivative):
-    """Partial derivatives by pre-activations; n_by_r and n_by_q are those of a_n, before its tanh."""
+    """Partial derivatives by pre-activations; n_by_r and n_by_q are derivatives of a_n, before its tanh."""
 
     n_by_r: Tensor
     n_by_q: Tensor
@@ -267,14 +253,14 @@ class ResetAfterDerivative(Derivative):
         return self.h_by_n * dn + self.h_by_z * (qz + pz) + self.h_by_h * ds
 
     def bound(self) -> Tensor:
-        # Of each unit, h by (r, z, q) is one row.
+        # Per unit, ∂h/∂(r, z, q) is a row, whose norm is Euclidean.
         row = ((self.h_by_n * self.n_by_r) ** 2 + self.h_by_z**2 + (self.h_by_n * self.n_by_q) ** 2).sqrt()
         return row.amax(-1) * matrix_norm(self.weight_hh, 2) + self.h_by_h.amax(-1)
 
 
 @dataclass(frozen=True)
 class ResetBeforeDerivative(Derivative):
-    """Partial derivatives by pre-activations; reset is r, and reset_by_r that of r ⊙ h_{t−1}."""
+    """Partial derivatives by pre-activations; reset is r, and reset_by_r the derivative of r ⊙ h_{t−1}."""
 
     reset: Tensor
     reset_by_r: Tensor

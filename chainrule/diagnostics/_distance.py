@@ -1,17 +1,17 @@
-"""Figures of rows of unequal length, by their distance to the row's last step."""
+"""Statistics by the distance to a row's last step."""
 
 import math
 
 import torch
 from torch import Tensor
 
-THRESHOLD = 0.01  # of its largest value, below which a gradient or an influence counts as gone
+THRESHOLD = 0.01  # share of its largest value below which a gradient or an influence counts as vanished
 
 
 def gradient_norms(gradient: Tensor) -> Tensor:
-    """Euclidean norms of gradients in rows that are finite, (..., M) → (...), float64, on the CPU.
+    """Return Euclidean norms of gradients, (..., M) → (...), float64 on the CPU; infinite where they overflowed.
 
-    Infinite where the gradient overflowed: products of infinite numbers with zeros make it NaN from there on.
+    After an overflow, products of infinity and zero make the gradient NaN.
 
     >>> gradient_norms(torch.tensor([[3.0, 4.0], [torch.inf, 1.0], [torch.nan, 0.0]]))
     tensor([5., inf, inf], dtype=torch.float64)
@@ -21,9 +21,9 @@ def gradient_norms(gradient: Tensor) -> Tensor:
 
 
 def by_distance(values: Tensor, lengths: Tensor) -> Tensor:
-    """The mean over rows of the values k steps before each row's last, (B, T) → (T,), float64, on the CPU.
+    """Average values k steps before each row's last step over rows, (B, T) → (T,), float64 on the CPU.
 
-    NaN where no row is so long. Rows that are NaN are left out.
+    NaN values are ignored; distances that no row has give NaN.
 
     >>> by_distance(torch.tensor([[1.0, 2.0, 4.0], [3.0, 6.0, 0.0]]), torch.tensor([3, 2]))
     tensor([5.0000, 2.5000, 1.0000], dtype=torch.float64)
@@ -35,9 +35,9 @@ def by_distance(values: Tensor, lengths: Tensor) -> Tensor:
 
 
 def reach(profile: Tensor) -> float:
-    """The number of steps back from which a profile (T,) stays under 1% of its value at distance 0; else infinite.
+    """Return the steps after which a profile (T,) stays below 1% of its value at distance 0, or infinity.
 
-    NaN where there is no gradient at distance 0.
+    NaN if the value at distance 0 is not positive.
 
     >>> reach(torch.tensor([1.0, 0.1, 0.001])), reach(torch.tensor([1.0, 0.5]))
     (2.0, inf)
@@ -46,8 +46,8 @@ def reach(profile: Tensor) -> float:
 
 
 def steps_above(curve: Tensor, level: float) -> float:
-    """The number of steps after which a curve (T,), NaN at its end, stays under a level; infinite if it never does."""
-    known = curve[~curve.isnan()]
-    above = torch.nonzero(known >= level).flatten()
+    """Return the steps after which a curve (T,), padded with NaN, stays below a level, or infinity."""
+    values = curve[~curve.isnan()]
+    above = torch.nonzero(values >= level).flatten()
     steps = int(above[-1]) + 1 if len(above) else 0
-    return math.inf if steps == len(known) else float(steps)
+    return math.inf if steps == len(values) else float(steps)

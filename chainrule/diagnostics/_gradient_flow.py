@@ -1,4 +1,4 @@
-"""The flow of gradients back through a recurrence, step by step: gradients, Jacobians and their products."""
+"""The flow of gradients back through a recurrence: gradients, Jacobians and their products at every step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,11 +11,15 @@ from torch import Tensor, nn
 from chainrule.diagnostics._backpropagation import run_back
 from chainrule.diagnostics._derivatives import Passage
 from chainrule.diagnostics._distance import by_distance, gradient_norms, reach
-from chainrule.diagnostics._influence import influence, memory_length
-from chainrule.diagnostics._jacobians import jacobian_norms, products_of_bounds, running_products
+from chainrule.diagnostics._jacobians import (
+    influence,
+    jacobian_norms,
+    memory_length,
+    products_of_bounds,
+    running_products,
+)
 from chainrule.diagnostics._panels import Array, draw_every, draw_influence, draw_jacobians, draw_last, new_figure
-from chainrule.diagnostics._passages import replay
-from chainrule.diagnostics._subject import Loss, Subject, subject_of
+from chainrule.diagnostics._subject import Loss, Subject, replay, subject_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,31 +28,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """Gradients of a loss through time, and how the steps stretch them. Lists are over layers, bottom first.
+    """Gradients of a loss through time, and their growth per step; lists are over layers, bottom first.
 
-    Arrays are batch first, zero past a row's end, and NaN in a row of `nonfinite`. Norms are float64. A gradient that
-    overflows on its way back is infinite or NaN from there on.
+    Tensors are batch first, zero in padding, and NaN in the rows of `nonfinite`. Norms are float64. A gradient that
+    overflows stays infinite or NaN for all earlier steps.
 
     Args:
         loss: "last", "mean" or "function".
         value: the loss, summed over rows; nats for a model.
-        lengths: (B,).
+        lengths: (B,) lengths of the rows.
         delta: δ_t = ∂L/∂h_t, (B, T, M).
-        local: g_t, the part that arrives at step t itself, (B, T, M).
-        delta_cell: ∂L/∂c_t, (B, T, M); an empty list where there are no cells.
+        local: g_t, the part from step t itself, (B, T, M).
+        delta_cell: ∂L/∂c_t, (B, T, M); empty for layers without cells.
         jacobian_norms: ‖J_t‖ of J_t = ∂s_t/∂s_{t−1}, the largest singular value, (B, T); s is h, for an LSTM [h, c].
         product_norms: ‖∂s_n/∂s_t‖ = ‖J_n ⋯ J_{t+1}‖ up to the row's last step n, (B, T).
-        bound: its upper bound from norms alone: the product of ‖D_j‖‖W_hh‖, plus the path past W_hh in gates, (B, T).
-        spectral_radius: the largest modulus of an eigenvalue of W_hh; in gated cells of the candidate's part of it.
-        spectral_norm: ‖W_hh‖, of all gates together.
-        influence: of an input on the layer's state k steps later, by the derivative, relative to its largest, (T,).
+        bound: upper bound from norms: the product of ‖D_j‖‖W_hh‖, plus the path past W_hh in gates, (B, T).
+        spectral_radius: largest modulus of an eigenvalue of W_hh; in gated cells, of the candidate's rows.
+        spectral_norm: ‖W_hh‖ of all gates together.
+        influence: influence of an input on the state k steps later, by the derivative, relative to its maximum, (T,).
         influence_perturbed: the same by changing the input.
-        memory_length: steps after which `influence` stays under 1%; infinite if it never does on this data.
+        memory_length: steps after which `influence` stays below 1%, or infinity.
         memory_length_perturbed: the same for `influence_perturbed`.
-        weight_gradients: ∂L/∂W by torch.nn's names; rows that are not finite are left out.
+        weight_gradients: ∂L/∂W by torch.nn's parameter names, over finite rows.
         gates: each gate by name, and "hidden" and "cell" for h and c, (B, T, M).
-        nonfinite: (row, step) of the first input or output that is not finite, for each row that has one.
-        replay_error: how far the replayed h_t are from the module's own, at most.
+        nonfinite: (row, step) of the first non-finite input or output of each row that has one.
+        replay_error: maximum difference between the replayed h_t and the module's output.
     """
 
     loss: str
@@ -72,11 +76,7 @@ class GradientFlow:
     replay_error: float
 
     def plot(self) -> "list[Figure]":
-        """Figures of matplotlib: gradients against the distance to the loss, Jacobians, and influence of inputs.
-
-        Raises:
-            ImportError: matplotlib is missing.
-        """
+        """Plot gradients by the distance to the loss, Jacobians, and the influence of inputs, with matplotlib."""
 
         return flow_figures(self)
 
@@ -91,24 +91,24 @@ def gradient_flow(
         \lVert \delta_t \rVert \le \sum_{k \ge t} \lVert g_k \rVert \prod_{j=t+1}^{k} \lVert J_j \rVert, \qquad
         \lVert J_j \rVert \le \lVert D_j \rVert \lVert W_{hh} \rVert
 
-    A fused kernel gives no gradient of single steps, so every step is replayed from the states the module went through,
-    and shown equal to it. Rows do not influence each other; a row with a number that is not finite is reported in
-    `nonfinite` and left out of the figures that are taken over rows.
+    Fused kernels expose no gradients of single steps, so this function replays every step from the module's own states
+    and verifies the replay. Rows are independent; a row with a non-finite number is reported in `nonfinite` and
+    excluded from averages over rows.
 
     Args:
         module: a layer of `chainrule.layers` or `torch.nn` (RNN, LSTM, GRU; not bidirectional), or a `RecurrentLM`,
-            which may be the network of a `CalibratedMixture` or the first member of an `Ensemble`; its dropout is
-            off. Not changed.
+            possibly as the network of a `CalibratedMixture` or the first member of an `Ensemble`; runs without dropout,
+            and is not changed.
         x: (B, T, N) features, or (B, T) integers for chainrule's layers and models; for a module of torch.nn, in the
             layout that it reads.
-        loss: "last" is that of the last step alone, "mean" the average over steps: of Σ h_t² for a bare layer, of
+        loss: "last" for the loss of the last step, "mean" for the average over steps: Σ h_t² for a bare layer,
             −log p(x_t | x_{<t}), nats, for a model. A function maps the top layer's h (B, T, M) to a scalar.
-        lengths: (B,) real elements of each row.
-        seed: of the directions that norms of large states and the changes of inputs begin with.
+        lengths: (B,) lengths of the rows.
+        seed: seed of the start directions for norms of large states, and of the changes of inputs.
 
     Raises:
-        ValueError: no recurrence, a shape that does not fit, a weight that is not finite, fewer than two steps, or no
-            row that is finite.
+        ValueError: the module has no supported recurrence or a weight is not finite, or x has a wrong shape, fewer than
+            two steps or no finite row.
 
     >>> layer = nn.RNN(1, 1, nonlinearity="relu", bias=False, batch_first=True)
     >>> _ = layer.weight_hh_l0.data.fill_(0.5), layer.weight_ih_l0.data.fill_(1.0)
@@ -142,7 +142,7 @@ def gradient_flow(
         bounds = [products_of_bounds(p.derivative.bound(), subject.lengths) for p in passages]
 
     def rows(arrays: list[Tensor]) -> list[Tensor]:
-        """(T, B', ...) of the finite rows → (B, T, ...) of all."""
+        """Convert (T, B', ...) of the finite rows to (B, T, ...) of all rows."""
         return [_spread(array.transpose(0, 1), good, len(whole.lengths)) for array in arrays]
 
     return GradientFlow(
@@ -172,14 +172,14 @@ def gradient_flow(
 
 
 def spectral_radius(weight_hh: Tensor) -> float:
-    """The largest |eigenvalue| of W_hh (G·M, M): of the candidate's M rows, the third gate, where there are gates."""
+    """Return the largest |eigenvalue| of W_hh (G·M, M); for gated cells, of the candidate's rows (the third gate)."""
     size = weight_hh.shape[1]
     candidate = weight_hh if len(weight_hh) == size else weight_hh[2 * size : 3 * size]
     return float(torch.linalg.eigvals(candidate).abs().amax())
 
 
 def _nonfinite(subject: Subject) -> list[tuple[int, int]]:
-    """The first step of each row that reads or computes a number that is not finite."""
+    """Return (row, step) of the first non-finite input or output of each row that has one."""
     wrong = ~subject.output.isfinite().all(-1)
     if subject.features.is_floating_point():
         wrong |= ~subject.features.isfinite().all(-1)
@@ -188,7 +188,7 @@ def _nonfinite(subject: Subject) -> list[tuple[int, int]]:
 
 
 def _finite_part(subject: Subject, good: Tensor) -> Subject:
-    """The subject of the loss: all rows, as a function may count on them, those that are not finite as zeros."""
+    """Return the subject with non-finite rows set to zeros; a loss function may rely on the number of rows."""
     finite = torch.zeros(len(subject.lengths), dtype=torch.bool, device=good.device)
     finite[good] = True
     return replace(
@@ -212,13 +212,7 @@ def _traces(passage: Passage) -> dict[str, Tensor]:
 
 
 def flow_figures(flow: "GradientFlow") -> "list[Figure]":
-    """Three figures, each with one image a layer, bottom first: gradients against the distance to the last step,
-    Jacobians and their products, and the influence of inputs on later states.
-
-    Curves are means over rows.
-
-    Raises:
-        ImportError: matplotlib is missing.
+    """Draw three figures, with a panel per layer: gradients, Jacobians and their products, influence of inputs.
 
     >>> import torch
     >>> from chainrule.diagnostics import gradient_flow

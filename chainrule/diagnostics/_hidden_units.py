@@ -1,4 +1,4 @@
-"""Hidden units: how much of their nonlinearities is flat, which are dead, and which tell a property of the text."""
+"""Hidden units: saturation, dead units, and units that indicate a property of the text."""
 
 from dataclasses import dataclass
 
@@ -7,15 +7,13 @@ from torch import Tensor
 
 from chainrule._modes import wide
 
-FLAT = 0.1  # a slope under a tenth of the largest there is
+FLAT = 0.1  # share of the largest slope below which a nonlinearity counts as flat
 BINS = 20
 SIGMOIDS = ("input", "forget", "output", "reset", "update")
 
 
 def saturation(values: Tensor, kind: str) -> float:
-    """The share of f(a) at which f is flat: its slope is under a tenth of its largest, as tanh's beyond ±0.949.
-
-    values: (.., M), after f; kind: "tanh" or "sigmoid".
+    """Return the share of values (.., M) at which "tanh" or "sigmoid" is flat: below a tenth of its largest slope.
 
     >>> saturation(torch.tensor([0.0, 0.99, -0.99, 0.5]), "tanh")
     0.5
@@ -25,23 +23,23 @@ def saturation(values: Tensor, kind: str) -> float:
 
 
 def dead_units(values: Tensor) -> float:
-    """The share of ReLU units that are zero at every element: no gradient reaches their weights. values: (P, M)."""
+    """Return the share of ReLU units that are zero at every element (P, M), and so get no gradient."""
     return float(wide((values == 0).all(0)).mean())
 
 
 def histogram(values: Tensor) -> Tensor:
-    """How a gate's values spread over [0, 1]: shares in twenty equal bins."""
+    """Return the shares of a gate's values in twenty equal bins of [0, 1]."""
     counts = torch.histc(wide(values.cpu()), BINS, 0, 1)
     return counts / counts.sum()
 
 
 @dataclass(frozen=True)
 class SeparatingUnit:
-    """One unit and how well it separates.
+    """A unit that separates elements with a property from others.
 
     Args:
-        unit: its number.
-        area: under the ROC curve: the probability that an element with the property has the larger value; 0.5 is
+        unit: index of the unit.
+        area: area under the ROC curve, the probability that an element with the property has the larger value; 0.5 is
             chance, near 0 the unit separates with the opposite sign.
     """
 
@@ -50,15 +48,10 @@ class SeparatingUnit:
 
 
 def separating_units(values: Tensor, has_property: Tensor, count: int = 5) -> list[SeparatingUnit]:
-    r"""The units whose values separate elements with a property from those without (Mann and Whitney 1947).
+    r"""Find the `count` best units (P, M) that separate elements with a property (P,) (Mann and Whitney 1947).
 
     .. math:: \mathrm{area} = P(v_{\text{with}} > v_{\text{without}})
         + \tfrac{1}{2} P(v_{\text{with}} = v_{\text{without}})
-
-    Args:
-        values: (P, M), of each unit at each element.
-        has_property: (P,) booleans.
-        count: how many units to return, the best first; none where all elements are alike.
 
     >>> values = torch.tensor([[0.0, 1.0], [0.0, 2.0], [1.0, 3.0], [0.0, 4.0]])
     >>> separating_units(values, torch.tensor([False, False, True, True]), count=1)
@@ -74,7 +67,7 @@ def separating_units(values: Tensor, has_property: Tensor, count: int = 5) -> li
 
 
 def _ranks(values: Tensor) -> Tensor:
-    """Ranks from 1 within each column, equal values sharing their mean. (P, M) → (P, M)."""
+    """Rank the values of each column from 1, (P, M); ties share their mean rank."""
     ordered = values.t().sort(-1).values.contiguous()
     columns = values.t().contiguous()
     below = torch.searchsorted(ordered, columns, right=False)

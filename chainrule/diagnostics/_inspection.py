@@ -1,4 +1,4 @@
-"""Everything that `chainrule inspect` shows of a recurrence on data: one object, made in one call."""
+"""Inspection of a recurrence on data, as `chainrule inspect` shows it."""
 
 import math
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ from chainrule.layers import GRU, LSTM, RNN, Recurrent
 from chainrule.models import RecurrentLM
 from chainrule.models._model_mean import first_part
 
-LOSSES = 6  # of each row: in its second half, so that each looks far back
+LOSSES = 6  # losses per row, in its second half so that each can reach far back
 LARGEST_SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25, "identity": 1.0}
 
 
 @dataclass(frozen=True)
 class SingleLosses:
-    r"""Norms of the gradients of single losses by the distance k to each loss, (T,), a tensor a layer, bottom first.
+    r"""Gradient norms of single losses by the distance k to each loss, (T,) per layer, bottom first.
 
-    Every loss weighs as much as its gradient: one that the model is nearly certain of, as of a line's end, says little
-    about the rest. At each distance the losses that have so many steps before them are compared with themselves:
+    Each loss is weighted by its gradient, because a nearly certain prediction says little about the others. At each
+    distance, only losses with enough earlier steps enter both sums:
 
     .. math:: \bar\delta_k = \bar\delta_0 \, \frac{\sum_n \lVert\delta^{(n)}_{n-k}\rVert}
                                               {\sum_n \lVert\delta^{(n)}_n\rVert}
@@ -51,25 +51,20 @@ class SingleLosses:
 
 
 def single_losses(module: nn.Module, x: Tensor, lengths: Tensor, rows: list[int]) -> SingleLosses:
-    """Backpropagate several losses of each row, one at a time.
-
-    Args:
-        module, x: as for `backpropagate`.
-        lengths: (B,).
-        rows: those that count; others are not finite.
+    """Backpropagate several losses of each row one at a time; only the finite `rows` count.
 
     >>> flow = single_losses(nn.RNN(2, 3, batch_first=True), torch.randn(4, 9, 2), torch.full((4,), 9), [0, 1, 2, 3])
     >>> flow.delta[0].shape
     torch.Size([9])
     """
-    chosen = torch.tensor(rows, device="cpu")
+    index = torch.tensor(rows, device="cpu")
     ends = _ends(lengths.cpu())
-    passes = [(end[chosen], backpropagate(module, x, "last", end)) for end in ends]
+    passes = [(end[index], backpropagate(module, x, "last", end)) for end in ends]
 
     def profiles(part: str) -> list[Tensor]:
         layers = range(len(getattr(passes[0][1], part)))
         return [
-            _profile([(end, gradient_norms(getattr(found, part)[layer][chosen])) for end, found in passes])
+            _profile([(end, gradient_norms(getattr(result, part)[layer][index])) for end, result in passes])
             for layer in layers
         ]
 
@@ -77,45 +72,45 @@ def single_losses(module: nn.Module, x: Tensor, lengths: Tensor, rows: list[int]
 
 
 def _ends(lengths: Tensor) -> list[Tensor]:
-    """Steps of the losses of each row, (B,) each: evenly over its second half, the last step among them."""
-    ends = [(lengths * (LOSSES + place) / (2 * LOSSES)).ceil().long().clamp(min=2) for place in range(1, LOSSES + 1)]
+    """Return the steps of the losses, (B,) each: evenly spaced in each row's second half, including the last step."""
+    ends = [(lengths * (LOSSES + index) / (2 * LOSSES)).ceil().long().clamp(min=2) for index in range(1, LOSSES + 1)]
     return [torch.minimum(end, lengths) for end in ends]
 
 
 def _profile(losses: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Combine (ends (B,), norms (B, T)) of several losses; NaN at distances that no loss with a gradient has."""
+    """Combine (ends (B,), norms (B, T)) of several losses; NaN at distances without a loss that has a gradient."""
     steps = torch.arange(losses[0][1].shape[1], device="cpu")
-    kept = at_the_loss = torch.zeros(len(steps), dtype=torch.float64, device="cpu")
+    at_distance = at_the_loss = torch.zeros(len(steps), dtype=torch.float64, device="cpu")
     count = 0
     for ends, norms in losses:
-        places = ends.unsqueeze(1) - 1 - steps
-        there = places >= 0
-        back = norms.gather(1, places.clamp(min=0)).masked_fill(~there, 0)
-        kept = kept + back.sum(0)
-        at_the_loss = at_the_loss + (back[:, :1] * there).sum(0)
+        source = ends.unsqueeze(1) - 1 - steps
+        inside = source >= 0
+        back = norms.gather(1, source.clamp(min=0)).masked_fill(~inside, 0)
+        at_distance = at_distance + back.sum(0)
+        at_the_loss = at_the_loss + (back[:, :1] * inside).sum(0)
         count += int((ends > 0).sum())
-    return torch.where(at_the_loss > 0, kept / at_the_loss, torch.nan) * (at_the_loss[0] / max(count, 1))
+    return torch.where(at_the_loss > 0, at_distance / at_the_loss, torch.nan) * (at_the_loss[0] / max(count, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerInspection(Evidence):
-    """One layer. Profiles are means over rows by the distance k to a row's last step, (T,), float64.
+    """Inspection of a layer; profiles are means over rows by the distance k to a row's last step, (T,), float64.
 
     Args:
         description: the cell in words, such as "RNN (tanh)".
-        hidden_size: M.
-        delta_last: ‖δ_{n−k}‖ for a loss at the last step only.
+        hidden_size: number of units M.
+        delta_last: ‖δ_{n−k}‖ for a loss at the last step.
         delta_every: ‖δ_{n−k}‖ for a loss at every step.
         local_every: ‖g_{n−k}‖ for the same loss.
         jacobian_norm: ‖J_{n−k}‖.
         product_norm: ‖J_n ⋯ J_{n−k+1}‖.
-        bound: the upper bound of `product_norm` from norms alone.
-        delta_single, local_single, cell_single: the same by the distance to a single loss, over several losses of each
-            row: see `SingleLosses`. `reach`, `growth` and the verdict come from these.
+        bound: upper bound of `product_norm` from norms.
+        delta_single, local_single, cell_single: norms by the distance to a single loss, see `SingleLosses`; the basis
+            of `reach`, `growth` and the verdict.
         spectral_radius, memory_length, memory_length_perturbed: see `GradientFlow`.
         gate_histograms: shares in 20 bins over [0, 1].
-        units: those that separate the chosen property best; empty where none was chosen.
-        verdict: one sentence, and the rule it comes from.
+        units: units that separate the chosen property best; empty without a property.
+        verdict: a sentence and its rule.
     """
 
     description: str
@@ -139,14 +134,14 @@ class LayerInspection(Evidence):
 
 @dataclass(frozen=True)
 class Inspection:
-    """A recurrence on data.
+    """Inspection of a recurrence on data.
 
     Args:
-        layers: bottom first.
-        flow: for a loss at each row's last step.
-        every_step: gradients for a loss averaged over all steps.
-        surprise: −log2 p(x_t | x_{<t}), (B, T), bits; zero past a row's end; `None` for a bare layer.
-        has_property: (B, T) booleans, as given.
+        layers: layers, bottom first.
+        flow: gradient flow of a loss at each row's last step.
+        every_step: gradients of a loss averaged over all steps.
+        surprise: −log2 p(x_t | x_{<t}), (B, T), bits; zero in padding; `None` for a bare layer.
+        has_property: (B, T) booleans, the argument.
     """
 
     layers: list[LayerInspection]
@@ -164,15 +159,15 @@ def inspect_recurrence(
     has_property: Tensor | None = None,
     seed: int = 0,
 ) -> Inspection:
-    """Look inside a recurrence on real data: gradients through time, Jacobians, gates, memory, and a verdict a layer.
+    """Inspect a recurrence on real data: gradients through time, Jacobians, gates, memory, and a verdict per layer.
 
     Args:
-        module, x, lengths, seed: as for `gradient_flow`.
-        has_property: (B, T) booleans; the units are sought whose state, after x_t was read, separates elements that
-            have the property from those that have not.
+        module, x, lengths, seed: arguments of `gradient_flow`.
+        has_property: (B, T) booleans; if set, the result lists units whose state after x_t separates elements with the
+            property from others.
 
     Raises:
-        ValueError: as for `gradient_flow`; `has_property` of another shape than x.
+        ValueError: see `gradient_flow`, or `has_property` has another shape than x.
 
     >>> from chainrule import RecurrentLM
     >>> model = RecurrentLM(vocab_size=5, hidden_size=8)
@@ -195,9 +190,8 @@ def inspect_recurrence(
     lag = int(isinstance(module, RecurrentLM))
     bad = dict(flow.nonfinite)
     single = single_losses(module, x, flow.lengths, [row for row in range(len(flow.lengths)) if row not in bad])
-    began_open = isinstance(module, RecurrentLM)
     layers = [
-        _layer(layer, index, flow, every_step, single, has_property, lag, began_open=began_open)
+        _layer(layer, index, flow, every_step, single, has_property, lag)
         for index, layer in enumerate(single_layers(recurrent))
     ]
     return Inspection(layers, flow, every_step, _surprise(module, x, flow), has_property)
@@ -211,8 +205,6 @@ def _layer(
     single: SingleLosses,
     has_property: Tensor | None,
     lag: int,
-    *,
-    began_open: bool,
 ) -> LayerInspection:
     finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
 
@@ -232,7 +224,7 @@ def _layer(
     elif nonlinearity in ("tanh", "sigmoid"):
         flat["hidden"] = saturation(values["hidden"], nonlinearity)
     delta_single, cell_single = single.delta[index], single.cell[index] if single.cell else None
-    # An LSTM's gradient travels by the cell, which may keep it where h has lost it.
+    # An LSTM's cell may preserve a gradient that vanished in h.
     profiles = [delta_single] if cell_single is None else [delta_single, cell_single]
     relative = torch.stack([each / each[0] for each in profiles]).nan_to_num(-1.0, posinf=math.inf).amax(0)
     relative = relative[relative >= 0]  # up to the longest distance to a loss that has a gradient
@@ -248,7 +240,7 @@ def _layer(
         saturation=flat,
         dead=dead_units(values["hidden"]) if nonlinearity == "relu" else None,
         gate_means={name: float(gate.mean()) for name, gate in gates.items()},
-        began_open=began_open,
+        began_open=bool(lag),
     )
     return LayerInspection(
         **vars(evidence),
@@ -275,12 +267,12 @@ def _layer(
 def _units(
     flow: GradientFlow, index: int, has_property: Tensor, real: Tensor, finite: list[int], lag: int
 ) -> list[SeparatingUnit]:
-    """Units that separate by c if the cell has one, else by h, after each element."""
+    """Find the units that separate elements by the state after them, c if the cell has one, else h."""
     traces = flow.gates[index]
     state = traces.get("cell", traces["hidden"]).cpu()[finite]
     time = state.shape[1] - lag
     after = state[:, lag:]
-    read = real[finite][:, lag:]  # x_t was read by a state that is real itself
+    read = real[finite][:, lag:]  # positions whose following state is not padding
     return separating_units(after[read], has_property[finite][:, :time][read])
 
 

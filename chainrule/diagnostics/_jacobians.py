@@ -1,27 +1,30 @@
-"""How much each step, and all steps up to a row's end, can stretch a change of the state."""
+"""Norms of Jacobians and of their products, and the influence of inputs on later states."""
 
+import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from chainrule._modes import wide, widest
-from chainrule.diagnostics._derivatives import Derivative
+from chainrule.diagnostics._derivatives import Derivative, Passage
+from chainrule.diagnostics._distance import THRESHOLD, steps_above
+from chainrule.diagnostics._subject import Subject
+from chainrule.layers._cells import project
 
-EXACT = 64  # states up to this size have their Jacobians written out
-ITERATIONS = 16  # of Lanczos' method on larger ones
-BEGINNINGS = 4  # random directions that the search for their products starts from
-ROUNDS = 2  # of subspace iteration for their products
-NUMBERS = 2**21  # held by one array at a time
-WRITTEN_OUT = 2**23  # numbers in all running products, up to which they are written out although states are larger
+EXACT = 64  # state size up to which Jacobians are formed explicitly
+ITERATIONS = 16  # Lanczos iterations for larger states
+BEGINNINGS = 4  # random start directions for products
+ROUNDS = 2  # rounds of subspace iteration for products
+NUMBERS = 2**21  # maximum size of a temporary tensor
+WRITTEN_OUT = 2**23  # size of all running products up to which they are formed explicitly for any state size
 
 
 def jacobian_norms(derivative: Derivative, generator: torch.Generator) -> Tensor:
-    r"""‖J_t‖, the largest singular value of ∂s_t/∂s_{t−1}, at every point. (T, B), float64.
+    r"""Return ‖J_t‖, the largest singular value of ∂s_t/∂s_{t−1}, at every point, (T, B), float64.
 
-    Up to 64 states by their matrices; beyond, by the bidiagonalisation of Golub and Kahan (1965), Lanczos' method:
-    power iteration on JᵀJ that keeps the findings of its earlier products. It needs products with J_t and J_tᵀ alone,
-    taken for all points at once, and approaches the norm from below.
+    Exact from the matrices for up to 64 states. For larger states, the bidiagonalisation of Golub and Kahan (1965),
+    which needs only products with J_t and J_tᵀ, for all points at once, and approaches the norm from below.
     """
     points, size = derivative.points, derivative.state_size
     flat = derivative.each(lambda factor: factor.flatten(0, -2))
@@ -53,7 +56,7 @@ def _by_lanczos(derivative: Derivative, start: Tensor) -> Tensor:
         diagonal.append(alpha)
         above.append(beta)
     alphas, betas = wide(torch.cat(diagonal, -1)), wide(torch.cat(above, -1))
-    # J V = U B with B upper bidiagonal: the eigenvalues of the tridiagonal B Bᵀ are squares of singular values.
+    # J V = U B with B upper bidiagonal: the eigenvalues of the tridiagonal B Bᵀ are squared singular values.
     gram = torch.diag_embed(alphas**2 + betas**2)
     neighbours = betas[..., :-1] * alphas[..., 1:]
     gram += torch.diag_embed(neighbours, 1) + torch.diag_embed(neighbours, -1)
@@ -61,7 +64,7 @@ def _by_lanczos(derivative: Derivative, start: Tensor) -> Tensor:
 
 
 def _start(derivative: Derivative, generator: torch.Generator) -> Tensor:
-    """A first direction (S,): mostly the one that W_hh stretches most, as D_t W_hh will stretch one near it."""
+    """Return a start direction (S,) near the one that W_hh stretches most, which D_t W_hh will stretch too."""
     weight, size = derivative.weight_hh, derivative.state_size
     noise = torch.randn(size, generator=generator, dtype=torch.float64, device="cpu").to(weight)
     noise /= noise.norm()
@@ -76,15 +79,13 @@ def _leading_direction(weight: Tensor, v: Tensor) -> Tensor:
 
 
 def running_products(derivative: Derivative, norms: Tensor, lengths: Tensor, generator: torch.Generator) -> Tensor:
-    r"""‖J_n ⋯ J_{t+1}‖ = ‖∂s_n/∂s_t‖ for every t up to the row's last step n: 1 there. (T, B), float64.
+    r"""Return ‖J_n ⋯ J_{t+1}‖ = ‖∂s_n/∂s_t‖ for every t up to the row's last step n, (T, B), float64; 1 at n.
 
-    The product is never formed. A block of k directions at s_n is carried back, which gives (J_n ⋯ J_{t+1})ᵀ U at every
-    t; its largest singular value is the norm if U contains the direction that the product stretches to. Where that is
-    cheap, up to 64 states for one, U is the whole space, and the norms are exact. Beyond, U is found by subspace
-    iteration: the product over each of the distances 2, 2.8, 4, ... 32, 128, ... is followed there and back, and
-    the direction that it stretches to joins U. That approaches the norm from below, within a few per cent as a rule.
-
-    derivative: at the points (T, B); norms: (T, B), from `jacobian_norms`; lengths: (B,).
+    The product is never formed. Carrying k directions U at s_n back gives (J_n ⋯ J_{t+1})ᵀ U at every t, whose largest
+    singular value is the norm if U contains the product's leading direction. For up to 64 states, and for short data, U
+    is the whole space and the norms are exact. Otherwise subspace iteration finds U: it follows the products over the
+    distances 2, 2.8, 4, ... 32, 128, ... there and back, and adds their leading directions to U. The result approaches
+    the norm from below, usually within a few per cent.
     """
     size = derivative.state_size
     if size <= EXACT or size * size * derivative.points.numel() <= WRITTEN_OUT:
@@ -104,14 +105,14 @@ def running_products(derivative: Derivative, norms: Tensor, lengths: Tensor, gen
     logs = torch.cat(squares).log().view(len(scales), -1) / 2 + torch.stack(scales)
     products = logs.flip(0).exp()
     time = torch.arange(len(products), device=lengths.device).unsqueeze(1)
-    products = torch.where(time == lengths - 2, norms.roll(-1, 0), products)  # of one step, the norm is known
+    products = torch.where(time == lengths - 2, norms.roll(-1, 0), products)  # `norms` holds single steps
     return products.masked_fill(time >= lengths, 0)
 
 
 def _leading_directions(derivative: Derivative, lengths: Tensor, generator: torch.Generator) -> Tensor:
-    """The directions at each row's last state that products of many lengths stretch to, (B, k, S), orthonormal."""
+    """Return the leading directions at each row's last state for products of many lengths, (B, k, S), orthonormal."""
     time, batch = derivative.points
-    # Directions turn quickly at first and settle later, as a long product has one that outweighs all others.
+    # Leading directions change quickly at short distances and hardly at long ones, where one direction dominates.
     wanted = [round(2 ** (power / 2)) for power in range(2, 11)] + [32 * 4**power for power in range(1, 9)]
     distances = torch.tensor(sorted({min(distance, time - 1) for distance in wanted}), device="cpu")
     anchors = (lengths.unsqueeze(1) - 1 - distances.to(lengths)).clamp(min=0)  # (B, A)
@@ -139,7 +140,7 @@ def _leading_directions(derivative: Derivative, lengths: Tensor, generator: torc
 
 
 def _carried_back(derivative: Derivative, lengths: Tensor, directions: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """t, (J_n ⋯ J_{t+1})ᵀ of the directions (B, k, S), and the log of its scale (B,), for every t, last first."""
+    """Yield t, the rescaled (J_n ⋯ J_{t+1})ᵀ U (B, k, S), and the log of its scale (B,), for every t, last first."""
     time = derivative.points[0]
     block, scale = directions, torch.zeros(len(directions), dtype=widest(directions.device), device=directions.device)
     for t in reversed(range(time)):
@@ -154,11 +155,9 @@ def _carried_back(derivative: Derivative, lengths: Tensor, directions: Tensor) -
 
 
 def _largest(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest eigenvalue (R,) and its eigenvector (R, k) of positive semi-definite matrices (R, k, k).
-
-    Squaring a matrix squares the ratios of its eigenvalues. After twenty times the largest is alone, or so near to the
-    next that its Rayleigh quotient is right to 2e-7 all the same. LAPACK's routines take several times as long.
-    """
+    """Return the largest eigenvalue (R,) and eigenvector (R, k) of positive semi-definite matrices (R, k, k)."""
+    # Squaring a matrix squares the ratios of its eigenvalues. After twenty squarings the largest dominates, or is so
+    # close to the next that the Rayleigh quotient is still right to 2e-7. LAPACK takes several times as long.
     power = gram
     for _ in range(20):
         largest = power.diagonal(dim1=1, dim2=2).amax(1).view(-1, 1, 1)
@@ -170,7 +169,7 @@ def _largest(gram: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def products_of_bounds(bounds: Tensor, lengths: Tensor) -> Tensor:
-    """The product of the bounds of steps t+1 … n, an upper bound of `running_products`, (T, B), float64."""
+    """Multiply the bounds of steps t+1 … n, an upper bound of `running_products`, (T, B), float64."""
     past = torch.arange(len(bounds), device=lengths.device).unsqueeze(1) >= lengths
     logs = wide(bounds).log().masked_fill(past, 0)
     logs = torch.cat([logs[1:], torch.zeros_like(logs[:1])])
@@ -182,11 +181,109 @@ def _for_block(factor: Tensor) -> Tensor:
 
 
 def _orthonormal(block: Tensor) -> Tensor:
-    """Orthonormal rows with the same span, (B, k, S)."""
+    """Return orthonormal rows with the same span, (B, k, S)."""
     return torch.linalg.qr(block.transpose(1, 2)).Q.transpose(1, 2)
 
 
 def _unit(v: Tensor) -> tuple[Tensor, Tensor]:
-    """v / ‖v‖ and ‖v‖, (.., S) and (.., 1); zero stays zero."""
+    """Return v / ‖v‖ and ‖v‖, (.., S) and (.., 1); zero stays zero."""
     norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
     return v / torch.where(norm > 0, norm, 1), norm
+
+
+ROWS, STARTS = 8, 4
+
+
+def influence(
+    subject: Subject, passages: list[Passage], generator: torch.Generator
+) -> tuple[list[Tensor], list[Tensor]]:
+    r"""Measure how far a changed input moves each layer's state k steps later, relative to its largest effect.
+
+    .. math:: I_k = \overline{\lVert \Delta s_{t+k} \rVert} \,/\, \max_j \overline{\lVert \Delta s_{t+j} \rVert}
+
+    It follows the same changes twice: by derivatives, and by reading the changed input. It replaces a symbol by
+    another, and adds noise with the data's standard deviation to features, at four steps in the first half of up to
+    eight rows; s is h, for an LSTM [h, c]. Results are (T,) for each layer, float64, and NaN at distances that no row
+    has.
+    """
+    rows = torch.nonzero(subject.lengths >= 2).flatten()[:ROWS]
+    subject = subject.select(rows)
+    derivatives = [passage.derivative.each(lambda factor: factor[:, rows].unsqueeze(2)) for passage in passages]
+    before, after, times = _changes(subject, generator)
+    weights = [layer.all_weights[0] for layer in subject.layers]
+    first, *rest = weights[0]
+    shift = project(after, first, None) - project(before, first, None)  # (B·K, G·M)
+    shift = shift.view(*times.shape, -1)
+    unchanged = project(subject.features.flatten(0, 1), first, subject.layers[0].input_bias(rest))
+    unchanged = unchanged.unflatten(0, subject.features.shape[:2])  # (B, T, G·M)
+    by_derivative = torch.zeros(
+        len(passages), subject.features.shape[1], *times.shape, dtype=torch.float64, device="cpu"
+    )
+    by_change = torch.zeros_like(by_derivative)
+    moved = [d.weight_hh.new_zeros(*times.shape, d.state_size) for d in derivatives]
+    changed = [tuple(part.repeat_interleave(times.shape[1], 0) for part in state) for state in subject.states]
+    size = subject.output.shape[-1]
+    for t in range(subject.features.shape[1]):
+        here = times == t
+        dp = shift * here.unsqueeze(-1)
+        projected = unchanged[:, t].repeat_interleave(times.shape[1], 0) + dp.flatten(0, 1)
+        for index, (layer, derivative) in enumerate(zip(subject.layers, derivatives, strict=True)):
+            moved[index] = derivative[t].push(moved[index], dp)
+            changed[index] = layer.cell(projected, weights[index][1:], list(changed[index]))
+            passage = passages[index]
+            parts = [passage.h] if passage.c is None else [passage.h, passage.c]
+            own = torch.cat([part[t, rows] for part in parts], -1).unsqueeze(1)  # (B, 1, S)
+            difference = torch.cat(changed[index], -1).view(*times.shape, -1) - own
+            by_derivative[index, t] = wide(torch.linalg.vector_norm(moved[index], dim=-1))
+            by_change[index, t] = wide(torch.linalg.vector_norm(difference, dim=-1))
+            if index + 1 < len(subject.layers):
+                weight_ih, *above = weights[index + 1]
+                dp = moved[index][..., :size] @ weight_ih.t()
+                projected = project(changed[index][0], weight_ih, subject.layers[index + 1].input_bias(above))
+    return _by_distance(by_derivative, times, subject.lengths), _by_distance(by_change, times, subject.lengths)
+
+
+def memory_length(curve: Tensor) -> float:
+    """Return the steps after which an influence (T,) stays below 1%, or infinity; NaN without any influence."""
+    return steps_above(curve, THRESHOLD) or math.nan
+
+
+def _changes(subject: Subject, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the inputs before and after the changes, (B·K, ...), and the times of the changes, (B, K)."""
+    parts = torch.linspace(0, 0.5, STARTS, device=subject.lengths.device)
+    times = ((subject.lengths.unsqueeze(1) - 1) * parts).long()  # (B, K)
+    rows = torch.arange(len(times), device=times.device).unsqueeze(1)
+    before = subject.features[rows, times].flatten(0, 1)
+    if subject.embed is not None and subject.symbols is not None:
+        seen = subject.symbols[subject.real]
+        draws = torch.randint(len(seen), (len(before),), generator=generator, device="cpu").to(seen.device)
+        return before, subject.embed(seen[draws]), times
+    if before.is_floating_point():
+        spread = subject.features[subject.real].std(0)
+        spread = torch.where(spread > 0, spread, spread.amax()) if spread.amax() > 0 else torch.ones_like(spread)
+        noise = torch.randn(before.shape, generator=generator, dtype=torch.float64, device="cpu").to(before)
+        return before, before + spread * noise, times
+    seen = subject.features[subject.real].unique()
+    if len(seen) < 2:
+        seen = torch.arange(subject.layers[0].input_size, device=before.device)
+    if len(seen) < 2:
+        return before, before, times  # there is no other symbol
+    others = torch.searchsorted(seen, before)
+    others += torch.randint(1, len(seen), (len(before),), generator=generator, device="cpu").to(before.device)
+    return before, seen[others % len(seen)], times
+
+
+def _by_distance(norms: Tensor, times: Tensor, lengths: Tensor) -> list[Tensor]:
+    """Average norms (L, T, B, K) by the distance from the change, relative to the largest, (T,) for each layer."""
+    time = norms.shape[1]
+    at = torch.arange(time, device="cpu").view(-1, 1, 1) + times.cpu()  # (T, B, K)
+    inside = at < lengths.cpu().view(-1, 1)
+    curves = []
+    for layer in norms:
+        shifted = layer.cpu().gather(0, at.clamp(max=time - 1)).masked_fill(~inside, 0)
+        # Divide by the mean peak of the same changes: few changes reach long distances, and they may be small ones.
+        peaks = (inside * shifted.amax(0)).sum((1, 2))
+        mean = shifted.sum((1, 2)) / torch.where(peaks > 0, peaks, inside.sum((1, 2)))  # NaN if no row is long enough
+        largest = mean[~mean.isnan()].amax()
+        curves.append(mean / (largest if largest > 0 else 1))
+    return curves

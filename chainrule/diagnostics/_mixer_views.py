@@ -1,52 +1,201 @@
-"""Views of the blocks of a causal Transformer reading a text: attention heads, or the gates of another mixer."""
+"""Inspection of a causal Transformer's blocks: kinds of attention heads, and the memory of other mixers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import prod
+from math import log, prod
 
 import torch
 from torch import Tensor, nn
 
 from chainrule._modes import wide
-from chainrule.diagnostics._head_kinds import HeadFigures, head_figures
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._fast_weights import FastWeights
 from chainrule.layers._minimal_recurrence import MinimalRecurrence
 from chainrule.models._transformer_lm import TransformerLM
 from chainrule.state import leaves
 
+SHARE = 0.4  # minimum mean share of a head's weight that defines its kind
+BROAD = 0.9  # minimum entropy of a broad head, relative to uniform attention
+FARTHEST = 64  # maximum distance of a positional head
+
+RULES = {
+    "induction": f"at least {SHARE:g} of its weight, beyond an even share, is on elements that came after an earlier "
+    "occurrence of the present symbol: what followed it then",
+    "same token": f"at least {SHARE:g} of its weight, beyond an even share, is on earlier occurrences of the present "
+    "symbol",
+    "start": f"at least {SHARE:g} of its weight is on the start symbol, often as an attention sink",
+    "present token": f"at least {SHARE:g} of its weight is on the present symbol itself",
+    "previous token": f"at least {SHARE:g} of its weight is on the symbol before the present one",
+    "position": f"at least {SHARE:g} of its weight is on the symbol at one distance, 2 to {FARTHEST} back",
+    "broad": f"its entropy is at least {BROAD:g} of the entropy of even attention, and no rule above applies",
+    "mixed": "no rule above applies",
+}
+
+
+@dataclass(frozen=True)
+class HeadFigures:
+    """Statistics of an attention head, means over all queries.
+
+    Attributes:
+        kind: a name in `RULES`; if several rules apply, the one with the largest score.
+        score: the number that the rule tests: a share of the weight; for "broad" the share of the even entropy; for
+            "mixed" the largest share.
+        offset: distance at which a head of kind "position" looks; None for other kinds.
+        shares: shares of the weight by kind. For "induction" and "same token" the share beyond an even share,
+            (on − even) / (1 − even), over the queries that can read such an element, because frequent symbols have a
+            large even share.
+        entropy: entropy of the weights, bits.
+        even: entropy of even weights, bits.
+        distance: distance back, averaged by weight.
+    """
+
+    kind: str
+    score: float
+    offset: int | None
+    shares: dict[str, float]
+    entropy: float
+    even: float
+    distance: float
+
+
+def head_figures(weights: Tensor, symbols: Tensor, window: int | None = None) -> list[HeadFigures]:
+    """Classify each head by its causal attention over symbols.
+
+    The start symbol is no query, because it can read only itself.
+
+    Args:
+        weights: (B, H, T, T) weight of query t on symbol s ≤ t; NaN or zeros for queries in padding.
+        symbols: (B, T) symbols, the start symbol first; -1 in padding.
+        window: number of symbols that a query may read; None for all.
+
+    Source: Olsson et al. 2022, "In-context learning and induction heads", for induction and previous-token heads.
+
+    >>> symbols = torch.tensor([[9, 1, 2, 3, 1]])
+    >>> before = torch.diag(torch.ones(4), -1)  # query t reads t - 1
+    >>> before[0, 0] = 1
+    >>> [head.kind for head in head_figures(before[None, None], symbols)]
+    ['previous token']
+    """
+    if weights.dim() != 4 or weights.shape[2:] != (symbols.shape[1],) * 2 or len(weights) != len(symbols):
+        raise ValueError(
+            f"weights: expected (B, H, T, T) for symbols {tuple(symbols.shape)}, got {tuple(weights.shape)}"
+        )
+    real = symbols >= 0
+    real[:, 0] = False
+    if not real.any():
+        raise ValueError("symbols: expected a query after the start symbol, got none")
+    masks = key_masks(symbols, window)
+    weights = wide(weights).masked_fill(~real[:, None, :, None], 0)
+    visible = wide(masks["visible"].sum(2)).clamp(min=1)  # (B, T) keys that each query may read
+    queries = real.sum()
+
+    def share(mask: Tensor) -> tuple[Tensor, float]:
+        """Return the mean weight on some keys, (H,), and their even share, over the queries that have such keys."""
+        able = real & mask.any(2)
+        count = able.sum().clamp(min=1)
+        on = (weights * mask.unsqueeze(1)).sum(3).masked_fill(~able.unsqueeze(1), 0).sum((0, 2)) / count
+        even = ((mask.sum(2) / visible).masked_fill(~able, 0).sum() / count).item()
+        return on, even
+
+    levels = {name: share(masks[name]) for name in ("induction", "same token", "start", "present token")}
+    reach = min(FARTHEST, symbols.shape[1] - 1 if window is None else min(window, symbols.shape[1]) - 1)
+    offsets = torch.stack(
+        [
+            weights.diagonal(-offset, 2, 3).sum((0, 2)) / real[:, offset:].sum().clamp(min=1)
+            for offset in range(1, reach + 1)
+        ]
+        or [weights.new_zeros(weights.shape[1])]
+    )
+    entropy = -torch.special.xlogy(weights, weights).sum(3).sum((0, 2)) / queries / log(2)
+    even = (visible.log2() * real).sum() / queries
+    away = torch.arange(symbols.shape[1], device="cpu")
+    distance = (weights * (away.unsqueeze(1) - away)).sum(3).sum((0, 2)) / queries
+    return [
+        _figures(
+            {name: (on[head].item(), level) for name, (on, level) in levels.items()},
+            offsets[:, head].tolist(),
+            entropy[head].item(),
+            even.item(),
+            distance[head].item(),
+        )
+        for head in range(weights.shape[1])
+    ]
+
+
+def key_masks(symbols: Tensor, window: int | None = None) -> dict[str, Tensor]:
+    """Return the keys of each rule, and all "visible" keys, as (B, T, T) booleans; see `head_figures`.
+
+    >>> masks = key_masks(torch.tensor([[9, 1, 2, 1]]))
+    >>> masks["induction"][0, 3].tolist(), masks["same token"][0, 3].tolist()
+    ([False, False, True, False], [False, True, False, False])
+    """
+    time = symbols.shape[1]
+    visible = torch.ones(time, time, dtype=torch.bool, device="cpu").tril()
+    if window is not None:
+        visible = visible.triu(1 - window)
+    visible = visible.expand(len(symbols), -1, -1)
+    earlier = visible.tril(-1)
+    same = (symbols.unsqueeze(2) == symbols.unsqueeze(1)) & (symbols >= 0).unsqueeze(2)
+    after = torch.zeros_like(same)
+    follows = same[:, :, :-1] & ~same[:, :, 1:]  # within a run of equal symbols the next one counts as same token
+    after[:, :, 1:] = follows & torch.ones(time, time - 1, dtype=torch.bool, device="cpu").tril(-1)
+    first = torch.zeros(time, dtype=torch.bool, device="cpu")
+    first[0] = True
+    return {
+        "visible": visible,
+        "induction": after & visible,
+        "same token": same & earlier,
+        "start": visible & first,
+        "present token": visible & torch.eye(time, dtype=torch.bool, device="cpu"),
+    }
+
+
+def _figures(
+    levels: dict[str, tuple[float, float]], offsets: list[float], entropy: float, even: float, distance: float
+) -> HeadFigures:
+    """Apply the rules."""
+    shares = {
+        name: (on - level) / (1 - level) if name in ("induction", "same token") and level < 1 else on
+        for name, (on, level) in levels.items()
+    }
+    shares["previous token"] = offsets[0]
+    farther = max(range(1, len(offsets)), key=offsets.__getitem__, default=0)
+    shares["position"] = offsets[farther] if farther else 0.0
+    fulfilled = [name for name in RULES if shares.get(name, 0.0) >= SHARE]
+    spread = entropy / even if even else 0.0
+    if fulfilled:
+        kind = max(fulfilled, key=shares.__getitem__)
+        score = shares[kind]
+    elif spread >= BROAD:
+        kind, score = "broad", spread
+    else:
+        kind, score = "mixed", max(shares.values())
+    return HeadFigures(kind, score, farther + 1 if kind == "position" else None, shares, entropy, even, distance)
+
 
 @dataclass(frozen=True)
 class MixerView:
-    """One block's mixer on the rows that were read.
+    """A block's mixer on some rows.
 
     Attributes:
-        name: its class.
-        heads: of softmax attention; empty for others.
-        weights: (H, T, T) attention of the first row; None for others.
-        kept: of the others, the share of its memory that each head or unit keeps a step, averaged over the text.
-        unit: counted by `kept`, "head" or "unit".
+        name: class of the mixer.
+        heads: heads of softmax attention; empty for other mixers.
+        weights: (H, T, T) attention of the first row; None for other mixers.
+        retention: share of its memory that each head or unit of another mixer keeps per step, averaged over the text.
+        unit: entries of `retention`, "head" or "unit".
     """
 
     name: str
     heads: list[HeadFigures] = field(default_factory=list)
     weights: Tensor | None = None
-    kept: list[float] = field(default_factory=list)
+    retention: list[float] = field(default_factory=list)
     unit: str = "head"
 
 
 @torch.no_grad()
 def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) -> tuple[list[MixerView], Tensor]:
-    """Behaviour of each block, and surprise of each element.
-
-    Args:
-        model: in evaluation mode.
-        x: (B, T) symbols; every row begins at the start symbol.
-        lengths: (B,) real symbols of each row; None where all are.
-
-    Returns:
-        The blocks' views, the first block first, and (B, T) bits, 0 after a row's end.
+    """Inspect each block of a model in evaluation mode on symbols (B, T), and return the bits of each element, (B, T).
 
     >>> model = TransformerLM(5, model_size=8, num_layers=1, num_heads=2).eval()
     >>> [view], bits = mixer_views(model, torch.tensor([[0, 1, 2, 3]]))
@@ -67,10 +216,10 @@ def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) 
                 heads = head_figures(weights, symbols, mixer.window)
                 views.append(MixerView(type(mixer).__name__, heads, weights[0].clone()))
             case FastWeights():
-                views.append(MixerView(type(mixer).__name__, kept=_means(mixer.decays(features), real)))
+                views.append(MixerView(type(mixer).__name__, retention=_means(mixer.decays(features), real)))
             case MinimalRecurrence():
-                kept = _means(mixer.kept(features), real)
-                views.append(MixerView(type(mixer).__name__, kept=kept, unit="unit"))
+                retention = _means(mixer.kept(features), real)
+                views.append(MixerView(type(mixer).__name__, retention=retention, unit="unit"))
             case _:
                 views.append(MixerView(type(mixer).__name__))
     return views, (-log_probs / torch.tensor(2.0, device="cpu").log()).masked_fill(~real, 0)
@@ -78,13 +227,13 @@ def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) 
 
 @dataclass(frozen=True)
 class CacheSize:
-    """Memory of the state of one row, bytes.
+    """Memory of a row's state, bytes.
 
     Attributes:
-        element: of each element that the caches keep; 0 where the state does not grow.
-        formula: how that comes about.
-        elements: most that are kept; 0 where the state does not grow.
-        constant: of what does not grow.
+        element: bytes per cached element; 0 if the state does not grow.
+        formula: formula of `element` with its numbers.
+        elements: maximum number of cached elements; 0 if the state does not grow.
+        constant: bytes of the parts that do not grow.
     """
 
     element: int
@@ -94,12 +243,12 @@ class CacheSize:
 
     @property
     def most(self) -> int:
-        """Size for a row that has read any number of elements."""
+        """Maximum size for rows of any length."""
         return self.element * self.elements + self.constant
 
 
 def cache_size(model: TransformerLM) -> CacheSize:
-    """The memory that a row's state takes while a text is read.
+    """Compute the memory of a row's state.
 
     >>> size = cache_size(TransformerLM(5, model_size=8, num_layers=3, num_heads=2, window=16))
     >>> size.element, size.formula, size.elements, size.most
@@ -121,20 +270,20 @@ def cache_size(model: TransformerLM) -> CacheSize:
 
 @contextmanager
 def _inputs(model: TransformerLM) -> Iterator[list[Tensor]]:
-    """Inputs of each block's mixer while the model is called, (B, T, D) each."""
-    found: list[Tensor] = []
+    """Record the inputs (B, T, D) of each block's mixer while the model is called."""
+    inputs: list[Tensor] = []
 
-    def watch(mixer: nn.Module, given: tuple[Tensor, ...]) -> None:
-        found.append(given[0])
+    def record(mixer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        inputs.append(arguments[0])
 
-    hooks = [block.mixer.register_forward_pre_hook(watch) for block in model.stack.layers]
+    hooks = [block.mixer.register_forward_pre_hook(record) for block in model.stack.layers]
     try:
-        yield found
+        yield inputs
     finally:
         for hook in hooks:
             hook.remove()
 
 
 def _means(values: Tensor, real: Tensor) -> list[float]:
-    """(B, T, N) to the mean of each of the N over real elements."""
+    """Average (B, T, N) over real elements, for each of the N."""
     return [float(mean) for mean in wide(values[real]).mean(0)]

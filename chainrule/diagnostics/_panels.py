@@ -1,4 +1,4 @@
-"""Single plots on given axes: gradients, Jacobians, influence, gates. Lines carry their names at their ends."""
+"""Plots of gradients, Jacobians, influence and gates on matplotlib axes, with labels at the ends of lines."""
 
 import math
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, MUTED, GRID = "#1b1d21", "#6b7078", "#d8dade"
-BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"  # told apart by colour-blind readers (Okabe and Ito 2008)
-SMALL, SMALLEST = 8.5, 1e-12  # points of type; of the value at the loss, below which nothing is drawn
-LABEL_GAP = 0.085  # of the axes' height, between the names of two lines
+BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"  # distinct for colour-blind readers (Okabe and Ito 2008)
+SMALL, SMALLEST = 8.5, 1e-12  # font size in points; smallest drawn value, relative to the largest
+LABEL_GAP = 0.085  # minimum gap between line labels, relative to the height of the axes
 
 Array = npt.NDArray[np.float64]
 Series = tuple[str, Sequence[float], Sequence[float], str, str]
@@ -26,11 +26,7 @@ Label = tuple[float, str, str]  # height in data, text, colour
 
 
 def new_figure(width: float = 3.5, height: float = 2.6) -> "Figure":
-    """An empty figure, inches, without the global state of pyplot.
-
-    Raises:
-        ImportError: matplotlib is missing.
-    """
+    """Create an empty figure, size in inches, without pyplot's global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -41,7 +37,7 @@ def new_figure(width: float = 3.5, height: float = 2.6) -> "Figure":
 
 
 def draw_last(axes: "Axes", delta: Array, local: Array, reach: float, cell: Array | None = None) -> None:
-    """‖δ‖, in h and in a cell, and ‖g‖ by distance from a loss at the last step, with the 1% line and the reach."""
+    """Plot ‖δ‖ in h and in the cell, and ‖g‖, by distance from the last step's loss, with the 1% line and the reach."""
     bottom, top = _decades(delta, local) if cell is None else _decades(delta, local, cell)
     labels = [_line(axes, delta, "‖δ‖", BLUE)]
     if cell is not None:
@@ -61,7 +57,7 @@ def draw_last(axes: "Axes", delta: Array, local: Array, reach: float, cell: Arra
 
 
 def draw_every(axes: "Axes", delta: Array, local: Array) -> None:
-    """‖δ‖ and ‖g‖ by distance from the last step, for a loss at every step."""
+    """Plot ‖δ‖ and ‖g‖ by distance from the last step, for a loss at every step."""
     labels = [_line(axes, delta, "‖δ‖", BLUE), _line(axes, local, "‖g‖", ORANGE)]
     _finish(
         axes,
@@ -74,7 +70,7 @@ def draw_every(axes: "Axes", delta: Array, local: Array) -> None:
 
 
 def draw_jacobians(axes: "Axes", norm: Array, product: Array, bound: Array) -> None:
-    """‖J‖ of single steps, the norm of their running product, and its bound from norms alone."""
+    """Plot ‖J‖ of single steps, the norm of their running product, and its bound from norms."""
     bottom, top = _decades(norm, product)
     reachable = bound[np.isfinite(bound) & (bound < 1e3 * top)]
     top = max(top, float(reachable.max(initial=0)) * 1.5)
@@ -93,7 +89,7 @@ def draw_jacobians(axes: "Axes", norm: Array, product: Array, bound: Array) -> N
 
 
 def draw_influence(axes: "Axes", derivative: Array, perturbed: Array, lengths: tuple[float, float]) -> None:
-    """How far an input has moved the state k steps later, by derivative and by change, and when that is under 1%."""
+    """Plot the influence of an input on later states, by derivative and by change, and mark the 1% points."""
     labels = [_line(axes, derivative, "by gradients", BLUE), _line(axes, perturbed, "by change", GREEN, dashed=True)]
     _threshold(axes, THRESHOLD, "1%")
     bottom, top = _decades(derivative, perturbed)
@@ -111,7 +107,7 @@ def draw_influence(axes: "Axes", derivative: Array, perturbed: Array, lengths: t
 
 
 def draw_gates(figure: "Figure", histograms: dict[str, Array], means: dict[str, float]) -> None:
-    """How the values of each σ gate spread over [0, 1], one strip a gate, its mean marked."""
+    """Plot the histogram of each σ gate over [0, 1], with its mean marked."""
     strips = figure.subplots(len(histograms), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, (name, shares) in zip(strips, histograms.items(), strict=True):
         edges = np.linspace(0, 1, len(shares) + 1)
@@ -131,7 +127,7 @@ def draw_gates(figure: "Figure", histograms: dict[str, Array], means: dict[str, 
 
 
 def draw_clipping(axes: "Axes", steps: Sequence[int], norms: Sequence[float], limit: float | None) -> None:
-    """The gradient's norm before clipping along training, the largest of each stretch, and the limit."""
+    """Plot gradient norms before clipping, the maximum of each stretch of training, and the limit."""
     stretches = np.array_split(np.arange(len(steps)), min(len(steps), 200))
     largest = [max((norms[index], steps[index]) for index in stretch) for stretch in stretches]
     axes.plot([step for _, step in largest], [norm for norm, _ in largest], color=BLUE, linewidth=1)
@@ -143,9 +139,9 @@ def draw_clipping(axes: "Axes", steps: Sequence[int], norms: Sequence[float], li
 
 
 def draw_curves(axes: "Axes", series: Sequence[Series], across: str, up: str) -> None:
-    """Curves on linear axes; each is a name, places, values, a colour and a style of matplotlib."""
-    for name, places, values, colour, style in series:
-        axes.plot(places, values, style, color=colour, linewidth=1.2, markersize=3, label=name)
+    """Plot curves on linear axes; each has a name, x and y values, a colour and a matplotlib style."""
+    for name, xs, values, colour, style in series:
+        axes.plot(xs, values, style, color=colour, linewidth=1.2, markersize=3, label=name)
     axes.set_xlabel(across, fontsize=SMALL, color=INK)
     axes.set_ylabel(up, fontsize=SMALL, color=INK)
     axes.grid(axis="y", color=GRID, linewidth=0.6)
@@ -155,8 +151,8 @@ def draw_curves(axes: "Axes", series: Sequence[Series], across: str, up: str) ->
 
 
 def _line(axes: "Axes", values: Array, name: str, colour: str, *, dashed: bool = False) -> Label:
-    known = values[~np.isnan(values)]
-    drawn = np.where((known > 0) & np.isfinite(known), known, np.nan)
+    values = values[~np.isnan(values)]
+    drawn = np.where((values > 0) & np.isfinite(values), values, np.nan)
     axes.plot(drawn, color=colour, linewidth=1.5, linestyle=(0, (4, 2)) if dashed else "-")
     ends = drawn[~np.isnan(drawn)]
     return (float(ends[-1]) if len(ends) else SMALLEST, name, colour)
@@ -169,7 +165,7 @@ def _threshold(axes: "Axes", value: float, name: str) -> None:
 
 
 def _deciding(delta: Array, reach: float, cell: Array | None) -> tuple[Array, str]:
-    """The curve that stays above 1% of its beginning for as long as `reach` says, and its colour."""
+    """Return the curve that defines `reach`, and its colour."""
     if cell is None or reach == reach_of(torch.from_numpy(delta)):
         return delta, BLUE
     return cell, GREEN
@@ -181,10 +177,10 @@ def _mark_reach(axes: "Axes", reach: float, height: float, colour: str) -> None:
                   fontsize=SMALL)  # fmt: skip
         return
     low, high = axes.get_ylim()
-    axes.vlines(reach, low, height, color=MUTED, linewidth=0.9)  # from the curve down: above it are labels
+    axes.vlines(reach, low, height, color=MUTED, linewidth=0.9)  # downwards only: labels are above the curve
     axes.set_ylim(low, high)
     axes.plot([reach], [height], "o", color=colour, markersize=4.5, zorder=4)
-    # The curve falls from the left: above it is room, and further right below it.
+    # The curve falls from the left: there is room above it, and below it far to the right.
     far = reach > 0.6 * axes.get_xlim()[1]
     axes.annotate(
         f"reach: {reach:g} step{'s' * (reach != 1)}", (reach, height), (-6, -6) if far else (6, 6),
@@ -194,12 +190,12 @@ def _mark_reach(axes: "Axes", reach: float, height: float, colour: str) -> None:
 
 
 def _longest(curve: Array) -> int:
-    """The largest distance that is known; of an empty curve 1, so that axes have a width."""
+    """Return the largest distance with a value, at least 1 so that axes have a width."""
     return max(int(np.count_nonzero(~np.isnan(curve))) - 1, 1)
 
 
 def _decades(*curves: Array) -> tuple[float, float]:
-    """Limits of a logarithmic axis that shows all of the curves but their smallest values."""
+    """Return limits of a logarithmic axis for all but the smallest values of the curves."""
     values = np.concatenate(curves)
     values = values[np.isfinite(values) & (values > 0)]
     if not len(values):
@@ -218,7 +214,7 @@ def _finish(
 ) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    axes.set_ylim(*limits)  # before the scale, which would look for limits itself and overflow at 1e±300
+    axes.set_ylim(*limits)  # before set_yscale, which would compute limits itself and overflow at 1e±300
     axes.set_yscale("log")
     axes.set_xlim(*across_limits)
     axes.set_xlabel(across, fontsize=SMALL, color=INK)
@@ -238,7 +234,7 @@ def _finish(
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Ticks of a logarithmic axis: at most seven decades, and parts of them where it shows less than two.
+    """Return ticks of a logarithmic axis: at most seven decades, and parts of decades if it shows less than two.
 
     >>> log_ticks(0.005, 20), log_ticks(0.3, 5)
     ([0.01, 0.1, 1.0, 10.0], [0.5, 1.0, 2.0, 5.0])
@@ -264,7 +260,7 @@ def _plain(axes: "Axes") -> None:
 
 
 def superscript(exponent: int) -> str:
-    """A power's exponent.
+    """Format an exponent in superscript.
 
     >>> superscript(-12)
     '⁻¹²'
@@ -276,7 +272,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def _power(value: Any) -> str:
-    """A number on a logarithmic axis.
+    """Format a number on a logarithmic axis.
 
     >>> _power(0.01), _power(1e-7), _power(3e45)
     ('0.01', '10⁻⁷', '3·10⁴⁵')

@@ -1,30 +1,32 @@
-"""The elements that one conditional depends on, by the derivatives of a trained model."""
+"""Receptive fields: the elements that a conditional depends on, by derivatives."""
 
 import copy
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule.diagnostics._input_taps import InputTaps, places
 from chainrule.state import count_rows, expand, map_state, select
-from chainrule.testing._support import finite_support
+from chainrule.testing._values import finite_support
 
-_DIRECTIONS = 4  # in which the numbers of a distribution are followed, drawn at random
-_ROWS = 8  # of x, where none is given: an influence that one hides, others show
+_DIRECTIONS = 4  # random directions in which log-probabilities are differentiated
+_ROWS = 8  # rows of a random x; one row may hide an influence that others show
 
 
 @dataclass(frozen=True)
 class ReceptiveField:
-    """The elements that p(x_t | x_{<t}, c) depends on.
+    """Elements that p(x_t | x_{<t}, c) depends on, in the layout of x without its batch axis.
 
     Attributes:
         position: t, in visiting order.
-        influence: the size of its derivative with respect to each element, laid out as x is without its batch axis.
-        permitted: which elements come before it.
-        declared: which of them the model says that it sees, by `visible_past`.
+        influence: size of the derivative with respect to each element.
+        permitted: true for elements before t.
+        declared: true for elements that the model declares in `visible_past`.
     """
 
     position: int
@@ -34,23 +36,23 @@ class ReceptiveField:
 
     @property
     def reached(self) -> Tensor:
-        """The elements that have an influence."""
+        """True for elements with an influence."""
         return self.influence > 0
 
     @property
     def unreached(self) -> Tensor:
-        """The permitted elements without an influence: the blind spot, and those beyond the reach."""
+        """True for permitted elements without an influence, in the blind spot or beyond the reach."""
         return self.permitted & ~self.reached
 
     @property
     def blind_spot(self) -> Tensor:
-        """The unreached elements in the midst of reached ones.
+        """True for unreached elements among reached ones.
 
-        In a sequence those after the first that is reached; in an image those that are neither higher up than any
-        that is reached nor farther to a side.
+        In a sequence, these follow the first reached element; in an image, they lie inside the bounding box of the
+        reached pixels.
         """
         seen = self.reached.clone()
-        if seen.dim() == 3:  # (C, H, W): the same of every colour
+        if seen.dim() == 3:  # (C, H, W): combine the colours
             seen = seen.any(0)
         inside = torch.ones_like(seen)
         for axis in range(seen.dim()):
@@ -61,7 +63,7 @@ class ReceptiveField:
         return self.unreached & inside
 
     def summary(self) -> dict[str, int | bool]:
-        """The counts: permitted, reached, blind spot, beyond reach; and whether the model declares the same."""
+        """Count permitted, reached, blind and distant elements, and compare with the declaration."""
         return {
             "permitted": int(self.permitted.sum()),
             "reached": int((self.reached & self.permitted).sum()),
@@ -81,28 +83,27 @@ def receptive_field(
     *,
     seed: int = 0,
 ) -> ReceptiveField:
-    r"""The receptive field of one conditional, by derivatives in float64.
+    r"""Find the receptive field of a conditional by derivatives in float64.
 
     .. math:: \mathrm{influence}_s = \Big(\frac{1}{B} \sum_{b} \mathbb{E}_r \big\| \partial
         \sum_v r_v \log p(v \mid x^{(b)}_{<t}) \,/\, \partial e(x^{(b)}_s) \big\|^2\Big)^{1/2}
 
-    e(x_s) is x_s itself where elements are real numbers, and its embedding, or the integer as a number, where they are
-    integers. v runs over the element itself and some draws, r over random signs.
-    Functions that are flat, such as a rectifier that does not fire for any row of x, hide an influence; several rows
-    show more.
+    e(x_s) is x_s itself for real elements; for integers it is their embedding, or the integer converted to a float. v
+    runs over the element itself and some draws, r over random signs. Flat functions, such as a rectifier that is
+    inactive for every row of x, hide an influence; more rows reveal more.
 
     Args:
-        model: any model; one of integers must embed or convert them by functions of PyTorch, not by custom autograd
-            functions. It is not changed.
-        position: t in visiting order, or the index of the element in an x without its batch axis: (colour, row, column)
-            of an image.
-        x: (B, ...) the elements that are read, as the model lays them out; random elements where not given.
-        context: the condition of each row, batch first.
-        seed: of the draws.
+        model: any model; it must embed or convert integers by functions of PyTorch, not by custom autograd functions.
+            It is not changed.
+        position: t in visiting order, or the index of the element in x without its batch axis, such as (colour, row,
+            column) of an image.
+        x: (B, ...) elements in the model's layout; default random elements.
+        context: context of each row, batch first.
+        seed: seed of the draws.
 
     Raises:
-        ValueError: there is no such position; x has no rows, or is needed and not given; integers enter the model in a
-            way that is not seen; columns of a table have symbols, which no gradient shows.
+        ValueError: the position is invalid; x is empty, or required and missing; the model converts integers in an
+            unsupported way; or columns of a table have symbols, which have no gradient.
 
     >>> from chainrule.models import WaveNet
     >>> _ = torch.manual_seed(0)
@@ -115,7 +116,7 @@ def receptive_field(
     """
     if any(getattr(column, "symbols", 1) > 1 for column in getattr(model, "columns", ())):
         raise ValueError(
-            "model: expected elements that a gradient shows, got columns with categories, frequent or missing values: "
+            "model: expected elements with gradients, got columns with categories, frequent or missing values: "
             "compare values with chainrule.testing.check_model"
         )
     generator = torch.Generator().manual_seed(seed)
@@ -128,13 +129,12 @@ def receptive_field(
         raise ValueError("x: expected at least one row, got none")
     if context is not None:
         context = expand(context, len(x))
-    order = twin.to_sequence(torch.arange(x[0].numel(), device="cpu").view(1, *x.shape[1:]))[
-        0
-    ]  # (T,): place t of the order in x
-    frames = order.dim() > 1  # an element is several numbers, which count together
+    indices = torch.arange(x[0].numel(), device="cpu").view(1, *x.shape[1:])
+    order = twin.to_sequence(indices)[0]  # (T,): index in x of each element in visiting order
+    frames = order.dim() > 1  # each element is several numbers, whose influences are combined
     if frames:
         order = torch.arange(len(order), device="cpu")
-    t = _place(position, order, x)
+    t = _visiting_index(position, order, x)
     if x.is_floating_point():
         squares = _of_reals(twin, x, context, t, generator)
     else:
@@ -159,48 +159,50 @@ def _of_reals(model: AutoregressiveModel, x: Tensor, context: Context, t: int, g
 
 
 def _of_integers(model: AutoregressiveModel, x: Tensor, context: Context, t: int, generator: torch.Generator) -> Tensor:
-    whose = _whose_symbols(model, x, context, generator)
-    taps = InputTaps(len(x))
-    with taps:
+    sources = _symbol_sources(model, x, context, generator)
+    probes = InputProbes(len(x))
+    with probes:
         conditionals = model(x, context)
     numbers = _numbers(model, conditionals, x, t, generator)
-    places_read = [whose.get(call) for call in taps.calls]
-    seen = any(place is not None and (place >= 0).any() for place in places_read)
+    elements = [sources.get(call) for call in probes.calls]
+    seen = any(index is not None and (index >= 0).any() for index in elements)
     total = torch.zeros(x[0].numel(), dtype=torch.float64, device="cpu")
     if not seen or not numbers[0].requires_grad:
         if t:
             raise _unseen(model)
         return total  # p(x_0) depends on nothing
     for value in numbers:
-        for place, gradient in zip(places_read, taps.gradients(value), strict=True):
-            if place is not None:
-                known = place >= 0
-                total.index_add_(0, place[known], gradient.sum(0)[known])
+        for index, gradient in zip(elements, probes.gradients(value), strict=True):
+            if index is not None:
+                valid = index >= 0
+                total.index_add_(0, index[valid], gradient.sum(0)[valid])
     return total
 
 
 @torch.no_grad()
-def _whose_symbols(
+def _symbol_sources(
     model: AutoregressiveModel, x: Tensor, context: Context, generator: torch.Generator
 ) -> dict[int, Tensor]:
-    """For each tap, which elements of x its symbols are: looked up in an x whose columns all differ; by its call."""
+    """Map each probe's call to the elements of x that its symbols come from, using an x whose columns all differ."""
     support = _support(model, x, context)
     rows = 1 + math.ceil((2 * math.log2(max(x[0].numel(), 2)) + 30) / math.log2(len(support)))  # a tie: one in 2³⁰
     drawn = support[torch.randint(len(support), (rows, *x.shape[1:]), generator=generator, device="cpu")].to(x.dtype)
-    taps = InputTaps(rows)
-    with taps:  # one condition for all rows, so that x alone makes them differ
+    probes = InputProbes(rows)
+    with probes:  # the same context for all rows, so that only x makes them differ
         model(drawn, None if context is None else select(context, torch.zeros(rows, dtype=torch.long, device="cpu")))
-    whose = {call: places(part, drawn.flatten(1)) for call, part in zip(taps.calls, taps.symbols, strict=True)}
-    for place, symbols in zip(whose.values(), taps.symbols, strict=True):
-        if ((place < 0) & (symbols != symbols[:1]).any(0)).any():
+    sources = {
+        call: element_indices(part, drawn.flatten(1)) for call, part in zip(probes.calls, probes.symbols, strict=True)
+    }
+    for index, symbols in zip(sources.values(), probes.symbols, strict=True):
+        if ((index < 0) & (symbols != symbols[:1]).any(0)).any():
             raise _unseen(model)
-    return whose
+    return sources
 
 
 def _unseen(model: AutoregressiveModel) -> ValueError:
     return ValueError(
-        f"model: {type(model).__name__} makes numbers of integers where no derivative with respect to an element can "
-        "be taken, such as of n-grams or in an autograd function of its own: give it an embedding of elements alone"
+        f"model: {type(model).__name__} converts integers where no derivative with respect to an element exists, as "
+        "for n-grams or in a custom autograd function: use an embedding of single elements"
     )
 
 
@@ -211,8 +213,8 @@ def _numbers(
     t: int,
     generator: torch.Generator,
 ) -> list[Tensor]:
-    """Random combinations of the log-probabilities at t of an element and of some draws, summed over rows."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():  # torch's distributions know no generator
+    """Combine the log-probabilities at t of the elements and some draws at random, summed over rows."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():  # torch's distributions take no generator
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device="cpu")))
         values = [x, *(conditionals.sample().to(x.dtype) for _ in range(_DIRECTIONS - 1))]
     terms = torch.stack([model.to_sequence(conditionals.log_prob(value))[:, t] for value in values])  # (K, B)
@@ -223,7 +225,7 @@ def _numbers(
 
 def _random(model: AutoregressiveModel, rows: int, context: Context, generator: torch.Generator) -> Tensor:
     if model.sequence_length is None:
-        raise ValueError("x: expected sequences to read: this model leaves their length open, got None")
+        raise ValueError("x: expected sequences, as this model has no fixed length, got None")
     x = model.from_sequence(torch.zeros(rows, model.sequence_length, dtype=torch.long, device="cpu"))
     support = _support(model, x, context)
     return support[torch.randint(len(support), tuple(x.shape), generator=generator, device="cpu")].long()
@@ -233,12 +235,12 @@ def _random(model: AutoregressiveModel, rows: int, context: Context, generator: 
 def _support(model: AutoregressiveModel, x: Tensor, context: Context) -> Tensor:
     support = finite_support(model(x[:1], None if context is None else select(context, torch.arange(1, device="cpu"))))
     if support is None or support.dim() != 1 or len(support) < 2:
-        raise ValueError(f"model: expected elements from a list of integers, got those of {type(model).__name__}")
+        raise ValueError(f"model: expected elements from a list of integers, got {type(model).__name__}")
     return support
 
 
-def _place(position: int | tuple[int, ...], order: Tensor, x: Tensor) -> int:
-    """The place of an element in visiting order."""
+def _visiting_index(position: int | tuple[int, ...], order: Tensor, x: Tensor) -> int:
+    """Return the index of an element in visiting order."""
     shape = tuple(x.shape[1:])
     if isinstance(position, tuple):
         if len(position) != len(shape) or not all(0 <= at < size for at, size in zip(position, shape, strict=True)):
@@ -251,5 +253,108 @@ def _place(position: int | tuple[int, ...], order: Tensor, x: Tensor) -> int:
 
 
 def _between(line: Tensor) -> Tensor:
-    """True from the first true entry to the last."""
+    """Return booleans, true from the first true entry to the last."""
     return (line.cumsum(0) > 0) & (line.flip(0).cumsum(0).flip(0) > 0)
+
+
+class InputProbes(TorchFunctionMode):
+    r"""Mode that adds a separate zero tensor d to every tensor e(x) computed from integers x.
+
+    .. math:: \partial f / \partial d = \partial f / \partial e(x)
+
+    e may be an embedding, an index into a table or a conversion to floating point. The derivative with respect to d
+    shows how f depends on that symbol, if f is smooth in e(x).
+
+    Args:
+        rows: batch size B of the model's input.
+
+    Attributes:
+        symbols: the converted integers of each probe, (B, P).
+        calls: number of conversions before each probe, which is equal in two passes of a model.
+        deltas: d of each probe, a leaf of the graph, whose first axes are the axes of the integers.
+
+    >>> probes, table = InputProbes(rows=1), torch.nn.Embedding(5, 3)
+    >>> with probes:
+    ...     features = table(torch.tensor([[4, 2]]))
+    >>> probes.symbols[0].tolist(), probes.deltas[0].shape
+    ([[4, 2]], torch.Size([1, 2, 3]))
+    """
+
+    def __init__(self, rows: int):
+        super().__init__()
+        self.rows = rows
+        self.symbols: list[Tensor] = []
+        self.calls: list[int] = []
+        self._seen = 0
+        self.deltas: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if func is nn.functional.embedding_bag and _is_a_plain_sum(args[0], kwargs or {}):  # probe each of its terms
+            return self.__torch_function__(nn.functional.embedding, types, args).sum(-2)
+        out = func(*args, **(kwargs or {}))
+        if not isinstance(out, Tensor) or not out.is_floating_point() or _reads_metadata_only(func):
+            return out
+        for symbols in _tensors((args, kwargs)):
+            if not _are_symbols(symbols) or out.shape[: symbols.dim()] != symbols.shape:
+                continue
+            self._seen += 1
+            if symbols.numel() % self.rows == 0:  # other integers, such as positions, are not symbols of x
+                self.calls.append(self._seen - 1)
+                delta = torch.zeros_like(out, requires_grad=torch.is_grad_enabled())
+                self.symbols.append(symbols.detach().reshape(self.rows, -1))
+                self.deltas.append(delta)
+                out = out + delta
+        return out
+
+    def gradients(self, value: Tensor) -> list[Tensor]:
+        """Return Σ (∂value/∂d)² over the features of each symbol, (B, P) per probe."""
+        gradients = torch.autograd.grad(
+            value, self.deltas, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        return [
+            gradient.reshape(*symbols.shape, -1).square().sum(2)
+            for gradient, symbols in zip(gradients, self.symbols, strict=True)
+        ]
+
+
+def element_indices(symbols: Tensor, x: Tensor) -> Tensor:
+    """Return the element of x that each symbol (B, P) comes from, (P,) integers, −1 for none.
+
+    It compares differences between rows, because a model may add an offset to the symbols of each element.
+
+    >>> x = torch.tensor([[3, 1, 2], [0, 4, 1]])
+    >>> element_indices(torch.tensor([[9, 3, 11], [9, 0, 14]]), x)
+    tensor([-1,  0,  1])
+    """
+    x, symbols = x.long(), symbols.long()  # differences in a narrow dtype would wrap
+    column_of = {tuple(column): index for index, column in enumerate((x - x[:1]).t().tolist())}
+    symbols = symbols - symbols[:1]
+    indices = [column_of.get(tuple(column), -1) for column in symbols.t().tolist()]
+    return torch.tensor(indices, dtype=torch.long, device="cpu")
+
+
+def _are_symbols(tensor: Tensor) -> bool:
+    numbers = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool
+    return not numbers and tensor.dim() > 0 and tensor.numel() > 0
+
+
+def _is_a_plain_sum(symbols: Tensor, options: Mapping[str, Any]) -> bool:
+    """Return true if `embedding_bag` just sums an embedding's rows: no lengths, weights, padding or norms."""
+    others = ("offsets", "max_norm", "per_sample_weights", "padding_idx")
+    return symbols.dim() == 2 and options.get("mode") == "sum" and all(options.get(name) is None for name in others)
+
+
+def _reads_metadata_only(func: Any) -> bool:
+    """Return true if a function uses only shape, dtype and device of its argument."""
+    name = getattr(func, "__name__", "")
+    return name.startswith("new_") or name.endswith("_like")
+
+
+def _tensors(arguments: Any) -> Iterator[Tensor]:
+    if isinstance(arguments, Tensor):
+        yield arguments
+    elif isinstance(arguments, Mapping):
+        yield from _tensors(arguments.values())
+    elif isinstance(arguments, Iterable) and not isinstance(arguments, str):
+        for argument in arguments:
+            yield from _tensors(argument)

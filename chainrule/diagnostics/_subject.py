@@ -1,4 +1,4 @@
-"""The subject of an inspection: the recurrent layers inside a module, their input, and the loss above them."""
+"""Subject of an inspection: a module's recurrent layers, their input and loss, and the replay of their steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel, length_mask
 from chainrule._modes import evaluating
+from chainrule.diagnostics import _derivatives as derivatives
+from chainrule.diagnostics._derivatives import Passage
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
+from chainrule.layers._cells import project
 from chainrule.layers._recurrent import Backend
 from chainrule.models import RecurrentLM
 from chainrule.models._model_mean import first_part
@@ -20,17 +23,17 @@ Loss = Literal["last", "mean"] | Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Subject:
-    """A stack of recurrent layers on real data, batch first.
+    """Stack of recurrent layers on real data, batch first.
 
     Args:
-        layers: one single layer each, bottom first, in evaluation, sharing the module's weights.
-        features: (B, T, N), or (B, T) integers, each the index of a one-hot vector; zero past each row's end.
-        lengths: (B,).
-        states: the initial state of each layer, h (B, M), and c where there is one.
-        output: (B, T, M), the states of the top layer that the module itself returned; zero past each row's end.
-        nats: the model's loss, from (h (.., M), symbols (..)) to (..); `None` for a bare layer.
-        symbols: (B, T), which the loss predicts; `None` for a bare layer.
-        embed: the features of a symbol, where a model has an embedding of single symbols.
+        layers: single layers, bottom first, in evaluation mode, which share the module's weights.
+        features: (B, T, N), or (B, T) integers as indices of one-hot vectors; zero in padding.
+        lengths: (B,) lengths of the rows.
+        states: initial state of each layer, h (B, M), and c for cells that have one.
+        output: (B, T, M) output of the module itself; zero in padding.
+        nats: loss of a model, from (h (.., M), symbols (..)) to (..); `None` for a bare layer.
+        symbols: (B, T) symbols that the loss predicts; `None` for a bare layer.
+        embed: function from symbols to features, if the model embeds single symbols.
     """
 
     layers: list[Recurrent]
@@ -44,11 +47,11 @@ class Subject:
 
     @property
     def real(self) -> Tensor:
-        """(B, T), true at real elements."""
+        """Booleans (B, T), true at real elements."""
         return length_mask(self.lengths, self.features.shape[1])
 
     def select(self, rows: Tensor) -> "Subject":
-        """The same layers on some of the rows."""
+        """Select rows."""
         return Subject(
             self.layers,
             self.features[rows],
@@ -61,9 +64,9 @@ class Subject:
         )
 
     def local_gradient(self, loss: Loss) -> tuple[Tensor, float]:
-        """g_t = ∂(w_t ℓ_t)/∂h_t at the top layer, (B, T, M), and the loss."""
+        """Return g_t = ∂(w_t ℓ_t)/∂h_t at the top layer, (B, T, M), and the loss."""
         if torch.is_inference_mode_enabled():
-            raise ValueError("gradients: torch.inference_mode records none: call this outside of it")
+            raise ValueError("gradients: torch.inference_mode disables them: call this function outside of it")
         with torch.enable_grad():
             h = self.output.detach().clone().requires_grad_()
             value = self._loss(h, loss)
@@ -95,19 +98,14 @@ class Subject:
 def subject_of(
     module: nn.Module, x: Tensor, lengths: Tensor | None = None, state: State = None, x_prev: Tensor | None = None
 ) -> Subject:
-    """The recurrence inside a module, on data; of a mean of models, that of the first.
-
-    Raises:
-        ValueError: the module has no recurrence that can be inspected, x does not fit it or is shorter than two steps,
-            or a weight is not finite.
-    """
+    """Prepare the recurrence inside a module on data; for a mean of models, of its first model."""
     if isinstance(module, AutoregressiveModel):
         module, state = first_part(module, state)
     recurrent = module.recurrent if isinstance(module, RecurrentLM) else module
     if not isinstance(recurrent, nn.RNNBase):
         raise ValueError(
             "module: expected a recurrent layer of chainrule.layers or torch.nn, or a RecurrentLM, "
-            f"got {type(module).__name__}, which has no recurrence that is followed here"
+            f"got {type(module).__name__}"
         )
     _check_weights(module)
     with torch.no_grad(), evaluating(module):
@@ -140,13 +138,9 @@ def subject_of(
 
 
 def single_layers(recurrent: nn.RNNBase) -> list[Recurrent]:
-    """Each layer of a stack as a layer of its own that shares its weights, without dropout.
-
-    Raises:
-        ValueError: a direction from the right, or a projection of h, which the diagnostics do not know.
-    """
+    """Split a stack into single layers that share its weights, without dropout."""
     if recurrent.bidirectional:
-        raise ValueError("module: expected one direction, got a bidirectional layer: inspect each direction on its own")
+        raise ValueError("module: expected one direction, got a bidirectional layer: inspect each direction separately")
     if recurrent.proj_size:
         raise ValueError(f"module: expected proj_size=0, got {recurrent.proj_size}: projected states are not supported")
     layers = []
@@ -161,7 +155,7 @@ def single_layers(recurrent: nn.RNNBase) -> list[Recurrent]:
 
 def _single(recurrent: nn.RNNBase, input_size: int) -> Recurrent:
     size, bias = recurrent.hidden_size, recurrent.bias
-    # cuDNN wants the weights of a module in one block of memory, which those of a part of it are not.
+    # cuDNN warns unless a module's weights are one block of memory, which the weights of a single layer are not.
     backend: Backend = "auto" if cast(Tensor, recurrent.weight_hh_l0).device.type == "cpu" else "bptt"
     if recurrent.mode == "LSTM":
         return LSTM(input_size, size, bias=bias, backend=backend, device="meta")
@@ -173,7 +167,7 @@ def _single(recurrent: nn.RNNBase, input_size: int) -> Recurrent:
 
 
 def _output(recurrent: nn.RNNBase, features: Tensor, states: list[tuple[Tensor, ...]], lengths: Tensor) -> Tensor:
-    """The output of the module itself: nothing here goes through the single layers."""
+    """Compute the output of the module itself, not through the single layers."""
     parts = [torch.stack(part, 1) for part in zip(*states, strict=True)]  # (B, L, M) each
     real = length_mask(lengths, features.shape[1])
     if isinstance(recurrent, Recurrent):
@@ -197,12 +191,12 @@ def _states(recurrent: nn.RNNBase, state: State, batch_size: int) -> list[tuple[
         if not isinstance(recurrent, Recurrent):  # torch.nn keeps layers first
             parts = [part.transpose(0, 1) for part in parts]
         if any(part.shape != shape for part in parts):
-            raise ValueError(f"state: expected {shape}, as the module itself returns it, got {tuple(parts[0].shape)}")
+            raise ValueError(f"state: expected {shape}, as the module returns it, got {tuple(parts[0].shape)}")
     return [tuple(part[:, layer] for part in parts) for layer in range(recurrent.num_layers)]
 
 
 def _checked(x: Tensor, lengths: Tensor | None, fits: bool, wanted: str) -> tuple[Tensor, Tensor]:
-    """x with zeros past each row's end, and the lengths."""
+    """Return x with zeros in padding, and the lengths."""
     if not fits:
         raise ValueError(f"x: expected {wanted}, got shape {tuple(x.shape)} of {x.dtype}")
     if lengths is None:
@@ -213,7 +207,7 @@ def _checked(x: Tensor, lengths: Tensor | None, fits: bool, wanted: str) -> tupl
     if not len(x) or int(lengths.min()) < 0 or int(lengths.max()) > x.shape[1]:
         raise ValueError(f"lengths: expected values in [0, {x.shape[1]}], got {lengths.tolist()}")
     if int(lengths.max()) < 2:
-        raise ValueError(f"x: expected at least two steps, as nothing flows through one; got {int(lengths.max())}")
+        raise ValueError(f"x: expected at least two steps, got {int(lengths.max())}")
     padding = ~length_mask(lengths, x.shape[1])
     return x.masked_fill(padding.view(*padding.shape, *(1,) * (x.dim() - 2)), 0), lengths
 
@@ -230,3 +224,51 @@ def _check_weights(module: nn.Module) -> None:
             raise ValueError(f"module: {name} holds a number that is not finite: the model is damaged or diverged")
         if weight.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"module: expected weights in float32 or float64, got {weight.dtype}: call .float() first")
+
+
+TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-8}  # of single steps, so errors do not accumulate
+TF32_TOLERANCE = 2e-2  # TF32 keeps ten bits of a product's factors
+
+
+def replay(subject: Subject) -> tuple[list[Passage], list[Tensor], float]:
+    """Recompute each h_t and its gates from the module's h_{t−1} and x_t; return passages, inputs and the error."""
+    # Every step starts from the module's own state: rounding does not grow along the row, even in a chaotic recurrence,
+    # and all steps of a layer are one matrix product.
+    passages, inputs, error = [], [], 0.0
+    features = subject.features
+    for index, (layer, state) in enumerate(zip(subject.layers, subject.states, strict=True)):
+        if index == len(subject.layers) - 1:
+            h = subject.output
+        else:
+            parts = tuple(part.unsqueeze(1) for part in state)
+            h, _ = layer(features, parts if layer.has_cell else parts[0], subject.lengths)
+        h_before = torch.cat([state[0].unsqueeze(1), h[:, :-1]], 1)
+        passage = passage_of(layer, features.transpose(0, 1), h_before.transpose(0, 1), state)
+        difference = (passage.h.transpose(0, 1) - h).masked_fill(~subject.real.unsqueeze(-1), 0)
+        error = max(error, float(difference.abs().amax() / max(1.0, float(h.abs().amax()))))
+        passages.append(passage)
+        inputs.append(features.transpose(0, 1))
+        features = h
+    tf32 = h.is_cuda and h.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
+    if error > (TF32_TOLERANCE if tf32 else TOLERANCE[h.dtype]):
+        raise ValueError(
+            f"module: its outputs differ by up to {error:.2g} from a {type(subject.layers[0]).__name__} with its "
+            "weights, so its gradients cannot be replayed"
+        )
+    return passages, inputs, error
+
+
+def passage_of(layer: Recurrent, x: Tensor, h_before: Tensor, state: tuple[Tensor, ...]) -> Passage:
+    """Compute all steps of a layer from x (T, B, N) or (T, B), h_{t−1} (T, B, M) and the initial state."""
+    weight_ih, *weights = layer.all_weights[0]
+    projected = project(x.flatten(0, 1), weight_ih, layer.input_bias(weights)).unflatten(0, x.shape[:2])
+    match layer:
+        case LSTM():
+            return derivatives.lstm(projected, weights[0], h_before, state[1])
+        case GRU(reset_after=True):
+            return derivatives.gru_reset_after(projected, weights[0], layer.bias_hn(weights), h_before)
+        case GRU():
+            return derivatives.gru_reset_before(projected, weights[0], h_before)
+        case RNN():
+            return derivatives.rnn(projected, weights[0], h_before, layer.nonlinearity)
+    raise ValueError(f"module: expected an RNN, LSTM or GRU, got {type(layer).__name__}")

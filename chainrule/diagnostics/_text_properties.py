@@ -1,10 +1,10 @@
-"""Properties of the elements of a text that a unit may have learned to follow: inside quotes, late in a line."""
+"""Properties of text elements that a unit may track, such as inside quotes or late in a line."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-HERE = "here"  # the group that has the property, in a pattern that also matches its surroundings
+HERE = "here"  # name of the group with the property, for patterns that also match its surroundings
 PROPERTIES = {
     "quotes": (r'(?<!\w)(?P<here>"(?=\S)[^"\n]*)(?<=\S)"|(?P<here2>“[^”]*)”', "inside double quotation marks"),
     "parentheses": (r"(?P<here>\([^()]*)\)", "inside parentheses"),
@@ -21,17 +21,17 @@ PROPERTIES = {
     "digit": (r"\d", "digits"),
     "space": (r"\s", "white space"),
 }
-ENOUGH = 0.05  # a property that so few elements have, or lack, is not chosen where another is there
+ENOUGH = 0.05  # minimum share of elements with, and without, a property that is chosen automatically
 
 
 @dataclass(frozen=True)
 class TextProperty:
-    """A property: an element has it where its characters overlap a match of a pattern.
+    """Property of elements whose characters overlap a match of a pattern.
 
     Args:
-        name: of `PROPERTIES`, or the regular expression itself.
-        pattern: if it has groups named `here`, `here2`..., their matches count in place of the whole.
-        meaning: in words; empty for an expression.
+        name: name in `PROPERTIES`, or the regular expression itself.
+        pattern: the pattern; groups named `here`, `here2`... replace the whole match.
+        meaning: description; empty for a regular expression.
     """
 
     name: str
@@ -39,7 +39,7 @@ class TextProperty:
     meaning: str = ""
 
     def of(self, text: str, spans: Sequence[tuple[int, int]]) -> list[bool]:
-        """Whether each element has it; `spans` are places of the elements in the text."""
+        """Test each element, given the spans of the elements in the text."""
         inside = [False] * len(text)
         for match in self.pattern.finditer(text):
             for start, stop in _meant(match):
@@ -48,10 +48,7 @@ class TextProperty:
 
 
 def text_property(name: str) -> TextProperty:
-    r"""A property by its name in `PROPERTIES`, or by a regular expression.
-
-    Raises:
-        ValueError: it is neither.
+    r"""Look up a property by its name in `PROPERTIES`, or compile a regular expression.
 
     >>> text_property("vowel").of("abe", [(0, 1), (1, 2), (2, 3)])
     [True, False, True]
@@ -69,11 +66,7 @@ def text_property(name: str) -> TextProperty:
 
 
 def choose_property(rows: Iterable[tuple[str, Sequence[tuple[int, int]]]]) -> TextProperty | None:
-    """The first in the order of `PROPERTIES` that enough of the elements have and lack; those come first that take
-    memory to follow. `None` where no property tells any two elements apart.
-
-    rows: a text, and the places of its elements.
-    """
+    """Choose the first property that enough elements have and lack; `None` if none distinguishes any elements."""
     rows = list(rows)
     best, rarest = None, 0.0
     for name in PROPERTIES:

@@ -1,32 +1,32 @@
-"""One sentence on a layer's gradients, the reason, and a remedy."""
+"""Verdicts on a layer's gradients, with a reason and a remedy."""
 
 import math
 from dataclasses import dataclass
 
-OPEN_FORGET, OPEN_UPDATE = 0.8, 0.5  # on average, below which a gate is held to let go too early
-BEGUN_FORGET, MOVED_FORGET = 0.73, 0.68  # σ(1), where the forget gate of chainrule's LSTM begins, and clearly below it
+OPEN_FORGET, OPEN_UPDATE = 0.8, 0.5  # gate means below which a gate forgets too early
+BEGUN_FORGET, MOVED_FORGET = 0.73, 0.68  # σ(1), the initial forget gate of chainrule's LSTM, and clearly below it
 SATURATED, DEAD = 0.3, 0.3
 EXPLOSION = 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The figures of a layer that a verdict comes from.
+    """Measurements of a layer that determine a verdict.
 
     Args:
         cell: "rnn", "lstm" or "gru".
-        nonlinearity: of an RNN.
-        steps: the longest distance to a loss that has a gradient.
-        reach: steps back after which the gradients of single losses, in h and in c where there is one, stay under 1% of
-            their values at the loss; infinite if they never do, NaN where no loss has a gradient.
-        end: the gradient at the longest distance, as a part of its value at the loss; NaN as `reach`.
-        growth: the largest gradient, relative to its value at the loss; infinite if it overflows, NaN as `reach`.
-        spectral_norm: of W_hh.
-        largest_slope: of the nonlinearity.
-        saturation: the share of each nonlinearity that is flat, by gate ("hidden" for an RNN's own).
-        dead: the share of ReLU units that are never above zero; `None` for other nonlinearities.
-        gate_means: of each σ gate, over elements and units.
-        began_open: whether training began with the forget gate's bias at 1, as in `RecurrentLM`.
+        nonlinearity: nonlinearity of an RNN.
+        steps: longest distance to a loss with a gradient.
+        reach: steps after which the gradients of single losses, in h and c, stay below 1% of their values at the loss,
+            or infinity; NaN if no loss has a gradient.
+        end: gradient at the longest distance, relative to its value at the loss, or NaN.
+        growth: largest gradient, relative to its value at the loss; infinite if it overflows, or NaN.
+        spectral_norm: spectral norm of W_hh.
+        largest_slope: largest slope of the nonlinearity.
+        saturation: flat share of each nonlinearity, by gate ("hidden" for an RNN's).
+        dead: share of ReLU units that are never above zero; `None` for other nonlinearities.
+        gate_means: mean of each σ gate over elements and units.
+        began_open: true if the forget gate's bias started at 1, as in `RecurrentLM`.
     """
 
     cell: str
@@ -45,14 +45,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A sentence, and the name of the rule that it comes from (docs/inspecting.md lists them)."""
+    """A sentence, and the name of its rule (docs/inspecting.md lists the rules)."""
 
     rule: str
     sentence: str
 
 
 def verdict(e: Evidence) -> Verdict:
-    """The first rule that applies, in the order of this function."""
+    """Return the verdict of the first rule that applies."""
     if math.isinf(e.reach):
         keep = f"gradients keep {e.end:.0%} over all {e.steps} steps read"
     else:

@@ -1,4 +1,4 @@
-"""Distributions of torch as heads: the one place where a user's own distribution meets this library."""
+"""Adapters that turn distributions of torch into heads."""
 
 from typing import Any
 
@@ -12,30 +12,30 @@ from chainrule.heads._head import Head, WrappedHead, check_drawable
 
 
 def head_of(distribution: Distribution) -> Head:
-    """The distribution itself where it is a head, else a head with the same probabilities.
+    """Adapt a distribution of torch: a head with the same probabilities, or the argument itself if it is a head.
 
-    Those that torch was given as probabilities are taken as they are: torch's own `logits` of them are bounded.
+    A distribution built from `probs` keeps them exactly; torch's own `logits` would clamp them away from 0 and 1.
 
     >>> head_of(distributions.Bernoulli(probs=torch.tensor([0.9, 0.2]))).filtered(temperature=0.0).sample()
     tensor([1., 0.])
     """
     if isinstance(distribution, Head):
         return distribution
-    given = vars(distribution).get("probs")
+    probs = vars(distribution).get("probs")
     if isinstance(distribution, distributions.Categorical):
-        return Categorical(distribution.logits if given is None else _log(given))
+        return Categorical(distribution.logits if probs is None else _log(probs))
     if isinstance(distribution, distributions.Bernoulli):
-        return Bernoulli(distribution.logits if given is None else _log(given) - _log(1 - given))
+        return Bernoulli(distribution.logits if probs is None else _log(probs) - _log(1 - probs))
     return TorchHead(distribution)
 
 
 def _log(probs: Tensor) -> Tensor:
-    """log p, −inf where p is 0, with a gradient of 0 there."""
+    """Return log p, −inf where p is 0, with a gradient of 0 there."""
     return probs.where(probs > 0, 1).log().masked_fill(probs <= 0, -torch.inf)
 
 
 class TorchHead(WrappedHead):
-    """Any other distribution of torch, which reads no generator but the global one."""
+    """A wrapper of any other distribution of torch; these draw from the global generator only."""
 
     def __init__(self, distribution: Distribution):
         super().__init__(distribution, distribution.batch_shape)
@@ -51,7 +51,7 @@ class TorchHead(WrappedHead):
     def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         if generator is None:
             return self.inner.sample(shape)
-        # Lend the global generator a seed of ours, and put its own state back.
+        # torch's samplers take no generator: seed the global one from ours, then restore its state.
         device = generator.device
         seed = int(torch.randint(2**62, (), generator=generator, device=device))
         with torch.random.fork_rng(devices=[device] if device.type != "cpu" else []):

@@ -15,8 +15,8 @@ class Bernoulli(TensorHead, distributions.Bernoulli):
 
     .. math:: p(x = 1) = \sigma(a), \qquad \log p(x) = \log \sigma((2x - 1) a)
 
-    It is `torch.distributions.Bernoulli` in every method; its log-likelihood is exact for any logit, infinite ones
-    included, and values may be booleans or integers. Draws are 0 and 1 in the type of the logits.
+    It has every method of `torch.distributions.Bernoulli`. Its log-likelihood is exact for any logit, including
+    infinite ones. Values may be booleans or integers; draws are 0 and 1 in the dtype of the logits.
 
     Args:
         logits: (...) real scores a.
@@ -55,14 +55,14 @@ class Bernoulli(TensorHead, distributions.Bernoulli):
         return super().code(choose, value).to(self.logits.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) of 0 and 1, broadcast against the batch shape. Others have probability 0."""
+        """Return log p(value), nats; value (...) of 0 and 1 broadcasts. Other values have probability 0."""
         scores = self.logits
         sign = 2 * value.to(scores.dtype) - 1
         outside = sign.abs() != 1
         return logsigmoid(sign.masked_fill(outside, 1) * scores).masked_fill(outside, -torch.inf)
 
     def entropy(self) -> Tensor:
-        """Nats; 0 where the outcome is certain."""
+        """Return the entropy in nats; 0 where the outcome is certain."""
         scores = self.logits
         # log p is -inf where p is 0, and p log p is 0 there.
         one, zero = (side.sigmoid() * logsigmoid(side).clamp_min(-1e30) for side in (scores, -scores))
@@ -76,11 +76,11 @@ class Bernoulli(TensorHead, distributions.Bernoulli):
         check_drawable(probs.sum(), "logits")
         if sample_shape:
             probs = probs.expand(torch.Size(sample_shape) + probs.shape)
-        # u < p of uniform u: 0 is never drawn where p = 1, nor 1 where p = 0.
+        # u < p with uniform u in [0, 1): never draws 0 where p = 1, nor 1 where p = 0.
         return torch.rand_like(probs, generator=generator).lt_(probs)
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Bernoulli":
-        """The distribution that sampling draws from, as `Categorical.filtered` makes it for the two symbols 0 and 1."""
+        """Apply temperature, top-k and top-p to the two symbols 0 and 1; see `Categorical.filtered`."""
         if temperature == 1 and top_k is None and top_p is None:
             return self
         zero, one = self.categorical().filtered(temperature, top_k, top_p).logits.unbind(-1)

@@ -10,7 +10,7 @@ from torch.distributions import constraints
 from chainrule.heads._head import TensorHead, at_least_float32, broadcast_shapes, check_drawable, representable
 from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms, values_are_known
 
-WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
+WIDE = 2**20  # size of a table of scores above which it no longer fits into a CPU's cache
 
 
 class Categorical(TensorHead, distributions.Categorical):
@@ -18,8 +18,8 @@ class Categorical(TensorHead, distributions.Categorical):
 
     .. math:: p(x = v) = e^{a_v} / \sum_u e^{a_u}
 
-    It is `torch.distributions.Categorical` in every method, but normalises the scores only when `logits` or `probs` are
-    read: a log-likelihood over a wide vocabulary makes no second table of the size (B, T, V).
+    It has every method of `torch.distributions.Categorical`, but normalises the scores only when `logits` or `probs`
+    are read: a log-likelihood over a wide vocabulary allocates no second table of size (B, T, V).
 
     Args:
         logits: (..., V) real scores a, in any normalisation.
@@ -62,14 +62,14 @@ class Categorical(TensorHead, distributions.Categorical):
         return torch.Size((*self._batch_shape, self._num_events))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.
+        """Return log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.
 
         Raises:
-            ValueError: on a processor, a value outside [0, V), or a fraction; mask padding before, or give the model
-                its `lengths`.
+            ValueError: on the CPU, a value outside [0, V) or a fraction. Mask padding first, or pass `lengths` to the
+                model.
         """
         if value.is_floating_point() and value.device.type == "cpu":
-            check_symbols(value, self._num_events)  # as an index a fraction would be another symbol
+            check_symbols(value, self._num_events)  # .long() below would turn a fraction into another symbol
         scores = self._param
         if value.shape != self._batch_shape:
             shape = broadcast_shapes(value.shape, self._batch_shape)
@@ -82,7 +82,7 @@ class Categorical(TensorHead, distributions.Categorical):
         shape = torch.Size(sample_shape)
         if not shape:
             return self._draw(generator)
-        if not shape.numel():  # which multinomial refuses
+        if not shape.numel():  # multinomial rejects zero draws
             return self._param.new_empty(shape + self._batch_shape, dtype=torch.long)
         rows = self.probs.detach().reshape(-1, self._num_events)
         check_drawable(rows.sum(), "logits")
@@ -90,12 +90,12 @@ class Categorical(TensorHead, distributions.Categorical):
         return drawn.t().reshape(shape + self._batch_shape)
 
     def sample_rows(self, generators: Sequence[torch.Generator]) -> Tensor:
-        """Draw a symbol for each of B rows, (B,), each from a generator of its own.
+        """Draw a symbol for each of B rows, (B,), each from a separate generator.
 
-        A row gets what `sample` would draw for it alone, whatever the other rows are.
+        The symbol of a row is the one that `sample` would draw for this row alone.
 
         Args:
-            generators: B of them, on the device of the scores.
+            generators: B generators on the device of the scores.
 
         >>> rows = Categorical(torch.zeros(2, 1000))
         >>> drawn = rows.sample_rows([torch.Generator().manual_seed(seed) for seed in (1, 2)])
@@ -109,24 +109,21 @@ class Categorical(TensorHead, distributions.Categorical):
         return self._likeliest(scores, noise)
 
     def _draw(self, generator: torch.Generator | None) -> Tensor:
-        r"""One draw of the batch shape, :math:`\arg\max_v\, (a_v - \log E_v)` with E exponential (Gumbel 1954).
-
-        It needs no normalisation, no checks of it, and few operations where one symbol at a time is drawn.
-        """
+        r"""Draw once, as :math:`\arg\max_v\, (a_v - \log E_v)` with E exponential (Gumbel 1954): no normalisation."""
         scores = at_least_float32(self._param).detach()
         return self._likeliest(scores, torch.empty_like(scores).exponential_(generator=generator))
 
     def _likeliest(self, scores: Tensor, noise: Tensor) -> Tensor:
-        scores = scores - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
+        scores = scores - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()  # in place: the noise is ours
         single = scores.numel() == self._num_events
         check_drawable(scores.max() if single else scores.amax(-1).sum(), "logits")
         return scores.argmax(-1)
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Categorical":
-        """The distribution that sampling draws from: tempered, then cut to the likeliest symbols and renormalised.
+        """Apply temperature, then keep the most probable symbols and renormalise: the distribution to sample from.
 
         Args:
-            temperature: divides the log-probabilities; 0 keeps the most probable symbol alone (the first of equals).
+            temperature: divides the log-probabilities; 0 keeps only the most probable symbol (the first one of ties).
             top_k: keep the k most probable symbols.
             top_p: keep the fewest symbols whose probability reaches p (Holtzman et al. 2020), at least one.
         """
@@ -136,17 +133,17 @@ class Categorical(TensorHead, distributions.Categorical):
         logits = self.logits
         if temperature == 0:
             best = logits.argmax(-1, keepdim=True)
-            certain = 0 * logits.gather(-1, best)  # NaN stays NaN, which no draw takes
+            certain = 0 * logits.gather(-1, best)  # keeps NaN, so that `sample` raises
             return Categorical(torch.full_like(logits, -torch.inf).scatter(-1, best, certain))
         logits = logits - logits.amax(-1, keepdim=True)  # the best stays finite however small the temperature
         logits = logits / representable(temperature, logits.dtype)
         if top_k is not None and top_k < self._num_events:
-            chosen = logits.topk(top_k, -1)  # exactly k, also among equals
-            logits = torch.full_like(logits, -torch.inf).scatter(-1, chosen.indices, chosen.values)
+            top = logits.topk(top_k, -1)  # exactly k, even with ties
+            logits = torch.full_like(logits, -torch.inf).scatter(-1, top.indices, top.values)
         if top_p is not None and top_p < 1:
             ordered, order = logits.softmax(-1).sort(stable=True, dim=-1, descending=True)
-            unneeded = ordered.cumsum(-1) - ordered >= top_p  # the symbols before it are enough
-            unneeded[..., 0] = False  # however small top_p is
+            unneeded = ordered.cumsum(-1) - ordered >= top_p  # more probable symbols already reach top_p
+            unneeded[..., 0] = False  # a tiny top_p still keeps one symbol
             logits = logits.masked_fill(unneeded.scatter(-1, order, unneeded), -torch.inf)
         return Categorical(logits)
 
@@ -155,18 +152,14 @@ class Categorical(TensorHead, distributions.Categorical):
 
 
 def log_prob_at(scores: Tensor, symbols: Tensor) -> Tensor:
-    """log p of one symbol of each row, (R,), nats, from scores (R, V) in any normalisation.
-
-    Raises:
-        ValueError: on a processor, a symbol outside [0, V).
-    """
-    # No cross-entropy here: it gives the symbol -100 probability 1.
+    """Return log p of one symbol per row, (R,), nats, from unnormalised scores (R, V)."""
+    # Not cross_entropy: its ignore_index gives the symbol -100 probability 1.
     if scores.device.type == "cpu" and scores.numel() > WIDE and custom_gradients_work():
         check_symbols(symbols, scores.shape[1])
         return picked_log_softmax(scores, symbols)
     try:
         return at_least_float32(scores).log_softmax(1).gather(1, symbols.unsqueeze(1)).squeeze(1)
-    except RuntimeError:  # a processor finds a wrong index by itself; look for it only to name it
+    except RuntimeError:  # on the CPU gather raises for a wrong index; search for it only to name it
         check_symbols(symbols, scores.shape[1])
         raise
 
@@ -186,7 +179,7 @@ def check_symbols(symbols: Tensor, count: int) -> None:
     if not values_are_known(symbols):
         return
     if not symbols.is_floating_point():
-        symbols = symbols.long()  # in a narrow type the number of symbols may be another number
+        symbols = symbols.long()  # in a narrow dtype such as int8 `count` would overflow
     wrong = (symbols < 0) | (symbols >= count)
     if symbols.is_floating_point():
         wrong |= symbols != symbols.floor()  # NaN too
@@ -196,23 +189,18 @@ def check_symbols(symbols: Tensor, count: int) -> None:
             raise ValueError(f"value: expected integers in [0, {count}), got {got:g}: quantise the values")
         raise ValueError(
             f"value: expected symbols in [0, {count}), got {f'{got:g}' if isinstance(got, float) else got}: "
-            "mask padding before, or give the model its lengths"
+            "mask padding first, or pass lengths to the model"
         )
 
 
-CACHE = 2**19  # float32 numbers worked on at a time: 2 MiB
+CACHE = 2**19  # float32 numbers processed at a time: 2 MiB
 
 
 def picked_log_softmax(scores: Tensor, value: Tensor) -> Tensor:
-    r""":math:`a_v - \log \sum_u e^{a_u}` of each row, (R,), in float32 at least.
+    r"""Return :math:`a_v - \log \sum_u e^{a_u}` per row, (R,), of scores (R, V) and symbols (R,), in at least float32.
 
-    Equal to minus `torch.nn.functional.cross_entropy`, a few rows at a time: scores, exponentials and the gradient
-    :math:`y - p` of a few rows stay in the processor's cache, where whole tables of R·V numbers would go through memory
-    half a dozen times.
-
-    Args:
-        scores: (R, V).
-        value: (R,) integers in [0, V).
+    It equals minus `torch.nn.functional.cross_entropy`, computed a few rows at a time, so that scores, exponentials
+    and the gradient :math:`y - p` stay in the CPU's cache instead of passing through memory six times.
     """
     picked: Tensor = _Picked.apply(scores, value)
     return picked
@@ -235,7 +223,7 @@ class _Picked(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         scores, column, normaliser = ctx.saved_tensors
         gradient = gradient.unsqueeze(1)
-        if records_or_transforms(gradient):  # in one piece and in plain operations
+        if records_or_transforms(gradient):  # double backward needs differentiable, out-of-place operations
             probability = scores.to(normaliser.dtype).softmax(1)
             return (-gradient * probability).scatter_add(1, column, gradient).to(scores.dtype), None
         d_scores = torch.empty_like(scores)

@@ -1,4 +1,4 @@
-"""A column of a table before anything is learnt: its kind, its symbols and its unit."""
+"""Columns of a table: kind, symbols and unit, all independent of a model's weights."""
 
 import math
 from collections.abc import Sequence
@@ -13,29 +13,30 @@ from chainrule._ranges import check_sizes
 
 Kind = Literal["categorical", "integer", "real"]
 KINDS = ("categorical", "integer", "real")
-FARTHEST = 1e9  # in scales of a column: values beyond it are read as if they were there
+FARTHEST = 1e9  # in scales of a column: values beyond it are clamped to it
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table.
 
-    A categorical column holds codes 0, ..., K−1. A numeric one holds numbers, and NaN where a value is missing. Its
-    **symbols** are its atoms, single values that are frequent enough to have a probability of their own, then
-    "missing" where values may be, then "any other number".
+    A categorical column holds codes 0, ..., K−1. A numeric column holds numbers, and NaN for missing values. Its
+    **symbols** are its atoms (values frequent enough to have a probability each), then "missing" if values may be
+    missing, then "any other number".
 
     Args:
         kind: categorical, integer or real.
-        categories: K, of a categorical column.
-        atoms: values with a probability of their own, ascending, of a numeric column.
-        missing: whether a value of a numeric column may be missing; a categorical one has a category for it.
-        centre: of a numeric column, in its unit.
-        scale: of a numeric column, in its unit; networks read and write (x − centre) / scale.
-        low: the smallest integer of an integer column; `None` for no bound.
-        finest: added to the scale of a component of a real column, in units of `scale`: it bounds the density.
-        decimals: digits after the point with which values of a real column are coded, for lossless compression;
-            `None` where they are not.
-        prior: positive probabilities of the symbols, with which networks begin; none for equal ones.
+        categories: K, the number of categories of a categorical column.
+        atoms: atoms of a numeric column, ascending.
+        missing: if true, values of a numeric column may be missing; a categorical column uses a category for this.
+        centre: centre of a numeric column, in its unit.
+        scale: scale of a numeric column, in its unit; networks read and write (x − centre) / scale.
+        low: smallest integer of an integer column; `None` for no bound.
+        finest: minimum scale of a component of a real column, in units of `scale`: it is added to the scale and so
+            bounds the density.
+        decimals: digits after the point that lossless compression keeps of a real column; `None` if the column cannot
+            be compressed.
+        prior: positive initial probabilities of the symbols; empty for uniform ones.
 
     Raises:
         ValueError: the kind is unknown, or a number is out of range.
@@ -72,24 +73,20 @@ class Column:
 
     @property
     def symbols(self) -> int:
-        """S: categories, or atoms, missing and any other number."""
+        """Number of symbols S: categories, or atoms, missing and any other number."""
         return len(self.atoms) + self.missing + 1 if self.numeric else self.categories
 
     def features(self) -> int:
-        """Numbers that a network reads of a value: one for each symbol, and the number itself."""
+        """Return the size of a value as a network's input: one number per symbol, and the number itself."""
         return self.symbols + self.numeric
 
     def outputs(self, components: int) -> int:
-        """Numbers that a network gives for the distribution of a value: logits of the symbols, and a mixture."""
+        """Return the size of a network's output for a value: logits of the symbols, and mixture parameters."""
         return self.symbols + 3 * components * self.numeric
 
 
 class ColumnGroup:
-    """Columns of one kind with equally many symbols; or a single one, without an axis of its own.
-
-    Args:
-        columns: of one kind, with the same numbers of atoms and of symbols.
-        single: whether values have no axis for the columns, of which there is one.
+    """Columns of one kind with equal numbers of symbols and atoms; `single` omits the axis of the columns.
 
     >>> ColumnGroup([Column("real", atoms=(0.0,), scale=2.0)], single=True).read(torch.tensor([0.0, 7.0]))
     tensor([[1.0000, 0.0000, 0.0000],
@@ -100,19 +97,19 @@ class ColumnGroup:
         first = columns[0]
         self.columns = list(columns)
         self.kind, self.symbols, self.missing = first.kind, first.symbols, first.missing
-        # Plain numbers: a model moved to another type must not round them, and one made without memory has them too.
+        # Plain numbers, not buffers: `model.half()` must not round them, and the meta device would drop their values.
         names = ("atoms", "centre", "scale", "low", "finest")
         self._table = {name: [getattr(column, name) for column in columns] for name in names}
         self._table["low"] = [-math.inf if low is None else low for low in self._table["low"]]
         self._single = single
 
     def constant(self, name: str, device: torch.device) -> Tensor:
-        """Parameters of each column: (G,), or (G, A) for the atoms; a single column has no first axis."""
+        """Return a parameter of each column, (G,), or (G, A) for the atoms; no first axis if `single`."""
         rows = torch.tensor(self._table[name], dtype=widest(device), device=device)
         return rows[0] if self._single else rows
 
     def symbol(self, value: Tensor) -> Tensor:
-        """The symbol of a value, (...) integers in [0, S): the nearest for a value that the column cannot hold."""
+        """Return the symbols of values, (...) integers in [0, S); a value outside the column gets the nearest one."""
         if self.kind == "categorical":
             return value.nan_to_num().round().clamp(0, self.symbols - 1).long()
         symbol = torch.full_like(value, self.symbols - 1, dtype=torch.long)
@@ -125,8 +122,8 @@ class ColumnGroup:
         return symbol
 
     def read(self, value: Tensor) -> Tensor:
-        """The input of a network for values (...): (..., F) float64, a 1 for the symbol, then asinh of the standardised
-        number, which grows like a logarithm: an outlier stays small.
+        """Encode values (...) as a network's input (..., F), float64: one-hot symbol, then asinh of the standardised
+        number, which keeps outliers small.
         """
         value = wide(value)
         symbol = (self.symbol(value).unsqueeze(-1) == torch.arange(self.symbols, device=value.device)).to(value)

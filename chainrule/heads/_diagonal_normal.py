@@ -1,4 +1,4 @@
-"""A normal distribution of independent numbers: the posterior and the prior of a latent code."""
+"""Diagonal normal distributions: the posterior and the prior of a latent code."""
 
 import math
 from typing import Any
@@ -18,10 +18,7 @@ class DiagonalNormal(TensorHead):
 
     Args:
         mean: (..., L) μ.
-        log_scale: (..., L) ln σ, the logarithm of the standard deviation, not of the variance.
-
-    Raises:
-        ValueError: the two differ in shape, or have no axis.
+        log_scale: (..., L) ln σ, the logarithm of the standard deviation (not the variance).
 
     >>> code = DiagonalNormal(torch.tensor([1.0, 0.0]), torch.zeros(2))
     >>> code.kl()
@@ -63,7 +60,7 @@ class DiagonalNormal(TensorHead):
         return constraints.real_vector
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log-density, (...), nats; value (..., L) broadcast against the parameters."""
+        """Return the log-density, (...), nats; value (..., L) broadcasts against the parameters."""
         standard = (value - self._mean) * _inverse(self.log_scale)
         return -(0.5 * standard**2 + self.log_scale + 0.5 * math.log(2 * math.pi)).sum(-1)
 
@@ -75,21 +72,21 @@ class DiagonalNormal(TensorHead):
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
-        """`rsample` without gradients."""
+        """Draw as `rsample` does, without gradients."""
         drawn = self.rsample(sample_shape, generator=generator)
         check_drawable(drawn.sum(), "mean, log_scale")
         return drawn
 
     def detached(self) -> "DiagonalNormal":
-        """The same distribution, whose parameters receive no gradient."""
+        """Return the same distribution with detached parameters."""
         return DiagonalNormal(self._mean.detach(), self.log_scale.detach())
 
     def kl_terms(self, prior: "DiagonalNormal | None" = None) -> Tensor:
-        r"""KL divergence to another diagonal normal, N(0, I) by default, of each number, (..., L), nats.
+        r"""Return the KL divergence to another diagonal normal (default N(0, I)), per number, (..., L), nats.
 
         .. math:: \tfrac{1}{2} \left( \mu^2 + \sigma^2 - 1 - \ln \sigma^2 \right)
         """
-        # σ² - 1 - ln σ² as expm1(t) - t, t = ln σ²: exact where σ is near 1.
+        # σ² - 1 - ln σ² as expm1(t) - t with t = ln σ²: accurate where σ is near 1.
         if prior is None:
             log_ratio, distance = 2 * self.log_scale, self._mean**2
         else:
@@ -98,7 +95,7 @@ class DiagonalNormal(TensorHead):
         return 0.5 * (distance + torch.expm1(log_ratio) - log_ratio)
 
     def kl(self, prior: "DiagonalNormal | None" = None) -> Tensor:
-        """The sum of `kl_terms`, (...)."""
+        """Return the sum of `kl_terms`, (...)."""
         return self.kl_terms(prior).sum(-1)
 
     def __repr__(self) -> str:
@@ -106,5 +103,5 @@ class DiagonalNormal(TensorHead):
 
 
 def _inverse(log_scale: Tensor) -> Tensor:
-    """1/σ, finite: times a distance of 0 it is 0."""
+    """Return 1/σ, clamped to a finite number so that 0 times it is 0, not NaN."""
     return (-log_scale).clamp(max=largest_exponent(log_scale.dtype)).exp()

@@ -1,4 +1,4 @@
-"""The base of all heads: the distribution of one element, as a network gives it."""
+"""Base classes of heads: distributions of one element, parametrised by a network."""
 
 import math
 from abc import ABC, abstractmethod
@@ -16,53 +16,51 @@ if TYPE_CHECKING:
     from chainrule.heads._categorical import Categorical
 
 Choose: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
-"""Codes one symbol in each of B rows, given probabilities (B, V), and returns the symbols (B,). An encoder gets the
-symbols as the second argument and writes them; a decoder gets `None` and reads them."""
+"""Function that codes one symbol in each of B rows, given probabilities (B, V), and returns the symbols (B,). An
+encoder gets the symbols as the second argument and writes them; a decoder gets `None` and reads them."""
 
 
 class NotDiscreteError(ValueError):
-    """Values of a continuous distribution have a density and no probability: they cannot be written in −log₂ p bits."""
+    """Error: a continuous distribution has densities, not probabilities, so its values have no code of −log₂ p bits."""
 
 
 class Head(Distribution, ABC):
-    """A `torch.distributions.Distribution` that draws from an explicit generator, and can be filtered and stacked.
+    """Base class: a `torch.distributions.Distribution` with explicit generators, filters and stacking.
 
-    A head owns both the density and the sampler: draws of `sample` are always in the support of `log_prob`. A
-    model may return any distribution of torch instead; `head_of` adapts it.
+    A head defines both the density and the sampler: draws of `sample` are always in the support of `log_prob`. A
+    model may also return any distribution of torch; `head_of` adapts it.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
 
     @abstractmethod
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) and the event shape, broadcast against the batch shape. −inf outside the
-        support.
-        """
+        """Return log p(value), nats; value of batch and event shape broadcasts. −inf outside the support."""
 
     @abstractmethod
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
-        """Draw values of shape sample_shape + batch shape + event shape; the same seed gives the same values.
+        """Draw values of shape sample_shape + batch shape + event shape; equal seeds give equal values.
 
         Raises:
-            ValueError: a parameter is NaN, or the distribution has none that is possible.
+            ValueError: a parameter is NaN, or no value has positive probability.
         """
 
     def categorical(self) -> "Categorical | None":
-        """The same distribution as a table over its V symbols 0, …, V−1; `None` where it is not over symbols."""
+        """Return the same distribution as a table over V symbols 0, …, V−1, or `None` if it is not over symbols."""
         return None
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
         """Encode or decode a value as a series of choices; `chainrule.coding` uses it in both directions.
 
-        The product of the probabilities of the choices is p(value). This version makes a single choice, out of the
+        The product of the probabilities of the choices is p(value). The base class makes a single choice among the
         symbols of `categorical()`.
 
         Args:
-            choose: makes a choice in each of B rows.
-            value: batch shape (B,) and event shape; `None` to read one.
+            choose: function that makes a choice in each of B rows.
+            value: value to encode, of batch shape (B,) and event shape; `None` to decode one.
 
         Returns:
-            The value in the type in which `sample` draws.
+            The value, in the dtype of `sample`.
 
         Raises:
             NotDiscreteError: the distribution is continuous.
@@ -76,11 +74,11 @@ class Head(Distribution, ABC):
         return choose(table.probs, None if value is None else value.long())
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Head":
-        """The distribution that sampling draws from, as `Categorical.filtered` makes it of `categorical()`.
+        """Apply temperature, top-k and top-p to `categorical()`; see `Categorical.filtered`.
 
         Raises:
-            ValueError: a filter is out of range, or is asked of a distribution that is not over symbols: a power of a
-                mixture of densities is no such mixture, and a pixel is filtered channel by channel.
+            ValueError: a filter is out of range, or the distribution is not over symbols. (A power of a mixture of
+                densities is not such a mixture; pixels are filtered channel by channel.)
         """
         if temperature == 1 and top_k is None and top_p is None:
             return self
@@ -102,20 +100,20 @@ class Head(Distribution, ABC):
 
 
 class TensorHead(Head):
-    """A head made of tensors whose first axes are the batch shape: heads of one kind are stacked into another."""
+    """Base class of heads whose parameters are tensors that begin with the batch shape; these stack into one head."""
 
     @property
     @abstractmethod
     def parameters(self) -> tuple[Tensor, ...]:
-        """The tensors, each of the batch shape and axes of its own, in the order of the constructor."""
+        """Tensors of batch shape plus any further axes, in the order of the constructor."""
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """Arguments of the constructor after the parameters, which heads must share to be stacked into one."""
+        """Further arguments of the constructor; heads must share them to be stacked into one."""
         return ()
 
     def with_parameters(self, *parameters: Tensor) -> Self:
-        """A head of the same kind and settings with other parameters, such as those of another layout of the batch."""
+        """Return a head of the same class and settings with other parameters, for example a reshaped batch."""
         kind: Any = type(self)
         return kind(*parameters, *self.settings)
 
@@ -128,9 +126,9 @@ class TensorHead(Head):
         return first.with_parameters(*(torch.stack(row, 1) for row in rows))
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """The same head for a larger batch."""
-        shape, own = torch.Size(batch_shape), len(self._batch_shape)
-        return self.with_parameters(*(part.expand(*shape, *part.shape[own:]) for part in self.parameters))
+        """Expand the head to a larger batch."""
+        shape, dims = torch.Size(batch_shape), len(self._batch_shape)
+        return self.with_parameters(*(part.expand(*shape, *part.shape[dims:]) for part in self.parameters))
 
     def _is_like(self, other: Head) -> bool:
         if type(other) is not type(self):
@@ -140,14 +138,14 @@ class TensorHead(Head):
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether settings are the same numbers, and the same tensors: their values are not compared."""
+    """Compare settings: numbers by value, tensors by identity."""
     if isinstance(a, (tuple, list)) and type(a) is type(b):
         return len(a) == len(b) and all(map(_same, a, b))
     return a is b or (isinstance(a, int) and a == b)
 
 
 class WrappedHead(Head):
-    """A head made of another distribution, with the same values of an element in another batch."""
+    """Base class of heads that wrap another distribution of the same elements."""
 
     def __init__(self, inner: Distribution, batch_shape: torch.Size):
         self.inner, self.has_enumerate_support = inner, inner.has_enumerate_support
@@ -158,14 +156,14 @@ class WrappedHead(Head):
         return self.inner.support
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Every value of one element, (K, 1, ..., event shape), or (K, batch shape, event shape) expanded."""
+        """Return every value of one element, (K, 1, ..., event shape), or (K, batch shape, event shape) expanded."""
         values = self.inner.enumerate_support(expand=False)
         values = values.view(-1, *[1] * len(self._batch_shape), *self._event_shape)
         return values.expand(-1, *self._batch_shape, *self._event_shape) if expand else values
 
 
 class Stacked(WrappedHead):
-    """T distributions of any kinds over the elements of a sequence; a value is (B, T, ...)."""
+    """A stack of T distributions, of any classes, over the elements of a sequence; a value is (B, T, ...)."""
 
     def __init__(self, parts: Sequence[Head]):
         self.parts = list(parts)
@@ -174,7 +172,7 @@ class Stacked(WrappedHead):
 
     def log_prob(self, value: Tensor) -> Tensor:
         value = value.expand(broadcast_shapes(value.shape, self._batch_shape + self._event_shape))
-        after = len(self._batch_shape) - 2  # axes of the batch that follow time
+        after = len(self._batch_shape) - 2  # batch axes after time
         elements = value.unbind(-1 - after - len(self._event_shape))
         terms = [part.log_prob(element) for part, element in zip(self.parts, elements, strict=True)]
         return torch.stack(terms, -1 - after)
@@ -188,10 +186,7 @@ class Stacked(WrappedHead):
 
 
 def broadcast_shapes(*shapes: torch.Size) -> torch.Size:
-    """Broadcast shape of several tensors, by NumPy: torch's function imports SymPy, half a second of a run.
-
-    Raises:
-        ValueError: they do not fit.
+    """Broadcast several shapes with NumPy; torch's function imports SymPy, which takes half a second.
 
     >>> broadcast_shapes(torch.Size((3, 1)), torch.Size((2,)))
     torch.Size([3, 2])
@@ -200,35 +195,28 @@ def broadcast_shapes(*shapes: torch.Size) -> torch.Size:
 
 
 def check_drawable(summary: Tensor, name: str) -> None:
-    """Raise ValueError where a number is NaN or infinite that a draw depends on.
-
-    A network of NaN would else give symbols like any other. Inside `torch.compile` and the transforms of `torch.func`
-    numbers cannot be looked at, and nothing is checked.
-
-    Args:
-        summary: one number, finite if and only if all parameters are valid: their greatest, or a sum.
-        name: of the parameters.
-    """
+    """Raise ValueError if `summary`, a sum or maximum of the parameters `name`, is NaN or infinite."""
+    # Without this check NaN weights would draw ordinary symbols. Transforms and torch.compile hide the values.
     if needs_plain_form() or torch.compiler.is_compiling():
         return
     if not math.isfinite(summary):
         raise ValueError(
-            f"{name}: expected a valid distribution to draw from, got NaN or infinite parameters: look for NaN in the "
-            "weights and in the input of the model"
+            f"{name}: expected a valid distribution to draw from, got NaN or infinite parameters: check the model's "
+            "weights and input for NaN"
         )
 
 
 def at_least_float32(parameter: Tensor) -> Tensor:
-    """A parameter in the type it is worked on: half precision is too short for sums of exponentials."""
+    """Cast half precision to float32, because sums of exponentials need more digits."""
     return parameter.float() if parameter.dtype in (torch.bfloat16, torch.float16) else parameter
 
 
 def largest_exponent(dtype: torch.dtype) -> float:
-    """λ at which e^λ nears the end of a type: 84 in float32, 674 in float64. Scales beyond, either way, stay there."""
+    """Return the λ at which e^λ nears overflow, 84 in float32 and 674 in float64; log-scales are clamped to ±λ."""
     return 0.95 * math.log(torch.finfo(dtype).max)
 
 
 def representable(temperature: float, dtype: torch.dtype) -> float:
-    """The nearest temperature that a type can divide by."""
+    """Clamp a temperature to the positive numbers of a dtype."""
     limits = torch.finfo(dtype)
     return min(max(temperature, limits.tiny), limits.max)

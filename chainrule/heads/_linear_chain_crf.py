@@ -1,35 +1,38 @@
-"""A distribution over whole sequences of tags, in which neighbours depend on each other."""
+"""Distributions over tag sequences: independent tags, and a conditional random field that couples neighbours."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import constraints
 
 from chainrule._buffers import fixed_buffer
 from chainrule._ranges import check_sizes
 from chainrule.heads._categorical import Categorical
+from chainrule.heads._head import Head
 from chainrule.heads._tag_constraints import TagConstraints, check_tags, real_places
 from chainrule.kernels._transforms import values_are_known
 
 
 @dataclass(frozen=True)
 class TagChain:
-    """The scores of a batch of chains of T >= 1 places and K tags; -inf forbids."""
+    """Scores of a batch of chains with T >= 1 positions and K tags; -inf forbids a tag or transition."""
 
     starts: Tensor  # (K,)
     transitions: Tensor  # (K, K), from the first to the second
     ends: Tensor  # (K,)
-    emissions: Tensor  # (B, T, K), anything finite past each row's end
+    emissions: Tensor  # (B, T, K), arbitrary finite values in padding
     real: Tensor  # (B, T) booleans
-    forbids: bool  # whether there may be a score of -inf
+    forbids: bool  # true if a score may be -inf
 
     @property
     def empty(self) -> Tensor:
-        """(B,) rows without a real place."""
+        """Rows of length 0, (B,) booleans."""
         return ~self.real[:, 0]
 
     def ends_here(self, t: int) -> Tensor:
-        """(B,) rows whose last real place is t."""
+        """Return the rows whose last position is t, (B,) booleans."""
         time = self.real.shape[1]
         return self.real[:, t] & ~self.real[:, t + 1] if t + 1 < time else self.real[:, t]
 
@@ -40,23 +43,22 @@ class LinearChainCRF(nn.Module):
     .. math:: s(y, e) = b_{y_1} + \sum_{t=1}^{T} e_t(y_t) + \sum_{t=2}^{T} A_{y_{t-1} y_t} + c_{y_T}, \qquad
         \log p(y \mid e) = s(y, e) - \log \sum_{y'} e^{s(y', e)}
 
-    The emissions e come from a network; A, b and c are learned here, and begin at 0, where the tags are independent and
-    each place is a softmax of its own. Sums and maxima over all K^T sequences are exact, in O(T K²).
+    The emissions e come from a network; A, b and c are parameters of this module. They start at 0, where the tags are
+    independent and each position is a softmax. Sums and maxima over all K^T sequences are exact, in O(T K²).
 
-    Everywhere, emissions are (B, T, K) real scores, tags (B, T) integers in [0, K), and `lengths` (B,) the number of
-    real places of each row, None where all are. Padding past a row's end is never read: it may be NaN, and tags there
-    out of range; returned tags are -1 there. A row of length 0 has one sequence, the empty one, of probability 1.
-    Computation is in float32 at least, under autocast too.
+    In every method, emissions are (B, T, K) real scores, tags (B, T) integers in [0, K), and `lengths` (B,) integers;
+    None means that no row is padded. Padding is never read: emissions there may be NaN, and tags out of range; returned
+    tags are -1 there. A row of length 0 has one sequence, the empty one, of probability 1. The module computes in at
+    least float32, also under autocast.
 
     Args:
-        num_tags: K.
-        constraints: which tags may be first, last, and next to each other (see `bio_constraints`); others have
-            probability 0. None allows all. They are not weights, and are not saved with them.
+        num_tags: number of tags K.
+        constraints: allowed first tags, last tags and transitions (see `bio_constraints`); others have probability 0.
+            None allows all. The constraints are not saved with the weights.
 
     Raises:
-        ValueError: `num_tags` is below 1, or the constraints are for another number; of every method, shapes do not
-            agree, a length is outside [0, T], a real tag outside [0, K), or a row has no possible tag sequence to
-            return.
+        ValueError: the constraints are for another number of tags. Every method raises it if shapes disagree, a length
+            is outside [0, T], a tag is outside [0, K), or a row has no possible tag sequence to return.
 
     >>> crf = LinearChainCRF(num_tags=2)
     >>> emissions = torch.tensor([[[1.0, 0.0], [0.0, 3.0]]])
@@ -90,23 +92,23 @@ class LinearChainCRF(nn.Module):
                 fixed_buffer(self, f"forbidden_{name}", ~allowed)
 
     def log_prob(self, tags: Tensor, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """log p(y | e) of each row, (B,), nats; -inf where the constraints forbid y."""
+        """Return log p(y | e) of each row, (B,), nats; -inf where the constraints forbid y."""
         chain, _ = self._chain(emissions, lengths)
         real = chain.real[:, : emissions.shape[1]]
         check_tags(tags, real, self.num_tags)
-        # A row without a place gets one tag, whose score is dropped.
+        # Rows of length 0 get one tag, whose score `_score` drops.
         tags = tags.long().masked_fill(~real, 0) if tags.shape[1] else tags.new_zeros(len(tags), 1, dtype=torch.long)
         score = self._score(chain, tags)
         log_prob = score - log_partition(chain, forward_messages(chain))
         return log_prob.masked_fill(score == -torch.inf, -torch.inf)
 
     def log_partition(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """log Z, the log-sum of e^s over all tag sequences of each row, (B,), nats; its gradient is `marginals`."""
+        """Return log Z, the log-sum of e^s over all tag sequences of a row, (B,), nats; `marginals` is its gradient."""
         chain, shift = self._chain(emissions, lengths)
         return log_partition(chain, forward_messages(chain)) + shift
 
     def marginals(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """p(y_t = k | e), (B, T, K), by the forward–backward algorithm; 0 past each row's end."""
+        """Return p(y_t = k | e), (B, T, K), by the forward–backward algorithm; 0 in padding."""
         chain, _ = self._chain(emissions, lengths)
         forward = forward_messages(chain)
         self._require_a_sequence(log_partition(chain, forward), chain)
@@ -114,7 +116,7 @@ class LinearChainCRF(nn.Module):
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The most probable tags of each row, (B, T), by the Viterbi algorithm; -1 past its end."""
+        """Return the most probable tags of each row, (B, T), by the Viterbi algorithm; -1 in padding."""
         chain, _ = self._chain(emissions, lengths)
         paths, scores = best_paths(chain, 1)
         self._require_a_sequence(scores[:, 0], chain)
@@ -122,9 +124,9 @@ class LinearChainCRF(nn.Module):
 
     @torch.no_grad()
     def decode_n_best(self, emissions: Tensor, lengths: Tensor | None = None, *, n: int) -> tuple[Tensor, Tensor]:
-        """The n most probable tag sequences of each row, best first, (B, n, T), and their log p, (B, n), nats.
+        """Return the n most probable tag sequences of each row, best first, (B, n, T), and log p, (B, n), nats.
 
-        Where fewer than n are possible, the rest are -inf, with tags -1.
+        If fewer than n sequences are possible, the rest have log p -inf and tags -1.
         """
         check_sizes(n=n)
         chain, _ = self._chain(emissions, lengths)
@@ -137,7 +139,7 @@ class LinearChainCRF(nn.Module):
     def sample(
         self, emissions: Tensor, lengths: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw tags of each row from p(y | e), exactly, (B, T); -1 past its end. Repeat rows for several draws."""
+        """Draw exact samples of p(y | e), one per row, (B, T); -1 in padding. Repeat rows for several draws."""
         chain, _ = self._chain(emissions, lengths)
         forward = forward_messages(chain)
         self._require_a_sequence(log_partition(chain, forward), chain)
@@ -147,21 +149,21 @@ class LinearChainCRF(nn.Module):
         return f"num_tags={self.num_tags}" + ("" if self.forbidden_starts is None else ", constrained")
 
     def _chain(self, emissions: Tensor, lengths: Tensor | None) -> tuple[TagChain, Tensor]:
-        """The scores in float32 at least, of T >= 1 places, less a shift of each row, (B,)."""
+        """Return the scores, in at least float32 and for T >= 1, minus a shift per row, and that shift, (B,)."""
         real = real_places(emissions, lengths, self.num_tags)
         batch_size, time = real.shape
         if time == 0:
             emissions, real = emissions.new_zeros(batch_size, 1, self.num_tags), real.new_zeros(batch_size, 1)
         dtype = torch.promote_types(torch.promote_types(emissions.dtype, self.transitions.dtype), torch.float32)
         emissions = emissions.to(dtype).masked_fill(~real.unsqueeze(2), 0)
-        # Each place less its greatest score: sums over long rows stay small. To the gradient that is a constant, as
-        # its gradients cancel: the marginals of a place sum to 1.
-        greatest = emissions.detach().amax(2)
-        greatest = torch.where(greatest.isfinite(), greatest, 0)
-        emissions = emissions - greatest.unsqueeze(2)
+        # Subtract the maximum of each position to keep sums over long rows small. It may be detached: the marginals of
+        # a position sum to 1, so its gradients cancel.
+        maxima = emissions.detach().amax(2)
+        maxima = torch.where(maxima.isfinite(), maxima, 0)
+        emissions = emissions - maxima.unsqueeze(2)
         starts, transitions, ends = (self._allowed(name).to(dtype) for name in ("starts", "transitions", "ends"))
         forbids = self.forbidden_starts is not None or _any_is_forbidden(emissions, starts, transitions, ends)
-        return TagChain(starts, transitions, ends, emissions, real, forbids), greatest.sum(1)
+        return TagChain(starts, transitions, ends, emissions, real, forbids), maxima.sum(1)
 
     def _allowed(self, name: str) -> Tensor:
         scores, forbidden = getattr(self, name), getattr(self, f"forbidden_{name}")
@@ -169,7 +171,7 @@ class LinearChainCRF(nn.Module):
 
     @staticmethod
     def _score(chain: TagChain, tags: Tensor) -> Tensor:
-        """s(y, e), (B,)."""
+        """Return s(y, e), (B,)."""
         emitted = chain.emissions.gather(2, tags.unsqueeze(2)).squeeze(2)
         moved = chain.transitions[tags[:, :-1], tags[:, 1:]].masked_fill(~chain.real[:, 1:], 0)
         last = tags.gather(1, (chain.real.sum(1, keepdim=True) - 1).clamp_min(0)).squeeze(1)
@@ -182,19 +184,19 @@ class LinearChainCRF(nn.Module):
             row = int((~score.isfinite()).nonzero()[0])
             raise ValueError(
                 f"emissions: row {row}, of length {int(chain.real[row].sum())}, has no tag sequence of finite score: "
-                "look for NaN or infinite emissions, and for constraints that no sequence of this length can meet"
+                "check the emissions for NaN or infinity, and the constraints for sequences of this length"
             )
 
 
 def _any_is_forbidden(*scores: Tensor) -> bool:
-    """Whether a score is -inf, or may be; asked once for all, as a GPU has to be waited for."""
+    """Return true if a score is or may be -inf; one reduction for all, because each one synchronises a GPU."""
     if not values_are_known(*scores):
         return True
     return bool(torch.stack([(part.detach() == -torch.inf).any() for part in scores]).any())
 
 
 def forward_messages(chain: TagChain) -> list[Tensor]:
-    r"""Log-sums over the beginnings of tag sequences, T tensors (B, K); past a row's end they stay as they are.
+    r"""Return log-sums over the prefixes of tag sequences, T tensors (B, K), constant in padding.
 
     .. math:: \alpha_1(k) = b_k + e_1(k), \qquad \alpha_t(k) = e_t(k) + \log \sum_j e^{\alpha_{t-1}(j) + A_{jk}}
     """
@@ -207,7 +209,7 @@ def forward_messages(chain: TagChain) -> list[Tensor]:
 
 
 def backward_messages(chain: TagChain) -> list[Tensor]:
-    r"""Log-sums over the ends of tag sequences, T tensors (B, K).
+    r"""Return log-sums over the suffixes of tag sequences, T tensors (B, K).
 
     .. math:: \beta_T(k) = c_k, \qquad \beta_t(j) = \log \sum_k e^{A_{jk} + e_{t+1}(k) + \beta_{t+1}(k)}
     """
@@ -219,21 +221,18 @@ def backward_messages(chain: TagChain) -> list[Tensor]:
 
 
 def log_partition(chain: TagChain, forward: list[Tensor]) -> Tensor:
-    """log Z of each row, (B,), given its forward messages; 0 for a row of no place."""
+    """Return log Z of each row, (B,), from its forward messages; 0 for rows of length 0."""
     return _log_sum(forward[-1] + chain.ends, 1, chain.forbids).masked_fill(chain.empty, 0)
 
 
 def tag_marginals(chain: TagChain, forward: list[Tensor]) -> Tensor:
-    """p(y_t = k), (B, T, K), given the forward messages; 0 past each row's end.
-
-    Each row must have a possible tag sequence.
-    """
+    """Return p(y_t = k), (B, T, K), from the forward messages; each row must have a possible tag sequence."""
     joint = torch.stack(forward, 1) + torch.stack(backward_messages(chain), 1)
     return joint.softmax(2).masked_fill(~chain.real.unsqueeze(2), 0)
 
 
 def draw_tags(chain: TagChain, forward: list[Tensor], generator: torch.Generator | None) -> Tensor:
-    r"""Draw a tag sequence of each row from the last place to the first, (B, T); -1 past its end.
+    r"""Draw a tag sequence per row, from the last position to the first, (B, T); -1 in padding.
 
     .. math:: y_T \sim e^{\alpha_T(k) + c_k}, \qquad y_t \mid y_{t+1} \sim e^{\alpha_t(k) + A_{k y_{t+1}}}
     """
@@ -241,14 +240,14 @@ def draw_tags(chain: TagChain, forward: list[Tensor], generator: torch.Generator
     following = tags.new_zeros(len(tags))
     for t in range(tags.shape[1] - 1, -1, -1):
         after = torch.where(chain.ends_here(t).unsqueeze(1), chain.ends, chain.transitions.t()[following])
-        # Past the end all scores may be -inf: the draw there is not used.
+        # In padding all scores may be -inf; the mask below discards the draw.
         following = Categorical(forward[t] + after).sample(generator=generator)
         tags[:, t] = following.masked_fill(~chain.real[:, t], -1)
     return tags
 
 
 def _log_sum(scores: Tensor, dim: int, forbids: bool) -> Tensor:
-    """logsumexp with gradient 0, where torch's own is NaN, at entries that are -inf altogether."""
+    """Compute logsumexp with gradient 0, where torch's gradient is NaN, if all scores are -inf."""
     if not forbids:
         return scores.logsumexp(dim)
     none = (scores == -torch.inf).all(dim, keepdim=True)
@@ -256,16 +255,12 @@ def _log_sum(scores: Tensor, dim: int, forbids: bool) -> Tensor:
 
 
 def best_paths(chain: TagChain, n: int) -> tuple[Tensor, Tensor]:
-    r"""The n tag sequences of highest score of each row, best first, and their scores (Viterbi 1967).
+    r"""Return the n best tag sequences of each row, (B, n, T), and their scores, (B, n) (Viterbi 1967).
 
     .. math:: \delta_1(k) = b_k + e_1(k), \qquad \delta_t(k) = e_t(k) + \max_j (\delta_{t-1}(j) + A_{jk})
 
-    For n > 1 each δ is the list of the n greatest, of which the lists of the next place are made: exact.
-
-    Returns:
-        Tags (B, n, T), -1 past each row's end, and scores (B, n). Where a row has fewer than n sequences of non-zero
-        probability, those that lack have the score -inf and tags -1. A row of no place has one, the empty sequence, of
-        score 0.
+    For n > 1 each δ is a list of the n highest scores. Missing sequences have tags -1 and score -inf; rows of length 0
+    have one sequence, of score 0.
     """
     batch_size, time, tags = chain.emissions.shape
     scores = torch.full_like(chain.emissions[:, :1], -torch.inf).repeat(1, n, 1)  # (B, n, K)
@@ -274,26 +269,132 @@ def best_paths(chain: TagChain, n: int) -> tuple[Tensor, Tensor]:
     origins = []
     for t in range(1, time):
         paths = scores.unsqueeze(3) + chain.transitions  # (B, n, K, K)
-        found, origin = _greatest(paths.flatten(1, 2), n)  # both (B, n, K)
+        best, origin = _top(paths.flatten(1, 2), n)  # both (B, n, K)
         real = chain.real[:, t, None, None]
-        scores = torch.where(real, found + chain.emissions[:, t, None], scores)
+        scores = torch.where(real, best + chain.emissions[:, t, None], scores)
         origins.append(torch.where(real, origin, stay).flatten(1))
-    best, place = _greatest((scores + chain.ends).view(batch_size, n * tags, 1), n)
-    best, place = best.squeeze(2), place.squeeze(2)
-    steps = [place]
+    best, last = (part.squeeze(2) for part in _top((scores + chain.ends).view(batch_size, n * tags, 1), n))
+    steps = [last]
     for origin in reversed(origins):
         steps.append(origin.gather(1, steps[-1]))
     paths = torch.stack(steps[::-1], 2) % tags
-    nothing = torch.full_like(best, -torch.inf)
-    nothing[:, 0] = 0
-    best = torch.where(chain.empty.unsqueeze(1), nothing, best)
+    empty = torch.full_like(best, -torch.inf)
+    empty[:, 0] = 0
+    best = torch.where(chain.empty.unsqueeze(1), empty, best)
     return paths.masked_fill(~chain.real.unsqueeze(1) | (best == -torch.inf).unsqueeze(2), -1), best
 
 
-def _greatest(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The n greatest along axis 1, and their places; of equals, the first."""
+def _top(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Return the n highest scores along axis 1 and their indices; ties go to the first."""
     if n == 1:
-        greatest = scores.max(1, keepdim=True)
-        return greatest.values, greatest.indices
+        return scores.max(1, keepdim=True)
     ordered = scores.sort(stable=True, dim=1, descending=True)
     return ordered.values[:, :n], ordered.indices[:, :n]
+
+
+class IndependentTags(nn.Module):
+    r"""A softmax over K tags at each position: a `LinearChainCRF` without transition scores, and with its methods.
+
+    .. math:: \log p(y \mid e) = \sum_{t=1}^{T} \left( e_t(y_t) - \log \sum_k e^{e_t(k)} \right)
+
+    It has no weights. Its methods take and return the same as `LinearChainCRF`.
+
+    Args:
+        num_tags: number of tags K.
+
+    >>> head = IndependentTags(num_tags=2)
+    >>> emissions = torch.tensor([[[1.0, 0.0], [0.0, 3.0]]])
+    >>> head.decode(emissions), head.log_prob(torch.tensor([[0, 1]]), emissions).exp()
+    (tensor([[0, 1]]), tensor([0.6964]))
+    """
+
+    def __init__(self, num_tags: int):
+        super().__init__()
+        check_sizes(num_tags=num_tags)
+        self.num_tags = num_tags
+
+    def log_prob(self, tags: Tensor, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return log p(y | e) of each row, (B,), nats."""
+        real = real_places(emissions, lengths, self.num_tags)
+        check_tags(tags, real, self.num_tags)
+        emissions = emissions.masked_fill(~real.unsqueeze(2), 0)
+        return Categorical(emissions).log_prob(tags.masked_fill(~real, 0)).masked_fill(~real, 0).sum(1)
+
+    def marginals(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return p(y_t = k | e), (B, T, K); 0 in padding."""
+        real = real_places(emissions, lengths, self.num_tags).unsqueeze(2)
+        return Categorical(emissions.masked_fill(~real, 0)).probs.masked_fill(~real, 0)
+
+    @torch.no_grad()
+    def decode(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return the most probable tags of each row, (B, T); -1 in padding."""
+        return emissions.argmax(2).masked_fill(~real_places(emissions, lengths, self.num_tags), -1)
+
+    def decode_n_best(self, emissions: Tensor, lengths: Tensor | None = None, *, n: int) -> tuple[Tensor, Tensor]:
+        """Return the n most probable tag sequences of each row, best first, (B, n, T), and log p, (B, n), nats."""
+        real_places(emissions, lengths, self.num_tags)
+        chain = LinearChainCRF(self.num_tags).to(emissions.device)  # a new CRF has transition scores 0
+        return chain.decode_n_best(emissions, lengths, n=n)
+
+    @torch.no_grad()
+    def sample(
+        self, emissions: Tensor, lengths: Tensor | None = None, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Draw tags of each row, (B, T); -1 in padding."""
+        real = real_places(emissions, lengths, self.num_tags)
+        scores = emissions.masked_fill(~real.unsqueeze(2), 0)
+        return Categorical(scores).sample(generator=generator).masked_fill(~real, -1)
+
+    def extra_repr(self) -> str:
+        return f"num_tags={self.num_tags}"
+
+
+class TagSequences(Head):
+    """Distribution p(y | e) over the tag sequences y of B sentences, from a tag module and a network's emissions.
+
+    Batch shape (B,), event shape (T,). Tags in padding are never read, and are -1 in results.
+
+    Args:
+        head: `LinearChainCRF` or `IndependentTags`.
+        emissions: e, (B, T, K) real scores.
+        lengths: (B,) lengths of the rows; None if no row is padded.
+
+    >>> tags = TagSequences(IndependentTags(2), torch.tensor([[[1.0, 0.0], [0.0, 3.0]]]))
+    >>> tags.mode, tags.log_prob(tags.mode).exp()
+    (tensor([[0, 1]]), tensor([0.6964]))
+    """
+
+    def __init__(self, head: LinearChainCRF | IndependentTags, emissions: Tensor, lengths: Tensor | None = None):
+        self.head, self.emissions, self.lengths = head, emissions, lengths
+        super().__init__(emissions.shape[:1], emissions.shape[1:2], validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """Sequences of T tags from 0 to K - 1; constraints of the head give some of them probability 0."""
+        return constraints.independent(constraints.integer_interval(0, self.head.num_tags - 1), 1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return log p(y | e) of tags (B, T), (B,), nats."""
+        return self.head.log_prob(value, self.emissions, self.lengths)
+
+    @property
+    def mode(self) -> Tensor:
+        """Most probable tags of each row, (B, T)."""
+        return self.head.decode(self.emissions, self.lengths)
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities p(y_t = k | e), (B, T, K); 0 in padding."""
+        return self.head.marginals(self.emissions, self.lengths)
+
+    def n_best(self, n: int) -> tuple[Tensor, Tensor]:
+        """Return the n most probable tag sequences and their log p; see `LinearChainCRF.decode_n_best`."""
+        return self.head.decode_n_best(self.emissions, self.lengths, n=n)
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw tags of shape sample_shape + (B, T)."""
+        shape = torch.Size(sample_shape)
+        count = shape.numel()
+        lengths = None if self.lengths is None else self.lengths.repeat(count)
+        drawn = self.head.sample(self.emissions.repeat(count, 1, 1), lengths, generator=generator)
+        return drawn.view(*shape, *self.emissions.shape[:2])

@@ -1,4 +1,4 @@
-"""Distributions of a value of a table, which may be missing, and of all values of a row."""
+"""Distributions of a table's values, which may be missing, and of its rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,33 +8,32 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from chainrule._modes import wide
-from chainrule.heads._bisection import HALF_RANGE, code_integer
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._column import ColumnGroup
-from chainrule.heads._gaussian_mixture import GaussianMixture
 from chainrule.heads._head import Choose, Head, NotDiscreteError, TensorHead, broadcast_shapes
-from chainrule.heads._integer_logistic_mixture import IntegerLogisticMixture
+from chainrule.heads._integer_logistic_mixture import HALF_RANGE, IntegerLogisticMixture, code_integer
 from chainrule.heads._location_scale_mixture import LocationScaleMixture
+from chainrule.heads._real_mixtures import GaussianMixture
 
 
 class TableColumn(TensorHead):
-    r"""The distribution of a value of a column, by its kind.
+    r"""A distribution of a column's value, which depends on the kind of the column.
 
-    Over the S symbols of a column, π = softmax(a). With m the mixture of a numeric column, "other" its last symbol,
+    Let π = softmax(a) over the S symbols of the column, m the mixture of a numeric column, "other" its last symbol:
 
     .. math:: p(v) = \pi_v \quad\text{(categorical)}, \qquad
         p(v) = \pi_v [v \text{ is an atom}] + \pi_{\text{other}} \, m(v) \quad\text{(integer)}, \qquad
         p(\text{missing}) = \pi_{\text{missing}}
 
-    and for a real number :math:`\pi_v` where it is an atom, else the density :math:`\pi_{\text{other}} \, m(v)`. The
-    network models z = (v − centre) / scale; m has the unit of v, its log-density is that of z less log scale (the
-    Jacobian). A categorical or integer column adds up to 1; a real one too, as the sum over its atoms and "missing" and
-    the integral over the density. Everything is computed in float64.
+    A real number has probability :math:`\pi_v` if it is an atom, else density :math:`\pi_{\text{other}} \, m(v)`. The
+    network models z = (v − centre) / scale, while m has the unit of v: its log-density is the log-density of z minus
+    log scale (the Jacobian). Probabilities sum to 1; for a real column, atoms, "missing" and the integral of the
+    density together. All computation is in float64.
 
     Args:
-        group: the column, or several of a kind.
-        outputs: (..., n) real numbers of a network, n = `Column.outputs`; the last axis of the batch shape is that of
-            the columns of the group, where it has one.
+        group: the column, or several columns of one kind.
+        outputs: (..., n) network outputs, n = `Column.outputs`; the last batch axis is the axis of the columns, unless
+            the group is `single`.
 
     >>> from chainrule.heads import Column
     >>> group = ColumnGroup([Column("real", missing=True, scale=10.0)], single=True)
@@ -61,8 +60,8 @@ class TableColumn(TensorHead):
 
     @property
     def support(self) -> constraints.Constraint | None:
-        """The codes of a categorical column, the integers from 0 on of one that has no negative or missing values, or
-        the reals of one that has no atoms or missing values; None for any other column.
+        """Codes of a categorical column, integers >= 0 of a column without negative or missing values, reals of a
+        column without atoms or missing values; None for any other column.
         """
         group = self.group
         if group.kind == "categorical":
@@ -74,7 +73,7 @@ class TableColumn(TensorHead):
 
     @property
     def mixture(self) -> LocationScaleMixture:
-        """The distribution of any other number, in the unit of the column."""
+        """Distribution of numbers that are no atoms, in the unit of the column."""
         group, device = self.group, self.outputs.device
         logits, means, log_scales = wide(self.outputs[..., group.symbols :]).chunk(3, -1)
         scale = group.constant("scale", device).unsqueeze(-1)
@@ -82,42 +81,39 @@ class TableColumn(TensorHead):
         if group.kind == "integer":
             return IntegerLogisticMixture(logits, means, scale.log() + log_scales, group.constant("low", device))
         finest = group.constant("finest", device).unsqueeze(-1).log()
-        log_scales = torch.logaddexp(finest, log_scales)  # the scale plus the finest one: a density has a highest peak
+        log_scales = torch.logaddexp(finest, log_scales)  # log(scale + finest): bounds the density
         return GaussianMixture(logits, means, scale.log() + log_scales)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats, a log-density where a real number is not an atom; −inf for values that cannot be.
+        """Return log p(value), nats; a log-density for real numbers that are no atoms, −inf outside the support.
 
-        value: (...) broadcast against the batch shape; NaN is missing.
+        value (...) broadcasts against the batch shape; NaN means missing.
         """
         group, value = self.group, wide(value)
         value = value.expand(broadcast_shapes(value.shape, self._batch_shape))
         symbol = group.symbol(value)
         logs = self.logits.log_softmax(-1)
-        own = logs.expand(*value.shape, group.symbols).gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
+        log_symbol = logs.expand(*value.shape, group.symbols).gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
         if group.kind == "categorical":
-            return own.masked_fill(value != symbol, -torch.inf)
+            return log_symbol.masked_fill(value != symbol, -torch.inf)
         finite = value.isfinite()
-        # Without a number, ask about one that has finite gradients.
+        # Replace NaN and infinity by a number whose gradient is finite; the result is masked below.
         number = torch.where(finite, value, group.constant("centre", value.device).round())
         other = logs[..., -1] + self.mixture.log_prob(number)
         if group.kind == "integer":
             whole = finite & (number == number.floor()) & (number >= group.constant("low", value.device))
-            other = torch.where(whole, other, own.detach())  # no infinity on the way to a gradient
+            other = torch.where(whole, other, log_symbol.detach())  # an infinity would make the gradient NaN
             atom = symbol < group.symbols - 1 - group.missing
-            numbers = torch.where(atom, torch.logaddexp(own, other), other).masked_fill(~whole, -torch.inf)
+            numbers = torch.where(atom, torch.logaddexp(log_symbol, other), other).masked_fill(~whole, -torch.inf)
         else:
-            numbers = torch.where(symbol < group.symbols - 1, own, other).masked_fill(~finite, -torch.inf)
-        return torch.where(value.isnan(), own, numbers) if group.missing else numbers
+            numbers = torch.where(symbol < group.symbols - 1, log_symbol, other).masked_fill(~finite, -torch.inf)
+        return torch.where(value.isnan(), log_symbol, numbers) if group.missing else numbers
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
-        """Write or read a value, float64: a code, or whether it is missing and then a number.
+        """Encode or decode a value, float64: a category, or a bit for "missing" and then a number.
 
-        Numbers are integers in [−2^53, 2^53), or such multiples of 10^−decimals, with the probability of the interval
-        that is rounded to each: π_other times the mass of the mixture there, and that of the atom if it is one.
-
-        Raises:
-            NotDiscreteError: a real column has no `decimals`.
+        Numbers are multiples of 10^−decimals, with multipliers in [−2^53, 2^53). Each has the probability of the
+        interval that rounds to it: π_other times the mass of the mixture, plus the probability of an atom there.
         """
         group = self.group
         if group.kind == "categorical":
@@ -126,8 +122,8 @@ class TableColumn(TensorHead):
         decimals = 0 if group.kind == "integer" else group.columns[0].decimals
         if decimals is None:
             raise NotDiscreteError(
-                "lossless coding needs discrete values, got a column of real numbers, which have a density: "
-                "give it decimals, or leave the column out"
+                "lossless coding needs discrete values, got a column of real numbers without decimals: "
+                "set Column(decimals=...), or leave the column out"
             )
         logs, per_unit = self.logits.log_softmax(-1), 10.0**decimals
         mass_between = self._log_mass_between(per_unit)
@@ -135,8 +131,8 @@ class TableColumn(TensorHead):
 
         def log_mass(first: Tensor, last: Tensor) -> Tensor:
             inside = (atoms >= first.unsqueeze(-1)) & (atoms <= last.unsqueeze(-1))
-            own = logs[..., : atoms.shape[-1]].masked_fill(~inside, -torch.inf).logsumexp(-1)
-            return torch.logaddexp(own, logs[..., -1] + mass_between(first, last))
+            log_atoms = logs[..., : atoms.shape[-1]].masked_fill(~inside, -torch.inf).logsumexp(-1)
+            return torch.logaddexp(log_atoms, logs[..., -1] + mass_between(first, last))
 
         count, absent = None if value is None else (value * per_unit).round(), None
         if group.missing:
@@ -146,7 +142,7 @@ class TableColumn(TensorHead):
         return number if absent is None else number.masked_fill(absent, torch.nan)
 
     def _log_mass_between(self, per_unit: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """log of the mass of the mixture in the intervals that are rounded to first, ..., last, in steps of a unit."""
+        """Return the log-mass of the mixture in the intervals that round to first, ..., last, as a function."""
         mixture = self.mixture
         if isinstance(mixture, IntegerLogisticMixture):
             return mixture.log_mass
@@ -168,20 +164,20 @@ class TableColumn(TensorHead):
         drawn = self.mixture.sample(sample_shape, generator=generator)
         atoms = self.group.constant("atoms", drawn.device).expand(*shape, -1)
         rest = torch.full_like(drawn, torch.nan).unsqueeze(-1)
-        known = torch.cat([atoms, rest, rest], -1)  # missing and any other number are not atoms
-        picked = known.gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
-        return torch.where(symbol == self.group.symbols - 1, drawn, picked)
+        values = torch.cat([atoms, rest, rest], -1)  # NaN for the symbols "missing" and "any other number"
+        value = values.gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
+        return torch.where(symbol == self.group.symbols - 1, drawn, value)
 
     def __repr__(self) -> str:
         return f"TableColumn({self.group.kind}, batch_shape={tuple(self._batch_shape)}, S={self.group.symbols})"
 
 
 class TableRow(Head):
-    """The conditionals of the D columns of a table, batch shape (B, D).
+    """Conditional distributions of the D columns of a table, batch shape (B, D).
 
     Args:
-        parts: distributions of columns of a kind, batch shape (B, G).
-        places: for each part the numbers of its G columns; together a permutation of 0, ..., D−1.
+        parts: distributions of groups of columns, batch shape (B, G) each.
+        indices: for each part the indices of its G columns; together a permutation of 0, ..., D−1.
 
     >>> from chainrule.heads import Column
     >>> from chainrule.heads._column import ColumnGroup
@@ -191,29 +187,29 @@ class TableRow(Head):
     tensor([[-0.9199, -0.6931]], dtype=torch.float64)
     """
 
-    def __init__(self, parts: Sequence[TableColumn], places: Sequence[Sequence[int]]):
+    def __init__(self, parts: Sequence[TableColumn], indices: Sequence[Sequence[int]]):
         self.parts = list(parts)
         device = parts[0].outputs.device
-        self._places = [torch.as_tensor(list(place), device=device) for place in places]
-        self._back = torch.cat(self._places).argsort()
+        self._indices = [torch.as_tensor(list(index), device=device) for index in indices]
+        self._back = torch.cat(self._indices).argsort()
         super().__init__(torch.Size((*parts[0].batch_shape[:-1], len(self._back))), validate_args=False)
 
     @property
     def support(self) -> constraints.Constraint | None:
-        """Value shared by all columns; None where they differ."""
+        """Support shared by all columns; None if they differ."""
         supports = [part.support for part in self.parts]
         same = all(repr(support) == repr(supports[0]) and type(support) is type(supports[0]) for support in supports)
         return supports[0] if same else None
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """(..., B, D), nats; value (..., B, D), broadcast against the batch shape."""
+        """Return log p of each value, (..., B, D), nats; value (..., B, D) broadcasts against the batch shape."""
         value = value.expand(broadcast_shapes(value.shape, self._batch_shape))
-        pairs = zip(self.parts, self._places, strict=True)
-        return self._in_place([part.log_prob(value.index_select(-1, place)) for part, place in pairs])
+        pairs = zip(self.parts, self._indices, strict=True)
+        return self._in_order([part.log_prob(value.index_select(-1, index)) for part, index in pairs])
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw every value from its conditional, float64 of shape sample_shape + batch shape."""
-        return self._in_place([part.sample(sample_shape, generator=generator) for part in self.parts])
+        return self._in_order([part.sample(sample_shape, generator=generator) for part in self.parts])
 
-    def _in_place(self, columns: list[Tensor]) -> Tensor:
+    def _in_order(self, columns: list[Tensor]) -> Tensor:
         return torch.cat(columns, -1).index_select(-1, self._back)

@@ -1,4 +1,4 @@
-"""Which tags may follow which in the BIO and BIOES schemes of marking spans, and checks of tags and lengths."""
+"""Constraints of the BIO and BIOES tagging schemes, and checks of tags and lengths."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,12 +11,12 @@ from chainrule.kernels._transforms import values_are_known
 
 
 class TagConstraints(NamedTuple):
-    """The sequences of K tags that are allowed, in booleans.
+    """Allowed sequences of K tags, as booleans.
 
     Attributes:
-        transitions: (K, K) whether the second may follow the first.
-        starts: (K,) whether a sequence may begin with it.
-        ends: (K,) whether a sequence may end with it.
+        transitions: (K, K) true where the second tag may follow the first.
+        starts: (K,) true where a sequence may begin with the tag.
+        ends: (K,) true where a sequence may end with the tag.
     """
 
     transitions: Tensor
@@ -25,13 +25,13 @@ class TagConstraints(NamedTuple):
 
 
 def bio_constraints(tags: Sequence[str]) -> TagConstraints:
-    """The sequences of tags in which I-X only goes on a span that B-X began (Ramshaw and Marcus 1995).
+    """Allow tag sequences in which I-X follows B-X or I-X only (Ramshaw and Marcus 1995).
 
     Args:
-        tags: O, and B-X and I-X for any types X, in the order of their numbers.
+        tags: names of the tags in the order of their indices: O, and B-X and I-X for any types X.
 
     Raises:
-        ValueError: a tag is not one of these, is given twice, or is an I-X without a B-X.
+        ValueError: a tag is invalid or repeated, or there is an I-X without a B-X.
 
     >>> bio_constraints(["O", "B-PER", "I-PER"]).transitions.int()
     tensor([[1, 1, 0],
@@ -42,13 +42,13 @@ def bio_constraints(tags: Sequence[str]) -> TagConstraints:
 
 
 def bioes_constraints(tags: Sequence[str]) -> TagConstraints:
-    """The sequences of tags in which every span is S-X, or B-X, then any number of I-X, then E-X.
+    """Allow tag sequences in which every span is S-X, or B-X, then any number of I-X, then E-X.
 
     Args:
-        tags: O, and B-X, I-X, E-X and S-X for any types X, in the order of their numbers.
+        tags: names of the tags in the order of their indices: O, and B-X, I-X, E-X and S-X for any types X.
 
     Raises:
-        ValueError: a tag is not one of these, is given twice, or belongs to a span that could not begin or end.
+        ValueError: a tag is invalid or repeated, or belongs to a span that cannot begin or end.
 
     >>> bioes_constraints(["O", "B-PER", "E-PER", "S-PER"]).transitions.int()
     tensor([[1, 1, 0, 1],
@@ -60,23 +60,20 @@ def bioes_constraints(tags: Sequence[str]) -> TagConstraints:
 
 
 def _constraints(tags: Sequence[str], needs: Mapping[str, str], opens: str, remedy: str) -> TagConstraints:
-    """The constraints of a scheme.
-
-    needs: its letters, and for each another one that its type must have too; opens: letters whose span must go on.
-    """
+    """Build constraints; `needs` maps a letter to another that its type requires, `opens` lists letters that go on."""
     if not tags or len(set(tags)) < len(tags):
         raise ValueError(f"tags: expected different tags, at least one, got {list(tags)}")
     marks = [(tag.partition("-")[0], tag.partition("-")[2]) for tag in tags]
     for tag, (letter, kind) in zip(tags, marks, strict=True):
         if tag != "O" and not (letter in needs and kind):
-            expected = ", ".join(f"{known}-X" for known in needs)
+            expected = ", ".join(f"{letter}-X" for letter in needs)
             raise ValueError(f"tags: expected O, {expected}, got {tag!r}: {remedy}")
         if letter in needs and (needs[letter], kind) not in marks:
             raise ValueError(
                 f"tags: {tag!r} could never be used, as there is no '{needs[letter]}-{kind}': add it, or use the "
-                "scheme's other function"
+                "function of the other scheme"
             )
-    # On the CPU whatever the default device is: on the meta device they would have no values.
+    # Always on the CPU: with the meta device as default the tensors would have no values.
     starts = torch.tensor([letter not in "IE" for letter, _ in marks], device="cpu")
     ends = torch.tensor([letter not in opens for letter, _ in marks], device="cpu")
     inside = [
@@ -87,11 +84,7 @@ def _constraints(tags: Sequence[str], needs: Mapping[str, str], opens: str, reme
 
 
 def real_places(emissions: Tensor, lengths: Tensor | None, num_tags: int) -> Tensor:
-    """(B, T) booleans, true at real places.
-
-    Raises:
-        ValueError: emissions are not (B, T, num_tags), or lengths not B integers in [0, T].
-    """
+    """Return (B, T) booleans, true at positions before each row's end."""
     if emissions.dim() != 3 or emissions.shape[2] != num_tags:
         raise ValueError(f"emissions: expected shape (B, T, {num_tags}), got {tuple(emissions.shape)}")
     batch_size, time = emissions.shape[:2]
@@ -102,12 +95,12 @@ def real_places(emissions: Tensor, lengths: Tensor | None, num_tags: int) -> Ten
 
 
 def check_tags(tags: Tensor, real: Tensor, num_tags: int) -> None:
-    """`ValueError` unless tags are (B, T) integers, in [0, num_tags) where they are real."""
+    """Raise ValueError unless tags are (B, T) integers in [0, num_tags) outside padding."""
     if tags.shape != real.shape or tags.is_floating_point():
         raise ValueError(
             f"tags: expected integers of shape {tuple(real.shape)}, got {tags.dtype} of {tuple(tags.shape)}"
         )
-    tags = tags.long()  # in a narrow type the number of tags may be another number
+    tags = tags.long()  # in a narrow dtype such as int8 `num_tags` would overflow
     wrong = real & ((tags < 0) | (tags >= num_tags))
     if values_are_known(wrong) and wrong.any():
-        raise ValueError(f"tags: expected values in [0, {num_tags}) at real places, got {tags[wrong][0].item()}")
+        raise ValueError(f"tags: expected values in [0, {num_tags}) outside padding, got {tags[wrong][0].item()}")

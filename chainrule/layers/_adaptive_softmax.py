@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from chainrule._ranges import check_sizes
-from chainrule.heads._adaptive_categorical import AdaptiveCategorical
+from chainrule.heads._computed_categorical import AdaptiveCategorical
 from chainrule.kernels._transforms import values_are_known
 
 

@@ -1,4 +1,4 @@
-"""BLEU of translations and of captions, by sacrebleu."""
+"""BLEU and chrF of translations and captions, by sacrebleu."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TranslationScore:
-    """A figure over a whole corpus, and how it was computed.
+    """Score of a whole corpus.
 
     Attributes:
         name: BLEU or chrF2.
-        value: from 0 to 100, higher is better.
-        signature: sacrebleu's, to be given with the value.
+        value: score from 0 to 100, higher is better.
+        signature: sacrebleu's signature, to report with the value.
     """
 
     name: str
@@ -22,34 +22,30 @@ class TranslationScore:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "13a") -> TranslationScore:
-    r"""Corpus BLEU (Papineni et al. 2002; sacrebleu, Post 2018), one reference each.
+    r"""Compute corpus BLEU (Papineni et al. 2002; sacrebleu, Post 2018), with one reference per hypothesis.
 
     .. math:: \mathrm{BLEU} = 100\, \min(1, e^{1 - r/c}) \Bigl(\prod_{n=1}^{4} p_n\Bigr)^{1/4}
 
-    with p_n the share of the hypotheses' n-grams that their references hold, and lengths c and r of all hypotheses and
-    all references.
+    with p_n the share of the hypotheses' n-grams that occur in their references, c and r the total lengths of
+    hypotheses and references.
 
     Args:
         hypotheses: N translations.
-        references: N, in the same order.
-        tokenize: how sacrebleu cuts words: "13a" where texts are as people write them, "none" where words and
-            punctuation are separate already.
-
-    Raises:
-        ValueError: there are no sentences, or not as many of both; sacrebleu is not installed.
+        references: N references, in the same order.
+        tokenize: sacrebleu's tokeniser: "13a" for ordinary text, "none" if words and punctuation are already separate.
 
     >>> score = bleu(["a cat sat on the mat"], ["a cat sat on the mat"])
     >>> round(score.value, 3), score.signature.split("|")[:2]
     (100.0, ['nrefs:1', 'case:mixed'])
     """
     _check(hypotheses, references)
-    # force: the warning that a text looks tokenised is for those who do not say how it is to be cut.
+    # force: suppress the warning about tokenised text, because the caller chose the tokeniser.
     metric = sacrebleu().metrics.BLEU(tokenize=tokenize, force=True)
     return _scored(metric, "BLEU", hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> TranslationScore:
-    """Corpus chrF2, the F-score of character n-grams (Popović 2015), one reference each; as `bleu`.
+    """Compute corpus chrF2, the F-score of character n-grams (Popović 2015); see `bleu`.
 
     >>> round(chrf(["a cat"], ["a cat"]).value, 3)
     100.0
@@ -66,17 +62,13 @@ def _scored(metric: Any, name: str, hypotheses: Sequence[str], references: Seque
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if len(hypotheses) != len(references) or not references:
         raise ValueError(
-            f"hypotheses: expected one for each reference, and at least one, "
+            f"hypotheses: expected one per reference, and at least one, "
             f"got {len(hypotheses)} for {len(references)} references"
         )
 
 
 def sacrebleu() -> Any:
-    """The module.
-
-    Raises:
-        ValueError: it is not installed.
-    """
+    """Import sacrebleu, or raise ValueError."""
     try:
         module = import_module("sacrebleu")
     except ImportError:
@@ -87,17 +79,14 @@ def sacrebleu() -> Any:
 
 
 def caption_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], order: int = 4) -> TranslationScore:
-    """Corpus BLEU-`order` with any number of references each (Papineni et al. 2002), by sacrebleu.
+    """Compute corpus BLEU-`order` with several references per caption (Papineni et al. 2002), by sacrebleu.
 
-    Captions are compared lower-cased, words cut at blanks.
+    Captions are lower-cased and split at blanks.
 
     Args:
         hypotheses: N captions.
-        references: of each, at least one.
-        order: longest n-grams counted: 4 is BLEU-4.
-
-    Raises:
-        ValueError: there is nothing to compare, or as many references as captions are not given; sacrebleu is missing.
+        references: references of each caption, at least one.
+        order: length of the longest n-grams: 4 is BLEU-4.
 
     >>> score = caption_bleu(["a dog runs on grass"], [["a dog runs on the grass", "a dog runs on grass"]])
     >>> round(score.value, 3)
@@ -108,7 +97,7 @@ def caption_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]],
             f"references: expected at least one for each of {len(hypotheses)} captions, got {len(references)}"
         )
     most = max(map(len, references))
-    streams: list[Any] = [[own[place] if place < len(own) else None for own in references] for place in range(most)]
+    streams: list[Any] = [[own[index] if index < len(own) else None for own in references] for index in range(most)]
     metric = sacrebleu().metrics.BLEU(lowercase=True, tokenize="none", force=True, max_ngram_order=order)
     value = float(metric.corpus_score(list(hypotheses), streams).score)
     return TranslationScore(f"BLEU-{order}", value, str(metric.get_signature()))

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from chainrule._modes import wide
 
-BINS = 15  # of the calibration error, as Guo et al. have them
-_BELOW_ONE = 1 - 2**-24  # in float32; torchmetrics has a bin more for 1 itself
+BINS = 15  # bins of the calibration error (Guo et al.)
+_BELOW_ONE = 1 - 2**-24  # in float32; torchmetrics would use an extra bin for 1
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,13 @@ class ClassificationScores:
     """Scores of a classifier.
 
     Args:
-        accuracy: share of right labels.
-        macro_f1: F1 of each label that occurs, averaged with equal weight.
-        calibration_error: how far confidence is from accuracy, on average: 0 is perfect.
+        accuracy: share of correct labels.
+        macro_f1: mean F1 over the labels that occur.
+        calibration_error: mean difference between confidence and accuracy; 0 is perfect.
         nats: mean negative log-probability of the true label.
-        count: how many were labelled.
-        by_label: precision, recall, F1 and number of each label.
-        confusion: (C, C) counts, a row for each true label, a column for each given one.
+        count: number of rows.
+        by_label: precision, recall, F1 and count of each label.
+        confusion: (C, C) counts, a row per true label, a column per predicted label.
     """
 
     accuracy: float
@@ -35,20 +35,16 @@ class ClassificationScores:
 
 
 def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str]) -> ClassificationScores:
-    r"""Accuracy, macro F1, confusion and expected calibration error, by torchmetrics (Detlefsen et al. 2022).
+    r"""Compute accuracy, macro F1, confusion and calibration error, by torchmetrics (Detlefsen et al. 2022).
 
     .. math:: \mathrm{ECE} = \sum_b \frac{n_b}{N} \lvert \mathrm{accuracy}_b - \mathrm{confidence}_b \rvert
 
-    over 15 bins b of equal width of the probability of the given label (Guo et al. 2017).
+    over 15 bins b of equal width of the predicted label's probability (Guo et al. 2017).
 
     Args:
         log_probs: (N, C) normalised log-probabilities of the labels, nats.
-        labels: (N,) true ones, integers in [0, C).
-        names: of the C labels.
-
-    Raises:
-        ValueError: the shapes do not agree, a label is outside [0, C), there is nothing to score, or torchmetrics is
-            not installed.
+        labels: (N,) true labels, integers in [0, C).
+        names: names of the C labels.
 
     >>> import torch
     >>> scores = classification_scores(torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0]), ["a", "b"])
@@ -78,17 +74,17 @@ def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str
         raise ValueError("labels: expected at least one, got none")
     if not 0 <= labels.min() <= labels.max() < classes:
         raise ValueError(f"labels: expected integers in [0, {classes}), got {labels.min()} to {labels.max()}")
-    probs = wide(log_probs).exp().clamp(max=_BELOW_ONE)  # above 1 by rounding, torchmetrics takes them for scores
+    probs = wide(log_probs).exp().clamp(max=_BELOW_ONE)  # torchmetrics would treat values above 1 as scores
     confusion = multiclass_confusion_matrix(probs, labels, classes)
     by_label = {}
-    for place, name in enumerate(names):
-        right, given, true = (
-            int(n) for n in (confusion[place, place], confusion[:, place].sum(), confusion[place].sum())
+    for index, name in enumerate(names):
+        right, predicted, true = (
+            int(n) for n in (confusion[index, index], confusion[:, index].sum(), confusion[index].sum())
         )
         by_label[name] = (
-            right / given if given else 0.0,
+            right / predicted if predicted else 0.0,
             right / true if true else 0.0,
-            2 * right / (given + true) if given + true else 0.0,
+            2 * right / (predicted + true) if predicted + true else 0.0,
             true,
         )
     return ClassificationScores(

@@ -1,10 +1,8 @@
-"""Forecast metrics: CRPS, pinball loss and coverage for distributions, RMSE and MAE for single values.
-
-All in the unit of the values; arrays of numpy or anything that it reads.
-"""
+"""Forecast metrics in the unit of the values: CRPS, pinball loss, coverage, RMSE and MAE; and naive forecasts."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,24 +13,21 @@ Floats = npt.NDArray[np.float64]
 
 
 def crps_of_samples(samples: ArrayLike, observed: ArrayLike) -> Floats:
-    r"""The continuous ranked probability score of each forecast given as draws (Gneiting and Raftery 2007).
+    r"""Compute the continuous ranked probability score of forecasts given as draws (Gneiting and Raftery 2007).
 
     .. math:: \mathrm{CRPS}(F, y) = \int (F(z) - [z \ge y])^2 \, dz
         = \mathbb{E}|X - y| - \tfrac{1}{2} \mathbb{E}|X - X'|
 
-    With n draws the second mean goes over the n(n − 1) pairs of different draws: the estimate is then unbiased, whereas
-    the score of the empirical distribution is too large by about 1/n (Zamo and Naveau 2018). For a single value that
-    score is the absolute error.
+    The second mean is over the n(n − 1) pairs of different draws, which makes the estimate unbiased; the score of the
+    empirical distribution is too large by about 1/n (Zamo and Naveau 2018). For a single value, that score is the
+    absolute error.
 
     Args:
         samples: (n, ...) draws, n >= 2.
         observed: (...) observed values.
 
     Returns:
-        (...) scores; the smaller the better.
-
-    Raises:
-        ValueError: shapes do not fit, or there are fewer than two draws.
+        (...) scores; smaller is better.
 
     >>> crps_of_samples([[0.0], [2.0]], [1.0])
     array([0.])
@@ -41,21 +36,21 @@ def crps_of_samples(samples: ArrayLike, observed: ArrayLike) -> Floats:
     if x.ndim != y.ndim + 1 or x.shape[1:] != y.shape or len(x) < 2:
         raise ValueError(f"samples: expected (n, ...) with n >= 2 and ... = {y.shape}, got {x.shape}")
     n = len(x)
-    # Of sorted draws the sum of |x_i - x_j| over all pairs is a weighted sum.
+    # For sorted draws, the sum of |x_i - x_j| over all pairs is a weighted sum.
     weights = (2 * np.arange(n) - n + 1).reshape(-1, *[1] * y.ndim)
     distances: Floats = np.abs(x - y).mean(0) - (weights * x).sum(0) / (n * (n - 1))
     return distances
 
 
 def crps_of_gaussian_mixture(weights: ArrayLike, means: ArrayLike, scales: ArrayLike, observed: ArrayLike) -> Floats:
-    r"""The exact score of mixtures of normal distributions (Grimit et al. 2006).
+    r"""Compute the exact CRPS of mixtures of normal distributions (Grimit et al. 2006).
 
     .. math:: \mathrm{CRPS} = \sum_k \pi_k A(y - \mu_k, s_k^2)
         - \tfrac{1}{2} \sum_{k,l} \pi_k \pi_l A(\mu_k - \mu_l, s_k^2 + s_l^2), \qquad
         A(m, v) = 2 \sqrt v \varphi(z) + m (2 \Phi(z) - 1), \quad z = \tfrac{m}{\sqrt v}
 
     Args:
-        weights: (..., K) π, adding up to 1.
+        weights: (..., K) π, which sum to 1.
         means: (..., K) μ.
         scales: (..., K) s > 0.
         observed: (...) observed values.
@@ -72,7 +67,7 @@ def crps_of_gaussian_mixture(weights: ArrayLike, means: ArrayLike, scales: Array
 
 
 def pinball_loss(forecast: ArrayLike, observed: ArrayLike, quantile: float) -> Floats:
-    r"""The loss that a quantile minimises on average (Koenker and Bassett 1978).
+    r"""Compute the loss whose mean the quantile minimises (Koenker and Bassett 1978).
 
     .. math:: L_q(\hat y, y) = \max\left(q (y - \hat y),\ (q - 1)(y - \hat y)\right)
 
@@ -82,9 +77,6 @@ def pinball_loss(forecast: ArrayLike, observed: ArrayLike, quantile: float) -> F
         forecast: (...) the quantile forecast.
         observed: (...) observed values.
         quantile: q in (0, 1).
-
-    Raises:
-        ValueError: q is no such number, or shapes differ.
 
     >>> pinball_loss([1.0, 1.0], [3.0, 0.0], quantile=0.9)
     array([1.8, 0.1])
@@ -97,10 +89,7 @@ def pinball_loss(forecast: ArrayLike, observed: ArrayLike, quantile: float) -> F
 
 
 def coverage(low: ArrayLike, high: ArrayLike, observed: ArrayLike) -> float:
-    """The share of values inside their intervals, ends included; of 80% intervals it should be 0.8.
-
-    Raises:
-        ValueError: shapes differ.
+    """Compute the share of values inside their closed intervals; 0.8 is ideal for 80% intervals.
 
     >>> coverage([0.0, 0.0], [1.0, 1.0], [0.5, 2.0])
     0.5
@@ -109,7 +98,7 @@ def coverage(low: ArrayLike, high: ArrayLike, observed: ArrayLike) -> float:
 
 
 def root_mean_squared_error(forecast: ArrayLike, observed: ArrayLike) -> float:
-    """√ of the mean squared error over all values; a mean minimises it.
+    """Compute the root of the mean squared error over all values; the mean minimises it.
 
     >>> root_mean_squared_error([1.0, 2.0], [1.0, 4.0])
     1.41421...
@@ -118,7 +107,7 @@ def root_mean_squared_error(forecast: ArrayLike, observed: ArrayLike) -> float:
 
 
 def mean_absolute_error(forecast: ArrayLike, observed: ArrayLike) -> float:
-    """The mean distance over all values; a median minimises it.
+    """Compute the mean absolute error over all values; the median minimises it.
 
     >>> mean_absolute_error([1.0, 2.0], [1.0, 4.0])
     1.0
@@ -127,7 +116,7 @@ def mean_absolute_error(forecast: ArrayLike, observed: ArrayLike) -> float:
 
 
 def persistence(past: ArrayLike, horizon: int) -> Floats:
-    """The last value, forever: (..., P) -> (..., horizon).
+    """Repeat the last value: (..., P) -> (..., horizon).
 
     >>> persistence([1.0, 2.0, 3.0], 2)
     array([3., 3.])
@@ -136,33 +125,31 @@ def persistence(past: ArrayLike, horizon: int) -> Floats:
 
 
 def seasonal_naive(past: ArrayLike, horizon: int, season: int) -> Floats:
-    """The last season, again and again: (..., P) -> (..., horizon).
-
-    Raises:
-        ValueError: the past is shorter than a season.
+    """Repeat the last season: (..., P) -> (..., horizon).
 
     >>> seasonal_naive([9.0, 1.0, 2.0, 3.0], 5, season=3)
     array([1., 2., 3., 1., 2.])
     """
-    known = np.asarray(past, np.float64)
-    if not 1 <= season <= known.shape[-1]:
-        raise ValueError(f"season: expected a length from 1 to {known.shape[-1]}, the past's, got {season}")
-    last: Floats = known[..., known.shape[-1] - season :]
+    values = np.asarray(past, np.float64)
+    length = values.shape[-1]
+    if not 1 <= season <= length:
+        raise ValueError(f"season: expected a length from 1 to {length}, the length of the past, got {season}")
+    last: Floats = values[..., length - season :]
     return last[..., np.arange(horizon) % season]
 
 
 def quantiles_of_samples(samples: ArrayLike, quantiles: Sequence[float]) -> Floats:
-    """(n, ...) draws -> (Q, ...) quantiles, linear between draws.
+    """Compute quantiles (Q, ...) of draws (n, ...), by linear interpolation.
 
     >>> quantiles_of_samples([0.0, 1.0, 2.0, 3.0, 4.0], [0.5, 0.75])
     array([2., 3.])
     """
-    found: Floats = np.quantile(np.asarray(samples, np.float64), list(quantiles), axis=0)
-    return found
+    result: Floats = np.quantile(np.asarray(samples, np.float64), list(quantiles), axis=0)
+    return result
 
 
 def _mean_distance(mean: Floats, scale: Floats) -> Floats:
-    """E|X| of X ~ N(mean, scale²)."""
+    """Return E|X| of X ~ N(mean, scale²)."""
     z = mean / scale
     density = np.exp(-np.square(z) / 2) / math.sqrt(2 * math.pi)
     distance: Floats = 2 * scale * density + mean * _erf(z / math.sqrt(2))
@@ -171,7 +158,7 @@ def _mean_distance(mean: Floats, scale: Floats) -> Floats:
 
 def _errors(forecast: ArrayLike, observed: ArrayLike) -> Floats:
     x, y = np.asarray(forecast, np.float64), np.asarray(observed, np.float64)
-    if x.shape != y.shape:  # of which each would be compared with all
+    if x.shape != y.shape:  # NumPy would broadcast silently
         raise ValueError(f"forecast: expected the shape of observed, {y.shape}, got {x.shape}")
     errors: Floats = x - y
     return errors
@@ -182,3 +169,69 @@ def _erf(x: Any) -> Floats:
 
     values: Floats = torch.special.erf(torch.from_numpy(np.ascontiguousarray(x))).numpy()
     return values
+
+
+@dataclass(frozen=True)
+class ForecastScores:
+    """Mean scores over origins, series and steps, in the unit of each series.
+
+    Args:
+        crps: continuous ranked probability score; mean absolute error of a single-valued forecast.
+        rmse: RMSE of the mean of the paths.
+        mae: MAE of the median of the paths.
+        coverage: share of values inside the central 80% of the paths; None for a single-valued forecast.
+        coverage_50: the same for the central 50%.
+    """
+
+    crps: float
+    rmse: float
+    mae: float
+    coverage: float | None = None
+    coverage_50: float | None = None
+
+    @classmethod
+    def of_paths(cls, paths: Floats, observed: Floats, units: Floats) -> "ForecastScores":
+        """Score forecasts given as draws.
+
+        >>> ForecastScores.of_paths(np.array([[[[0.0]]], [[[2.0]]]]), np.array([[[1.0]]]), np.array([1.0])).rmse
+        0.0
+        """
+        scale = units[:, None]
+        low, lower, middle, upper, high = quantiles_of_samples(paths, [0.1, 0.25, 0.5, 0.75, 0.9])
+        return cls(
+            crps=float((crps_of_samples(paths, observed) / scale).mean()),
+            rmse=root_mean_squared_error(paths.mean(0) / scale, observed / scale),
+            mae=mean_absolute_error(middle / scale, observed / scale),
+            coverage=coverage(low, high, observed),
+            coverage_50=coverage(lower, upper, observed),
+        )
+
+    @classmethod
+    def of_values(cls, forecast: Floats, observed: Floats, units: Floats) -> "ForecastScores":
+        """Score a single value for each step, (O, S, H)."""
+        scale = units[:, None]
+        error = mean_absolute_error(forecast / scale, observed / scale)
+        return cls(error, root_mean_squared_error(forecast / scale, observed / scale), error)
+
+
+def naive_paths(
+    values: Floats, rows: int, origins: list[int], horizon: int, season: int, draws: int, random: np.random.Generator
+) -> Floats:
+    """Draw naive forecasts (n, O, S, H): the last season plus errors that this forecast made in the training rows.
+
+    values (T, S); `rows`: number of training rows, the first ones. Season 1 is a random walk with the changes over h
+    steps that occur in the training rows.
+    """
+    steps = np.arange(horizon)
+    back = season * (steps // season + 1)  # steps from each value back to the value that it repeats
+    first = int(back.max())
+    if min(origins) + int((steps - back).min()) < 0:
+        raise ValueError(f"origins: expected a season of {season} rows before each, got row {min(origins)}")
+    if rows < first + horizon:
+        raise ValueError(f"rows: expected at least {first + horizon} of training to draw errors from, got {rows}")
+    starts = random.integers(first, rows - horizon + 1, size=(draws, len(origins)))
+    index = starts[..., None] + steps  # (n, O, H)
+    errors = values[index] - values[index - back]  # (n, O, H, S)
+    now = np.array(origins)[:, None] + steps
+    paths: Floats = np.moveaxis(values[now - back][None] + errors, 3, 2)
+    return paths

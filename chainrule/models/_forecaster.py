@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._modes import wide
 from chainrule._ranges import Layers, Probability, Range, check_sizes
-from chainrule.heads._gaussian_mixture import GaussianMixture
 from chainrule.heads._location_scale_mixture import LocationScaleMixture
-from chainrule.heads._student_t_mixture import StudentTMixture
+from chainrule.heads._real_mixtures import GaussianMixture, StudentTMixture
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.models._series_scaling import SeriesScaling
 from chainrule.models._series_window import Readings, SeriesWindow, WindowState

@@ -5,7 +5,7 @@ from typing import Any, Self, final
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context, refuse_context
-from chainrule.heads._looked_up_categorical import LookedUpCategorical
+from chainrule.heads._computed_categorical import LookedUpCategorical
 from chainrule.kernels._executors import NgramExecutor
 from chainrule.layers._kneser_ney import KneserNey
 from chainrule.state import State

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from chainrule._base import Context, LikelihoodModel
 from chainrule._ranges import check_sizes
-from chainrule.heads._gaussian_mixture import GaussianMixture
+from chainrule.heads._real_mixtures import GaussianMixture
 from chainrule.layers._recurrent_stack import recurrent_stack
 
 

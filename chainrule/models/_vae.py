@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from chainrule._latent import LatentModel, OneLayerObjective
 from chainrule._ranges import Range, Size, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
-from chainrule.heads._independent_pixels import IndependentPixels, PixelKind
+from chainrule.heads._pixels import IndependentPixels, PixelKind
 from chainrule.layers._image_code import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
 from chainrule.models._image_model import ImageInput
 

@@ -9,7 +9,7 @@ from torch.distributions import Distribution
 from chainrule._base import AutoregressiveModel
 from chainrule._ranges import Range, check_sizes
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
-from chainrule.heads._logistic_bins import bin_centres
+from chainrule.heads._discretized_logistic_mixture import bin_centres
 from chainrule.kernels._executors import WaveNetExecutor
 from chainrule.layers._cells import symbol_before, symbols_before
 from chainrule.layers._dilated_stack import DilatedStack

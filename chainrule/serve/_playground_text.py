@@ -201,8 +201,7 @@ def gates_of(run: "Run", symbols: Sequence[int], layer: int, unit: int) -> dict[
     """
     import torch
 
-    from chainrule.diagnostics._passages import replay
-    from chainrule.diagnostics._subject import subject_of
+    from chainrule.diagnostics._subject import replay, subject_of
 
     parts = insides(run)
     _check(layer, parts["layers"], "layer")

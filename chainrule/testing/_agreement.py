@@ -1,25 +1,24 @@
-"""How far apart two computations of the same numbers may be."""
+"""Tolerances for comparing two computations of the same numbers, and random weights that reveal faults."""
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from chainrule.testing._subject import Batch, M, Subject, Violation, independent_copy
 from chainrule.testing._values import distance
-from chainrule.testing._weights import weighted
 
-TOLERANCE = 1e-9  # relative; float64 rounding of the forms of one function stays below 1e-12 in a tame model
-SHARP = 1e-6  # of a model with large weights, which amplifies rounding
+TOLERANCE = 1e-9  # relative; in a well-conditioned model float64 rounding stays below 1e-12
+SHARP = 1e-6  # tolerance for large weights, which amplify rounding
 
 
 @torch.no_grad()
 def rounding(subject: Subject[M], batch: Batch) -> Tensor:
-    """(B, T) by how much rounding alone may move the numbers of a batch, nats.
-
-    A recurrence with large weights amplifies the last bit at every step. How much is measured: the weights are moved by
-    a few units in the last place, and a hundred times the effect is allowed.
-    """
+    """Measure how much rounding may change the numbers of a batch, (B, T) nats."""
+    # A recurrence amplifies the last bit at every step: move the weights by a few units in the last place, and allow a
+    # hundred times the effect.
     moved = independent_copy(subject.model)
     for parameter in moved.parameters():
         if parameter.is_floating_point():
@@ -28,17 +27,14 @@ def rounding(subject: Subject[M], batch: Batch) -> Tensor:
 
 
 def trials(subject: Subject[M], batch: Batch) -> Iterator[tuple[str, M, Tensor]]:
-    """The model and one with large weights, each with its name and what rounding may move, (B, T)."""
+    """Yield the model and a copy with large weights, each with a label and a tolerance (B, T)."""
     allowed = rounding(subject, batch)
     for label, model in weighted(subject, "sharp"):
         yield label, model, torch.full_like(allowed, SHARP) if label else allowed
 
 
 def require_equal(left: Tensor, right: Tensor, tolerance: Tensor | float, message: str) -> None:
-    """Raise `Violation` where two (B, T, K) arrays of numbers differ by more than `tolerance` (B, T).
-
-    message: the error, with `{t}` for the first position, `{row}` for a row and `{gap}` for the difference there.
-    """
+    """Raise `Violation` if two (B, T, K) tensors differ by more than `tolerance` (B, T); formats {t}, {row}, {gap}."""
     if left.shape != right.shape:
         what = message.format(t="t", row="row", gap="some")
         raise Violation(
@@ -54,7 +50,7 @@ def require_equal(left: Tensor, right: Tensor, tolerance: Tensor | float, messag
 
 
 def require_sum(total: Tensor, expected: Tensor, tolerance: float, label: str) -> None:
-    """Raise `Violation` where log-likelihoods of rows, (B,), are not the sums of the terms of their elements."""
+    """Raise `Violation` if log-likelihoods of rows, (B,), are not the sums of their elements' terms."""
     if tuple(total.shape) != tuple(expected.shape):
         raise Violation(f"{label}log_prob: expected shape {tuple(expected.shape)}, got {tuple(total.shape)}")
     gap = (total - expected).abs() / (1 + expected.abs())
@@ -65,3 +61,75 @@ def require_sum(total: Tensor, expected: Tensor, tolerance: float, label: str) -
             f"{label}log_prob of row {row} is {float(total[row]):.6g}, "
             f"the sum of its conditional log-probabilities {float(expected[row]):.6g}"
         )
+
+
+NORMAL = {  # standard deviation of weights, times 1 / sqrt(fan-in), and of biases
+    "fresh": (1.0, 1.0),  # keeps activations of ordinary size
+    "sharp": (3.0, 0.5),  # conditionals depend strongly on earlier elements
+    "steep": (8.0, 0.5),  # saturated units act as switches that preserve a difference
+    "biased": (1.0, 4.0),  # opens some gates for long, and activates dead rectifiers
+}
+
+
+def jittered(subject: Subject[Any], parameter: Tensor) -> Tensor:
+    """Scale every weight by a random positive factor, which preserves signs and constraints on them."""
+    return parameter * (0.5 * subject.normal(parameter.shape)).exp()
+
+
+def uneven(subject: Subject[Any], parameter: Tensor) -> Tensor:
+    """Draw each parameter at a different scale from 0.3 to 10."""
+    scale = 0.3 * float(10 ** (1.5 * subject.uniform((1,))))
+    return _normal(subject, parameter, scale, scale)
+
+
+def isometric(subject: Subject[Any], parameter: Tensor) -> Tensor:
+    """Draw orthogonal recurrences; everything else is so small that units stay in their linear range."""
+    blocks = _square_blocks(parameter)
+    if blocks:
+        return torch.cat([torch.linalg.qr(subject.normal((blocks, blocks)))[0] for _ in parameter.split(blocks)])
+    return 0.02 * _normal(subject, parameter, 1.0, 0.0)
+
+
+def remembering(subject: Subject[Any], parameter: Tensor) -> Tensor:
+    """Make recurrences the identity, with small positive biases that keep rectifiers active."""
+    blocks = _square_blocks(parameter)
+    if blocks:
+        return torch.eye(blocks, device=parameter.device).repeat(parameter.shape[0] // blocks, 1)
+    if parameter.dim() < 2:
+        return 0.05 * subject.normal(parameter.shape).abs()
+    return 0.1 * _normal(subject, parameter, 1.0, 0.0)
+
+
+OTHERS = {"jittered": jittered, "uneven": uneven, "isometric": isometric, "remembering": remembering}
+
+
+def weighted(subject: Subject[M], *draws: str) -> Iterator[tuple[str, M]]:
+    """Yield the model and copies with random weights; skip draws for which the model fails."""
+    yield "", subject.model
+    for draw in draws:
+        model = independent_copy(subject.model)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad and parameter.is_floating_point() and parameter.numel():
+                    make = OTHERS.get(draw) or partial(_normal, gain=NORMAL[draw][0], bias=NORMAL[draw][1])
+                    parameter.copy_(make(subject, parameter))
+            try:
+                useless = subject.numbers(subject.batch(4), model).isnan().any()
+            except Exception:
+                continue  # for example, a scale was drawn negative
+        if not useless:
+            yield f"with {draw} random weights, ", model
+
+
+def _normal(subject: Subject[Any], parameter: Tensor, gain: float, bias: float) -> Tensor:
+    if parameter.dim() < 2:
+        return bias * subject.normal(parameter.shape)
+    fan_in = parameter[0].numel()
+    return gain * fan_in**-0.5 * subject.normal(parameter.shape)
+
+
+def _square_blocks(parameter: Tensor) -> int:
+    """Return M for a recurrent matrix of shape (M, M), (2M, M), (3M, M) or (4M, M); 0 for any other."""
+    if parameter.dim() != 2 or parameter.shape[0] % parameter.shape[1] or parameter.shape[0] > 4 * parameter.shape[1]:
+        return 0
+    return parameter.shape[1]

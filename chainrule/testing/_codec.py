@@ -1,4 +1,4 @@
-"""Encoding and decoding are inverse, and cost as many bits as the likelihood says."""
+"""Check that decoding inverts encoding, and that the code length equals −log₂ p."""
 
 import math
 from importlib.util import find_spec
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
 from chainrule.coding import decode, encode
-from chainrule.coding._lockstep import code_rows
+from chainrule.coding._batches import code_rows
 from chainrule.coding._range_coder import Numbers, RangeCoder, Rows
 from chainrule.heads._head import NotDiscreteError
 from chainrule.state import map_state
@@ -18,19 +18,20 @@ from chainrule.testing._isolation import as_called
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._subject import DoesNotApply, Violation, in_type
 
-EXCESS, OVERHEAD = 1.005, 64  # coded bytes may be so many times those of -log2 p, and so many more
-ROUNDING = 0.05  # bits: float32 sums of the same terms in two orders
+EXCESS, OVERHEAD = 1.005, 64  # allowed factor over the bytes of -log2 p, and allowed extra bytes
+ROUNDING = 0.05  # bits: two orders of summation in float32
 DAMAGES = 12
 
 
 @contract_check(SequenceSubject)
 @torch.no_grad()
 def check_codec(subject: SequenceSubject) -> str:
-    """`chainrule.coding` brings x back exactly, in no more than 1.005 · −log₂ p bits and 64 bytes, and finds damage.
+    """Check that `chainrule.coding` restores x exactly, in at most 1.005 · −log₂ p bits and 64 bytes, and finds damage.
 
-    The bits of the choices that are coded are also compared, within 0.5% and a twentieth of a bit, with −log₂ p of each
-    row alone: so closely, the probabilities of `step` must not depend on the other rows of the batch. Twelve changed
-    bytes and a cut are tried. Does not apply to continuous elements.
+    The check also compares the bits of the coded choices, within 0.5% and a twentieth of a bit, with −log₂ p of each
+    row
+    alone: the probabilities of `step` must not depend on the other rows. It decodes data with twelve changed bytes and
+    truncated data. It does not apply to continuous elements.
     """
     if find_spec("constriction") is None:
         raise DoesNotApply("the package constriction is not installed")
@@ -55,20 +56,20 @@ def _checked(subject: SequenceSubject) -> str:
         raise Violation(f"step gives {len(x)} rows {meter.bits:.4f} bits together, log_prob {bits:.4f} one by one")
     if len(data) > EXCESS * bits / 8 + OVERHEAD:
         raise Violation(f"{len(data)} bytes coded, more than {EXCESS} x {bits / 8:.1f} + {OVERHEAD}")
-    _require_found(subject, model, context, data)
+    _require_detection(subject, model, context, data)
     return f"{len(x)} rows in {len(data)} bytes, {bits / 8:.1f} by -log2 p; {DAMAGES} changed bytes and a cut found"
 
 
 class _Meter(RangeCoder):
-    """Adds up the bits of choices, and writes nothing."""
+    """Coder that sums the bits of choices and writes nothing."""
 
     def __init__(self) -> None:
         self.bits = 0.0
 
     def choose(self, probabilities: Numbers, symbols: Rows | None) -> Rows:
         assert symbols is not None
-        chosen = np.take_along_axis(probabilities, symbols[:, None], 1).astype(np.float64)
-        self.bits -= float(np.log2(np.maximum(chosen, 2.0**-24)).sum())
+        coded = np.take_along_axis(probabilities, symbols[:, None], 1).astype(np.float64)
+        self.bits -= float(np.log2(np.maximum(coded, 2.0**-24)).sum())
         return symbols
 
 
@@ -77,16 +78,16 @@ def _bits(model: AutoregressiveModel, x: Tensor, context: Context, row: int) -> 
     return float(-model.log_prob(x[row : row + 1], own)) / math.log(2)
 
 
-def _require_equal(found: Tensor, expected: Tensor, what: str) -> None:
-    if found.shape != expected.shape or not ((found == expected) | (found.isnan() & expected.isnan())).all():
-        raise Violation(f"{what}: what is decoded is not what was encoded: step does not compute the same twice")
+def _require_equal(decoded: Tensor, x: Tensor, label: str) -> None:
+    if decoded.shape != x.shape or not ((decoded == x) | (decoded.isnan() & x.isnan())).all():
+        raise Violation(f"{label}: decoding does not restore x: step does not repeat its results")
 
 
-def _require_found(subject: SequenceSubject, model: AutoregressiveModel, context: Context, data: bytes) -> None:
+def _require_detection(subject: SequenceSubject, model: AutoregressiveModel, context: Context, data: bytes) -> None:
     trials = [data[:-1]]
-    for place in subject.integers(len(data), (DAMAGES,)).tolist():
+    for index in subject.integers(len(data), (DAMAGES,)).tolist():
         changed = bytearray(data)
-        changed[place] ^= 1 + int(subject.integers(255, ()))
+        changed[index] ^= 1 + int(subject.integers(255, ()))
         trials.append(bytes(changed))
     for trial in trials:
         try:

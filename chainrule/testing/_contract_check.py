@@ -1,6 +1,7 @@
-"""Make a check of one rule from its body."""
+"""Decorator that turns a function into a check of one rule, and the results of checks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from torch import Tensor
@@ -10,16 +11,71 @@ from chainrule._modes import device_of
 from chainrule.testing._isolation import isolated
 from chainrule.testing._label_subject import LabelSubject
 from chainrule.testing._latent_subject import LatentSubject
-from chainrule.testing._report import Result
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._subject import DoesNotApply, Subject, Violation
 
+
+@dataclass(frozen=True)
+class Result:
+    """Result of a check.
+
+    Attributes:
+        name: name of the rule.
+        ok: true if the model keeps the rule, or if the rule does not apply.
+        detail: the tested cases, or the violation, in one line.
+        applies: false if the rule does not apply to this model.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    applies: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """Table of the results of several checks.
+
+    Attributes:
+        results: the results.
+        subject: title line with the model and the rows; empty for no title.
+
+    >>> print(Report([Result("causality", True, "nothing"), Result("samples", False, "7 was drawn")]))
+    causality  pass  nothing
+    samples    FAIL  7 was drawn
+    """
+
+    results: Sequence[Result]
+    subject: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if the model keeps every rule."""
+        return all(result.ok for result in self.results)
+
+    @property
+    def failures(self) -> list[Result]:
+        """Results of the broken rules."""
+        return [result for result in self.results if not result.ok]
+
+    def __str__(self) -> str:
+        width = max((len(result.name) for result in self.results), default=0)
+        lines = [f"{result.name:<{width}}  {_verdict(result)}  {result.detail}" for result in self.results]
+        return "\n".join([*filter(None, [self.subject]), *lines])
+
+
+def _verdict(result: Result) -> str:
+    if not result.applies:
+        return " -- "
+    return "pass" if result.ok else "FAIL"
+
+
 Kind = type[Subject[Any]]
-KINDS: tuple[Kind, ...] = (SequenceSubject, LatentSubject, LabelSubject)  # of several, the first
+KINDS: tuple[Kind, ...] = (SequenceSubject, LatentSubject, LabelSubject)  # the first that fits a model is used
 
 
 class Check(Protocol):
-    """A check of one rule, for some kinds of models."""
+    """Protocol of a check of one rule, for some kinds of models."""
 
     __name__: str
     kinds: tuple[Kind, ...]
@@ -30,11 +86,7 @@ class Check(Protocol):
 
 
 def contract_check(*kinds: Kind) -> Callable[[Callable[[Any], str]], Check]:
-    """Make a check of a function that examines subjects of some kinds.
-
-    The function returns a line about the trial, raises `Violation` where the rule is broken, and `DoesNotApply` where
-    it says nothing. A model that raises an error of its own breaks the rule.
-    """
+    """Turn a function into a check: it returns a line of detail, or raises `Violation` or `DoesNotApply`."""
 
     def make(body: Callable[[Any], str]) -> Check:
         name = body.__name__.removeprefix("check_")
@@ -52,8 +104,8 @@ def contract_check(*kinds: Kind) -> Callable[[Callable[[Any], str]], Check]:
                 except Violation as violation:
                     return Result(name, False, str(violation))
                 except Exception as error:
-                    told = " ".join(str(error).split())
-                    return Result(name, False, f"the model raised {type(error).__name__}: {told}")
+                    message = " ".join(str(error).split())
+                    return Result(name, False, f"the model raised {type(error).__name__}: {message}")
 
         check.__name__, check.__qualname__, check.__module__ = body.__name__, body.__name__, body.__module__
         check.__doc__ = body.__doc__
@@ -64,13 +116,9 @@ def contract_check(*kinds: Kind) -> Callable[[Callable[[Any], str]], Check]:
 
 
 def kind_of(model: TrainableModel, *kinds: Kind) -> Kind:
-    """Choose how a model is examined.
-
-    Raises:
-        ValueError: it is of no such kind.
-    """
-    found = next((kind for kind in KINDS if isinstance(model, kind.models)), None)
-    if found is None or found not in kinds:
+    """Return the first class of subjects for a model."""
+    chosen = next((kind for kind in KINDS if isinstance(model, kind.models)), None)
+    if chosen is None or chosen not in kinds:
         expected = " or ".join(kind.named for kind in kinds)
         raise ValueError(f"model: expected {expected}, got {type(model).__name__}")
-    return found
+    return chosen

@@ -1,4 +1,4 @@
-"""Significance tests: whether means that should be 0 are 0."""
+"""Significance tests of means and counts."""
 
 import math
 from typing import NamedTuple
@@ -9,28 +9,24 @@ from torch import Tensor
 from chainrule.testing._subject import Violation
 
 SIGNIFICANCE = 1e-7  # probability that one family of tests rejects a correct model
-ERRORS = 5.5  # standard errors that are not significant: 4e-8 for one normal mean, with room for skewed ones
+ERRORS = 5.5  # standard errors up to which a mean is accepted: 4e-8 for a normal mean, with room for skewed ones
 
 
 class Surprise(NamedTuple):
     """The most unlikely of several sums."""
 
-    place: int
+    event: int
     seen: float
     expected: float
     deviation: float
 
 
 def surprise(seen: Tensor, expected: Tensor, variance: Tensor, largest: float) -> Surprise | None:
-    r"""The sum, of K, with the most significant deviation from its expectation; `None` if none is significant.
+    r"""Return the sum, of K, that deviates most significantly from its expectation; `None` if no deviation is.
 
-    Each sum adds terms whose expectation, given everything before, is known: S = seen - expected is a martingale, and
-    Freedman's inequality (1975) bounds :math:`P(|S| \ge a) \le 2 \exp(-a^2 / (2 (V + b a / 3)))` with V the sum of the
-    conditional variances and b the largest term. It holds for any number of terms, however rare the event.
-
-    Args:
-        seen, expected, variance: (K,).
-        largest: b.
+    The terms of each sum have known conditional expectations: S = seen - expected is a martingale, and Freedman's
+    inequality (1975) bounds :math:`P(|S| \ge a) \le 2 \exp(-a^2 / (2 (V + b a / 3)))` with V the sum of the conditional
+    variances and b the largest term. It holds for any number of terms and for rare events.
     """
     deviation = (seen - expected).abs()
     exponent = deviation**2 / (2 * (variance + largest * deviation / 3)).clamp_min(1e-300)
@@ -41,54 +37,40 @@ def surprise(seen: Tensor, expected: Tensor, variance: Tensor, largest: float) -
 
 
 def far_from_zero(terms: Tensor) -> float | None:
-    """Standard errors from 0 to the mean of N terms with conditional expectation 0; `None` if not significant.
-
-    terms: (N,) in [-1, 1]; N in the hundreds at least, for the normal approximation.
-    """
+    """Return the standard errors from 0 to the mean of hundreds of terms in [-1, 1]; `None` if not significant."""
     deviation = terms.std().clamp_min(1e-12) / len(terms) ** 0.5
     errors = float(terms.mean() / deviation)
-    # 1 / sqrt(N) guards against a spread that a few hundred equal terms understate.
+    # 1 / sqrt(N) guards against an underestimated spread, as of a few hundred equal terms.
     allowed = math.sqrt(2 * math.log(2 / SIGNIFICANCE))
     return errors if abs(errors) > allowed + 1 and float(terms.mean().abs()) > len(terms) ** -0.5 else None
 
 
 def uneven_ranks(ranks: Tensor, size: int) -> bool:
-    """Whether ranks (N,) deviate significantly from the uniform distribution on 0..size-1."""
+    """Test ranks (N,) for a significant deviation from the uniform distribution on 0..size-1."""
     counts = torch.bincount(ranks, minlength=size).double()
     expected = torch.full_like(counts, len(ranks) / size)
     return surprise(counts, expected, expected * (1 - 1 / size), 1.0) is not None
 
 
 class Average(NamedTuple):
-    """A mean over draws, with its standard error.
-
-    Args:
-        mean: (...).
-        error: (...).
-    """
+    """Mean over draws, with its standard error."""
 
     mean: Tensor
     error: Tensor
 
     @classmethod
     def of(cls, draws: Tensor) -> "Average":
-        """Over the first axis."""
+        """Average over the first axis."""
         return cls(draws.mean(0), draws.std(0) / len(draws) ** 0.5)
 
     def require(self, expected: "Tensor | Average", message: str, *, below: bool = False) -> None:
-        """Raise `Violation` where chance explains the gap to what is expected badly.
-
-        Args:
-            expected: numbers, or another average.
-            message: the error, with `{row}`, `{seen}` and `{expected}`.
-            below: whether to be below what is expected is allowed.
-        """
+        """Raise `Violation` if the gap is significant (only an excess if `below`); formats row, seen, expected."""
         other, error = (expected.mean, expected.error) if isinstance(expected, Average) else (expected, 0.0)
         gap = self.mean - other
         allowed = ERRORS * (self.error**2 + error**2).sqrt() + 1e-8 * (1 + other.abs())
         wrong = ~((gap if below else gap.abs()) <= allowed)
         if wrong.any():
-            at = tuple(int(place) for place in wrong.nonzero()[0])
+            at = tuple(int(index) for index in wrong.nonzero()[0])
             raise Violation(
                 message.format(row=at[0], seen=f"{float(self.mean[at]):.6g}", expected=f"{float(other[at]):.6g}")
             )

@@ -1,4 +1,4 @@
-"""Run a model in float64, in a random world of its own, and leave no trace."""
+"""Contexts that run a model in float64 with private random states, and restore all global settings."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ from torch.overrides import TorchFunctionMode
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
-_called: ContextVar[torch.dtype | None] = ContextVar("_called", default=None)  # the caller's default type, inside
+_called: ContextVar[torch.dtype | None] = ContextVar("_called", default=None)  # the caller's default dtype
 _widening: ContextVar[bool] = ContextVar("_widening", default=True)
 
 
 class _Widened(TorchFunctionMode):
-    """Give float64 wherever the code of a model asks for a narrower type by name, as `one_hot(x).float()` does."""
+    """Mode that replaces narrower dtypes in a model's code, such as `one_hot(x).float()`, by float64."""
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -41,14 +41,14 @@ def _is_narrow(argument: Any) -> bool:
 
 @contextmanager
 def isolated(seed: int, device: torch.device) -> Iterator[None]:
-    """Work in float64 from the random state `seed`; put back every global setting and random state afterwards."""
+    """Compute in float64 from the random state `seed`; restore all global settings and random states afterwards."""
     dtype, validation = torch.get_default_dtype(), Distribution._validate_args
     python_state, numpy_state = random.getstate(), numpy.random.get_state()
     token = _called.set(dtype)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
         try:
             torch.set_default_dtype(torch.float64)
-            Distribution.set_default_validate_args(False)  # a value outside the support has probability 0, and no error
+            Distribution.set_default_validate_args(False)  # values outside the support get probability 0, no error
             reseed(seed)
             with _Widened():
                 yield
@@ -62,7 +62,7 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def as_called() -> Iterator[None]:
-    """Inside `isolated`, leave number types to the model, under the caller's default type."""
+    """Inside `isolated`, restore the caller's default dtype and let the model choose dtypes."""
     default, token = torch.get_default_dtype(), _widening.set(False)
     try:
         torch.set_default_dtype(_called.get() or default)
@@ -73,7 +73,7 @@ def as_called() -> Iterator[None]:
 
 
 def reseed(seed: int) -> None:
-    """Set every global random state: only ever called inside `isolated`."""
+    """Set every global random state; call it only inside `isolated`."""
     torch.manual_seed(seed)
     random.seed(seed)
     numpy.random.seed(seed % 2**32)

@@ -1,4 +1,4 @@
-"""A model of labels under examination: inputs with labels that tell one answer from another."""
+"""Subject for models of labels: inputs with labels that distinguish distributions."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -11,15 +11,15 @@ from torch.distributions import Distribution
 from chainrule._base import Context, LikelihoodModel, length_mask
 from chainrule.state import leaves, map_state
 from chainrule.testing._subject import Batch, DoesNotApply, Subject, Violation, filled
-from chainrule.testing._support import finite_support
+from chainrule.testing._values import finite_support
 
-_PROBES = 16  # values of y at most, at which answers are compared
+_PROBES = 16  # maximum number of labels at which distributions are compared
 
 
 class LabelSubject(Subject[LikelihoodModel]):
-    """A model of p(y | x): its x are labels y, (B, ...) or (B, T) one for each element, its context the inputs.
+    """Subject for p(y | x): x holds the labels y, (B, ...), or (B, T) for one per element, and context the inputs.
 
-    The rows that it is asked about hold P labels each, (B, P, ...).
+    Batches hold P labels per row, (B, P, ...).
     """
 
     models, named, axes = LikelihoodModel, "a LikelihoodModel of labels", 1
@@ -27,13 +27,13 @@ class LabelSubject(Subject[LikelihoodModel]):
     @classmethod
     def check_arguments(cls, model: LikelihoodModel, x: Tensor, context: Context, lengths: Tensor | None) -> None:
         if not leaves(context):
-            raise ValueError("context: expected the inputs that the labels are given, got none")
+            raise ValueError("context: expected the inputs of the labels, got none")
         super().check_arguments(model, x, context, lengths)
 
     @classmethod
     def time_of(cls, model: LikelihoodModel, x: Tensor) -> int:
         if x.dim() < 2:
-            raise ValueError("lengths: expected None where a row has one label; put those of inputs into the context")
+            raise ValueError('lengths: expected None, as a row has one label; pass context["lengths"] for the inputs')
         return x.shape[1]
 
     def batch(self, time: int | None = None) -> Batch:
@@ -49,11 +49,11 @@ class LabelSubject(Subject[LikelihoodModel]):
     def further(self, batch: Batch, model: LikelihoodModel | None = None, *, steps: int = 2) -> dict[str, Tensor]:
         answer = self.distribution(batch, model)
         terms = [answer.log_prob(y) for y in batch.x.unbind(1)]
-        # The batch of a distribution may have more axes than rows.
+        # The batch shape of a distribution may have more axes than the rows.
         return {"forward": torch.stack([term.view(len(term), -1).sum(1) for term in terms], -1).unsqueeze(1)}
 
     def distribution(self, batch: Batch, model: LikelihoodModel | None = None) -> Distribution:
-        """`forward`; the kind and shape of the answer is checked."""
+        """Call `forward`, and check the type and shape of the result."""
         called: Any = model or self.model
         answer = called(batch.context) if batch.lengths is None else called(batch.context, batch.lengths)
         if not isinstance(answer, Distribution):
@@ -66,7 +66,7 @@ class LabelSubject(Subject[LikelihoodModel]):
     def objectives(self, model: LikelihoodModel) -> Iterator[tuple[str, Tensor]]:
         for y in self.probes.unbind(1):
             totals = model.log_prob(y, self.context, self.lengths)
-            # Labels that cannot be, as by the constraints of tags, are left out.
+            # Skip impossible labels, for example those that tag constraints forbid.
             yield "log_prob", totals[totals.isfinite()].sum()
 
     def cut(self, batch: Batch, length: int) -> Batch | None:
@@ -77,7 +77,7 @@ class LabelSubject(Subject[LikelihoodModel]):
 
     def shortened(self) -> Iterator[tuple[Batch, Batch]]:
         if self.real is None:
-            raise DoesNotApply("nothing says how long rows are: neither lengths nor context['lengths']")
+            raise DoesNotApply("the rows have no lengths: neither lengths nor context['lengths']")
         self.adds_up = self.labels_elements
         shares = torch.tensor([0.0, 1.0, 0.5, 0.25], device=self.device)[: len(self.x)]
         yield self.batch(), self._ending(self.batch(), (self.real * shares).ceil().long())
@@ -105,11 +105,11 @@ class LabelSubject(Subject[LikelihoodModel]):
             yield f"the label {label}", batch._replace(x=torch.where(real.unsqueeze(1), batch.x, label))
 
     def over_time(self, change: Callable[[Tensor], Tensor], context: Context) -> Context:
-        """The context with every (B, T, ...) tensor changed."""
+        """Change every (B, T, ...) tensor of the context."""
         return map_state(lambda leaf: change(leaf) if leaf.dim() > 1 and leaf.shape[1] == self.time else leaf, context)
 
     def _ending(self, batch: Batch, lengths: Tensor) -> Batch:
-        """Rows that have so many real elements."""
+        """Set the lengths of the rows."""
         if self.labels_elements:
             return batch._replace(lengths=lengths)
         assert isinstance(batch.context, dict)
@@ -117,18 +117,18 @@ class LabelSubject(Subject[LikelihoodModel]):
 
     @cached_property
     def answer(self) -> Distribution:
-        """`forward` of the rows."""
+        """Result of `forward` for the rows."""
         with torch.no_grad():
             return self.distribution(Batch(self.x, self.context, self.lengths))
 
     @cached_property
     def labels_elements(self) -> bool:
-        """Whether there is a label for every element, and not one for the whole row."""
+        """True if there is a label for every element, false if for whole rows."""
         return len(self.answer.event_shape) == 1 and self.answer.event_shape[0] == self.time
 
     @cached_property
     def alphabet(self) -> Tensor | None:
-        """(K, ...) values of one label, where they can be listed."""
+        """Possible values of a label, (K, ...), or `None` if they cannot be listed."""
         if not self.labels_elements:
             return finite_support(self.answer)
         constraint: Any = getattr(self.answer.support, "base_constraint", None)
@@ -138,29 +138,28 @@ class LabelSubject(Subject[LikelihoodModel]):
 
     @cached_property
     def time(self) -> int:
-        """T, the entries of the second axis of the first tensor in the context that has one; 0 where none has."""
+        """Length T: size of the second axis of the context's first tensor that has one, else 0."""
         return next((leaf.shape[1] for leaf in leaves(self.context) if leaf.dim() > 1), 0)
 
     @cached_property
     def real(self) -> Tensor | None:
-        """(B,) how many elements of each row are real; `None` where there is no way to say so."""
+        """Lengths of the rows without padding, (B,), or `None` if they cannot be set."""
         if self.labels_elements:
             return torch.full_like(self.rows, self.time) if self.lengths is None else self.lengths
-        given = self.context.get("lengths") if isinstance(self.context, dict) else None
-        return given if isinstance(given, Tensor) and given.shape == (len(self.x),) else None
+        lengths = self.context.get("lengths") if isinstance(self.context, dict) else None
+        return lengths if isinstance(lengths, Tensor) and lengths.shape == (len(self.x),) else None
 
     @cached_property
     def probes(self) -> Tensor:
-        """(B, P, ...) labels by which answers are compared: the rows' own, and others in the support."""
-        found = [self.x, self.x.roll(1, 0)]
+        """Labels at which distributions are compared, (B, P, ...): the rows' labels, and others in the support."""
+        labels = [self.x, self.x.roll(1, 0)]
         if self.alphabet is None:
-            found += [self.answer.sample().reshape(self.x.shape).to(self.x) for _ in range(4)]
+            labels += [self.answer.sample().reshape(self.x.shape).to(self.x) for _ in range(4)]
         elif self.labels_elements:
             values = self.alphabet.to(self.x)
-            found += [values[self.integers(len(values), self.x.shape)] for _ in range(6)]
+            labels += [values[self.integers(len(values), self.x.shape)] for _ in range(6)]
         else:
-            chosen = (
-                torch.linspace(0, len(self.alphabet) - 1, min(_PROBES, len(self.alphabet)), device="cpu").round().long()
-            )
-            found += [value.expand(self.x.shape) for value in self.alphabet[chosen.to(self.device)].to(self.x)]
-        return torch.stack(found, 1)
+            count = min(_PROBES, len(self.alphabet))
+            spread = torch.linspace(0, len(self.alphabet) - 1, count, device="cpu").round().long()
+            labels += [value.expand(self.x.shape) for value in self.alphabet[spread.to(self.device)].to(self.x)]
+        return torch.stack(labels, 1)

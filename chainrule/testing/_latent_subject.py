@@ -1,4 +1,4 @@
-"""A model with a latent code under examination."""
+"""Subject for models with a latent code."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -12,11 +12,11 @@ from chainrule.heads import Head
 from chainrule.heads._adapter import head_of
 from chainrule.testing._subject import OPERATIONS, Batch, Subject, Violation, filled
 
-MOST, LEAST = 5_000, 200  # draws for each row, by the size of the model
+MOST, LEAST = 5_000, 200  # limits of the draws per row, which depend on the size of the model
 
 
 class LatentSubject(Subject[LatentModel]):
-    """A `LatentModel`; the rows that it is asked about have a code each as their context."""
+    """Subject for a `LatentModel`; the context of a batch holds a latent code per row."""
 
     models, named = LatentModel, "a LatentModel"
     gradient_draws, finite_gradients = ("jittered",), True
@@ -24,12 +24,12 @@ class LatentSubject(Subject[LatentModel]):
     @classmethod
     def check_arguments(cls, model: LatentModel, x: Tensor, context: Context, lengths: Tensor | None) -> None:
         if context is not None:
-            raise ValueError("context: models with a latent code are not conditioned on anything; leave it None")
+            raise ValueError("context: expected None, as models with a latent code take no context")
         super().check_arguments(model, x, context, lengths)
 
     @cached_property
     def draws_each(self) -> int:
-        """How many codes of each row the checks may afford."""
+        """Number of codes per row that the checks can afford."""
         work = 2 * sum(weight.numel() for weight in self.model.parameters()) * len(self.x) + 1
         return int(min(max(OPERATIONS / work / 8, LEAST), MOST))
 
@@ -41,7 +41,7 @@ class LatentSubject(Subject[LatentModel]):
     def numbers(self, batch: Batch, model: LatentModel | None = None) -> Tensor:
         model, (x, z, lengths) = model or self.model, batch
         posterior, codes = model.encode(x, lengths=lengths), model.codes(x, lengths=lengths)
-        # By element, as the numbers of a row are compared at the scale of the largest.
+        # Per element, because `distance` scales the numbers of a row by the largest.
         log_likelihood = model.log_likelihood(x, z, lengths=lengths) / self.x[0].numel()
         return torch.cat([posterior.mean, posterior.variance, codes, log_likelihood.unsqueeze(1)], 1).unsqueeze(1)
 
@@ -63,7 +63,7 @@ class LatentSubject(Subject[LatentModel]):
 
     @cached_property
     def posterior(self) -> Head:
-        """`encode` of the rows; the kind and shape of the answer is checked."""
+        """Result of `encode` for the rows, with checked type and shape."""
         posterior = head_of(self.model.encode(self.x, lengths=self.lengths))
         if tuple(posterior.batch_shape) != (len(self.x),) or len(posterior.event_shape) != 1:
             raise Violation(
@@ -73,7 +73,7 @@ class LatentSubject(Subject[LatentModel]):
         return posterior
 
     def of_rows(self, numbers: Tensor, name: str, rows: int | None = None) -> Tensor:
-        """Numbers that must be finite, one for each row."""
+        """Require one finite number per row."""
         rows = rows or len(self.x)
         if tuple(numbers.shape) != (rows,):
             raise Violation(f"{name}: expected shape (B,) = ({rows},), got {tuple(numbers.shape)}")
@@ -83,5 +83,5 @@ class LatentSubject(Subject[LatentModel]):
 
     @property
     def one_layer(self) -> bool:
-        """Whether the code is a single layer, whose posterior is `encode` and whose prior is N(0, I)."""
+        """True if the code has a single layer, with posterior `encode` and prior N(0, I)."""
         return self.posterior.event_shape[0] == self.model.latent_size

@@ -1,4 +1,4 @@
-"""Draws of `sample` follow `log_prob`."""
+"""Check that draws of `sample` follow `log_prob`."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -11,16 +11,16 @@ from torch.distributions import Categorical, Distribution
 from chainrule._base import AutoregressiveModel
 from chainrule.heads._adapter import head_of
 from chainrule.state import select
+from chainrule.testing._agreement import weighted
 from chainrule.testing._contract_check import contract_check
-from chainrule.testing._evidence import far_from_zero, surprise, uneven_ranks
+from chainrule.testing._evidence import Surprise, far_from_zero, surprise, uneven_ranks
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._subject import Violation
-from chainrule.testing._support import has_real_support, interval
-from chainrule.testing._weights import weighted
+from chainrule.testing._values import has_real_support, interval
 
 LONGEST = 8
 RANKS = 16
-RARE = 20.0  # nats: log-probabilities below -20 are counted as -20, which bounds every term
+RARE = 20.0  # nats: log-probabilities are clamped to >= -20, which bounds every term
 
 
 FILTERS: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 3.0}, {"temperature": 0.5, "top_k": 3}]
@@ -30,14 +30,14 @@ FILTERS += [{"top_k": 1}, {"top_p": 0.6}]
 @contract_check(SequenceSubject)
 @torch.no_grad()
 def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
-    """Sequences from `sample` and `stream` have the frequencies that the conditionals of `forward` give them.
+    """Check that draws of `sample` and `stream` have the frequencies given by the conditionals of `forward`.
 
-    At the weights as they are and at random ones that make conditionals depend strongly on what was drawn before; from
-    the beginning and after a prefix, over the whole length of x; for symbols, bits and levels also with temperature,
-    top_k, top_p, and for symbols with eos. What is counted: each symbol, at each position and altogether, repetitions,
-    and the mean log-likelihood; for densities, the balance of likelihood ratios under shifts and stretches, and ranks
-    among draws of the conditional itself. A sound model is accused with a probability below one in a million, whatever
-    the seed.
+    The check uses the given weights, and random weights that make conditionals depend strongly on earlier draws. It
+    samples with and without a prefix, over the whole length of x; for symbols, bits and levels also with temperature,
+    top_k, top_p, and for symbols with eos. It counts each symbol, at each position and altogether, and repetitions, and
+    compares the mean log-likelihood; for densities it tests the balance of likelihood ratios under shifts and
+    stretches, and ranks among draws of the conditional itself. A correct model fails with a probability below one in a
+    million.
     """
     time = min(LONGEST, subject.time) if subject.shortens or subject.time == 1 else subject.time
     count = max(min(subject.elements // time, 2048), 64)
@@ -50,7 +50,7 @@ def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
             whole.judge(whole.draw(max(min(count // 4, subject.elements // subject.time), 64)))
         if not label and len(draws) > 1:
             _judge_filters(trial, count // 4)
-            continue  # the rest at the weights that tell most
+            continue  # run the other trials at the random weights, which reveal more
         if time > 1:
             prefix = min(max(time // 2, 1), 3)
             shared = subject.x[0, :prefix] if subject.x.dim() == 2 else subject.x[:1, :prefix]
@@ -64,23 +64,24 @@ def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
 
 @dataclass(frozen=True)
 class Trial:
-    """Draws from one set of weights."""
+    """Draws of one model and their tests."""
 
     subject: SequenceSubject
     model: AutoregressiveModel
     label: str
     time: int
 
-    def draw(self, count: int, way: str = "sample", prefix: Tensor | None = None, **asked: Any) -> Tensor:
-        """(N, T) draws by `sample` or `stream`, with their shape, prefix and support checked."""
+    def draw(self, count: int, way: str = "sample", prefix: Tensor | None = None, **options: Any) -> Tensor:
+        """Draw (N, T) by `sample` or `stream`, and check shape, prefix and support."""
         subject = self.subject
-        given = count, select(subject.context, self.rows(count))
+        context = select(subject.context, self.rows(count))
         generator = subject.generator(int(subject.integers(2**31, ())))
         if way == "stream":
-            x = torch.stack(list(islice(self.model.stream(*given, generator=generator, **asked), self.time)), 1)
+            elements = self.model.stream(count, context, generator=generator, **options)
+            x = torch.stack(list(islice(elements, self.time)), 1)
         else:
-            asked |= {} if prefix is None else {"prefix": prefix}
-            x = self.model.sample(*given, length=self.time, generator=generator, **asked)
+            options |= {} if prefix is None else {"prefix": prefix}
+            x = self.model.sample(count, context, length=self.time, generator=generator, **options)
         self._require_shape(x, count, way)
         start = 0 if prefix is None else prefix.shape[min(prefix.dim() - 1, 1)]
         begun = x[:, :start]
@@ -100,7 +101,7 @@ class Trial:
             raise Violation(f"{self.label}{way} drew {outside[0].item()}, outside the support of log_prob")
 
     def judge(self, x: Tensor, way: str = "sample", start: int = 0, **sharpened: Any) -> None:
-        """Raise `Violation` where draws x (N, T) do not follow the conditionals from position `start` on."""
+        """Raise `Violation` if draws x (N, T) do not follow the conditionals from position `start` on."""
         batch = self.subject.of(x, self.rows(len(x)))
         conditionals: Distribution = self.subject.conditionals(batch, self.model)
         terms = conditionals.log_prob(x).reshape(*x.shape[:2], -1).sum(2)[:, start:]
@@ -126,7 +127,7 @@ class Trial:
 
 
 def _judge_symbols(x: Tensor, logits: Tensor, how: str, start: int) -> None:
-    """x (N, T) integers, logits (N, T, K) their normalised log-probabilities."""
+    """Test integers x (N, T) against normalised log-probabilities (N, T, K)."""
     probs = logits.exp()
     size, time = probs.shape[-1], x.shape[1]
     variance = (probs * (1 - probs)).sum(0)
@@ -135,35 +136,35 @@ def _judge_symbols(x: Tensor, logits: Tensor, how: str, start: int) -> None:
         (torch.arange(time, device=x.device).expand_as(x), x), torch.ones_like(probs[..., 0]), accumulate=True
     )
     expected = probs.sum(0)
-    if found := surprise(seen.sum(0), expected.sum(0), variance.sum(0), 1.0):
-        raise Violation(_counted(how, f"symbol {found.place}", found.seen, found.expected, found.deviation, x.numel()))
-    if found := surprise(seen.flatten(), expected.flatten(), variance.flatten(), 1.0):
-        t, symbol = divmod(found.place, size)
-        what = f"symbol {symbol} at t={t + start}"
-        raise Violation(_counted(how, what, found.seen, found.expected, found.deviation, len(x)))
+    if unlikely := surprise(seen.sum(0), expected.sum(0), variance.sum(0), 1.0):
+        raise Violation(_counted(how, f"symbol {unlikely.event}", unlikely, x.numel()))
+    if unlikely := surprise(seen.flatten(), expected.flatten(), variance.flatten(), 1.0):
+        t, symbol = divmod(unlikely.event, size)
+        raise Violation(_counted(how, f"symbol {symbol} at t={t + start}", unlikely, len(x)))
     if time > 1:
         again = probs[:, 1:].gather(2, x[:, :-1].unsqueeze(2)).squeeze(2)
         repeated = (x[:, 1:] == x[:, :-1]).double().sum().view(1)
-        if found := surprise(repeated, again.sum().view(1), (again * (1 - again)).sum().view(1), 1.0):
-            what = "the symbol before it"
-            raise Violation(_counted(how, what, found.seen, found.expected, found.deviation, again.numel()))
+        if unlikely := surprise(repeated, again.sum().view(1), (again * (1 - again)).sum().view(1), 1.0):
+            raise Violation(_counted(how, "the symbol before it", unlikely, again.numel()))
     scores = logits.clamp_min(-RARE)
     means = (probs * scores).sum(2)
     spread = (probs * (scores - means.unsqueeze(2)) ** 2).sum((0, 2))
     drawn = scores.gather(2, x.unsqueeze(2)).squeeze(2).sum(0)
-    if found := surprise(drawn, means.sum(0), spread, RARE):
+    if unlikely := surprise(drawn, means.sum(0), spread, RARE):
+        mean, expected_mean, deviation = (number / len(x) for number in unlikely[1:])
         raise Violation(
-            f"{how}: at t={found.place + start} the mean log-probability of draws is {found.seen / len(x):.4g} nats, "
-            f"where log_prob expects {found.expected / len(x):.4g} ± {found.deviation / len(x):.2g}"
+            f"{how}: at t={unlikely.event + start} the mean log-probability of draws is {mean:.4g} nats, "
+            f"where log_prob expects {expected_mean:.4g} ± {deviation:.2g}"
         )
 
 
-def _counted(how: str, what: str, seen: float, expected: float, deviation: float, count: int) -> str:
-    return f"{how} drew {what} {seen:.0f} times in {count}, where log_prob expects {expected:.1f} ± {deviation:.1f}"
+def _counted(how: str, event: str, unlikely: Surprise, count: int) -> str:
+    expected = f"{unlikely.expected:.1f} ± {unlikely.deviation:.1f}"
+    return f"{how} drew {event} {unlikely.seen:.0f} times in {count}, where log_prob expects {expected}"
 
 
 def _judge_values(subject: SequenceSubject, x: Tensor, conditionals: Distribution, how: str, start: int) -> None:
-    """x (N, T, ...) values of any kind."""
+    """Test values x (N, T, ...) of any kind."""
     if interval(conditionals) is not None:
         values, counts = x[:, start:].flatten().unique(return_counts=True)
         if int(counts.max()) > 3 and not _has_atoms(conditionals):
@@ -175,11 +176,9 @@ def _judge_values(subject: SequenceSubject, x: Tensor, conditionals: Distributio
     ranks = lower + (subject.uniform(own.shape) * (ties + 1)).long()
     for t in range(start, x.shape[1]):
         if uneven_ranks(ranks[:, t].flatten(), RANKS):
-            raise Violation(
-                f"{how}: log-probabilities at t={t} do not rank among those of draws from p(x_{t} | x_<{t})"
-            )
+            raise Violation(f"{how}: log-probabilities at t={t} rank unlike draws from p(x_{t} | x_<{t})")
     if uneven_ranks(ranks[:, start:].flatten(), RANKS):
-        raise Violation(f"{how}: log-probabilities do not rank among those of draws from the conditionals")
+        raise Violation(f"{how}: log-probabilities rank unlike draws from the conditionals")
     if has_real_support(conditionals):
         _judge_balance(x, conditionals, how, start)
 
@@ -190,11 +189,8 @@ def _has_atoms(conditionals: Distribution) -> bool:
 
 
 def _judge_balance(x: Tensor, conditionals: Distribution, how: str, start: int) -> None:
-    """Test functions of mean zero under any density p, made of p alone (Barker 1965).
-
-    For a map T with Jacobian J, E[p(Tx)J / (p(x) + p(Tx)J)] is the same for T and for its inverse.
-    """
-    centre, one, two = (conditionals.sample() for _ in range(3))  # of the past only, as the argument needs
+    """Test that E[p(Tx)J / (p(x) + p(Tx)J)] is equal for a map T with Jacobian J and its inverse (Barker 1965)."""
+    centre, one, two = (conditionals.sample() for _ in range(3))  # T may depend on the past only, not on x
     base = conditionals.log_prob(x)
     volume = conditionals.event_shape.numel()
     for width in (0.5, 2.0):

@@ -1,4 +1,4 @@
-"""A model of sequences under examination: its conditionals as numbers, and other elements from its support."""
+"""Subject for models of sequences: conditionals as numbers, and other elements from the support."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -23,26 +23,21 @@ from chainrule.testing._subject import (
     filled,
     independent_copy,
 )
-from chainrule.testing._support import finite_support, has_real_support
-from chainrule.testing._values import PLAIN, probe_values, values
+from chainrule.testing._values import PLAIN, finite_support, has_real_support, probe_values, values
 
-NUMBERS = 4_000_000  # of all conditionals of one pass: 32 MB
-LONGEST = 16  # elements of the rows that are padded, mixed with others and learned from
-SHORTEST = 3  # the recurrent weights learn from a state that has read something
+NUMBERS = 4_000_000  # maximum size of the conditionals of one pass: 32 MB
+LONGEST = 16  # elements per row in the checks of padding, batches and gradients
+SHORTEST = 3  # recurrent weights get no gradient at the initial state
 
 
 def has_own_layout(model: AutoregressiveModel) -> bool:
-    """Whether x is no sequence in visiting order: the model says how the one becomes the other."""
+    """Return true if x is not in visiting order, and the model converts between the two."""
     base = AutoregressiveModel
     return type(model).to_sequence is not base.to_sequence or type(model).from_sequence is not base.from_sequence
 
 
 class InVisitingOrder(AutoregressiveModel):
-    """The same model of the sequences x_1 ... x_T: every check of the contract speaks of these.
-
-    The methods are the model's own: `sample` with its result reordered, `forward` called with x in the model's
-    layout.
-    """
+    """Wrapper that shows a model with its own layout as a model of sequences x_1 ... x_T in visiting order."""
 
     def __init__(self, model: AutoregressiveModel):
         super().__init__()
@@ -50,13 +45,13 @@ class InVisitingOrder(AutoregressiveModel):
         self.sequence_length = model.sequence_length
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Distribution:
-        laid_out = self.model.from_sequence(x)
-        conditionals = self.model(laid_out, context, lengths)
-        if not isinstance(conditionals, Distribution) or conditionals.batch_shape != laid_out.shape:
-            return conditionals  # a violation, which the caller reports
+        layout = self.model.from_sequence(x)
+        conditionals = self.model(layout, context, lengths)
+        if not isinstance(conditionals, Distribution) or conditionals.batch_shape != layout.shape:
+            return conditionals  # the caller reports the violation
         if type(conditionals).log_prob in PLAIN:
             assert isinstance(conditionals, distributions.Categorical)
-            symbols = conditionals.logits.movedim(-1, 0)  # to_sequence moves elements: a table of them symbol by symbol
+            symbols = conditionals.logits.movedim(-1, 0)  # to_sequence reorders elements: apply it per symbol
             rows = self.model.to_sequence(symbols.flatten(0, 1))
             return Categorical(rows.reshape(len(symbols), *x.shape).movedim(0, -1))
         return Visited(head_of(conditionals), self.model, x.shape)
@@ -90,18 +85,18 @@ class InVisitingOrder(AutoregressiveModel):
 
 
 class Visited(WrappedHead):
-    """The conditionals of `forward`, a batch of x as it is laid out, as a batch of sequences (B, T)."""
+    """Head that reorders conditionals in the model's layout to sequences (B, T)."""
 
     def __init__(self, conditionals: Head, model: AutoregressiveModel, shape: torch.Size):
         self.conditionals, self.model = conditionals, model
         super().__init__(conditionals, shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """(..., B, T), nats; value (..., B, T), broadcast against the batch shape."""
+        """Return log p of each element, (..., B, T), nats; value (..., B, T) broadcasts against the batch shape."""
         value = value.expand(broadcast_shapes(value.shape, self._batch_shape))
-        laid_out = self.model.from_sequence(value.reshape(-1, value.shape[-1]))
-        terms = self.conditionals.log_prob(laid_out.view(*value.shape[:-1], *laid_out.shape[1:]))
-        return self.model.to_sequence(terms.reshape(laid_out.shape)).reshape(value.shape)
+        layout = self.model.from_sequence(value.reshape(-1, value.shape[-1]))
+        terms = self.conditionals.log_prob(layout.view(*value.shape[:-1], *layout.shape[1:]))
+        return self.model.to_sequence(terms.reshape(layout.shape)).reshape(value.shape)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         drawn = self.conditionals.sample(sample_shape, generator=generator)
@@ -110,7 +105,7 @@ class Visited(WrappedHead):
 
 
 class Taken(NamedTuple):
-    """A step that was taken: what it said, (B, K), what it was given, and the state after it."""
+    """Record of a step: the conditional as numbers (B, K), the arguments, and the following state."""
 
     numbers: Tensor
     x_prev: Tensor | None
@@ -119,11 +114,11 @@ class Taken(NamedTuple):
 
 
 class SequenceSubject(Subject[AutoregressiveModel]):
-    """An autoregressive model, seen in its visiting order.
+    """Subject for an autoregressive model in its visiting order.
 
     Attributes:
-        x: (B, T, ...) in visiting order; real elements replace what came after `lengths`.
-        given: all rows that the caller gave, in the caller's type, laid out as x.
+        x: (B, T, ...) in visiting order, with padding replaced by real elements.
+        full_batch: all rows of the caller in the caller's dtype, in visiting order.
     """
 
     models, named, adds_up = AutoregressiveModel, "an AutoregressiveModel", True
@@ -135,8 +130,8 @@ class SequenceSubject(Subject[AutoregressiveModel]):
         if lengths is not None:
             x = _without_padding(x, lengths.to(x.device))
         super().__init__(model, x, context, None, seed)
-        self.model = _seen(self.model)
-        self.given = Batch(x, expand(map_state(lambda leaf: leaf.detach().to(self.device), context), len(x)))
+        self.model = _reordered(self.model)
+        self.full_batch = Batch(x, expand(map_state(lambda leaf: leaf.detach().to(self.device), context), len(x)))
         if len(x) == 1:
             self.x = torch.cat([self.x[:1], self.altered(self.x)[1:]])
 
@@ -145,8 +140,8 @@ class SequenceSubject(Subject[AutoregressiveModel]):
         return model.to_sequence(x).shape[1]
 
     def copy(self, *, own_type: bool) -> AutoregressiveModel:
-        """Another copy, in the number type of the original or in float64, seen in its visiting order."""
-        return _seen(independent_copy(self.original, double=not own_type))
+        """Return another copy, in the dtype of the original or in float64, in visiting order."""
+        return _reordered(independent_copy(self.original, double=not own_type))
 
     @property
     def time(self) -> int:
@@ -171,13 +166,13 @@ class SequenceSubject(Subject[AutoregressiveModel]):
         return {"step": stepped, "unroll": self.values(unrolled, 2)}
 
     def step_numbers(self, batch: Batch, model: AutoregressiveModel | None = None, step: Step | None = None) -> Tensor:
-        """(B, T, K) the conditionals of successive steps."""
+        """Return the conditionals of successive steps, (B, T, K)."""
         return torch.stack([taken.numbers for taken in self.stepped(batch, model, step)], 1)
 
     def stepped(
         self, batch: Batch, model: AutoregressiveModel | None = None, step: Step | None = None
     ) -> Iterator[Taken]:
-        """Successive steps over the rows, of `step` or of a prepared one."""
+        """Yield successive steps over the rows, by `step` or a prepared step."""
         model, x = model or self.model, batch.x
         state, x_prev = model.initial_state(len(x), batch.context), None
         for t in range(x.shape[1]):
@@ -189,11 +184,11 @@ class SequenceSubject(Subject[AutoregressiveModel]):
             state, x_prev = following, x[:, t]
 
     def of(self, x: Tensor, rows: Tensor | None = None, lengths: Tensor | None = None) -> Batch:
-        """x with the contexts of the given rows; of all rows by default."""
+        """Combine x with the contexts of the given rows; default all rows."""
         return Batch(x, self.context if rows is None else select(self.context, rows), lengths)
 
     def conditionals(self, batch: Batch, model: AutoregressiveModel | None = None) -> Distribution:
-        """`forward`; the kind and shape of the answer is checked."""
+        """Call `forward`, and check the type and shape of the result."""
         distribution = (model or self.model)(*batch)
         if not isinstance(distribution, Distribution):
             raise Violation(f"forward: expected a torch Distribution, got {type(distribution).__name__}")
@@ -203,12 +198,12 @@ class SequenceSubject(Subject[AutoregressiveModel]):
         return distribution
 
     def values(self, distribution: Distribution, axes: int) -> Tensor:
-        """A distribution of batch shape (B,) or (B, T) as numbers, (B, K) or (B, T, K)."""
+        """Convert a distribution of batch shape (B,) or (B, T) to numbers, (B, K) or (B, T, K)."""
         return values(distribution, self.probes, axes)
 
     @torch.no_grad()
     def takes(self, x: Tensor, lengths: Tensor | None = None, model: AutoregressiveModel | None = None) -> bool:
-        """Whether the model can compute with x, of another length say."""
+        """Return true if the model accepts x, for example of another length."""
         try:
             self.numbers(self.of(x, lengths=lengths), model)
         except Exception:
@@ -229,7 +224,7 @@ class SequenceSubject(Subject[AutoregressiveModel]):
 
     def objectives(self, model: AutoregressiveModel) -> Iterator[tuple[str, Tensor]]:
         if self.support is not None and len(self.support) == 1:
-            raise DoesNotApply("the support is a single value, of probability 1 whatever the parameters")
+            raise DoesNotApply("the support is a single value, which always has probability 1")
         x = self.beginning(LONGEST)
         longer = torch.cat([x] * SHORTEST, 1)[:, :SHORTEST]
         x = longer if x.shape[1] < SHORTEST and self.takes(longer) else x
@@ -238,8 +233,8 @@ class SequenceSubject(Subject[AutoregressiveModel]):
         yield "unroll", model.unroll(x, model.initial_state(len(x), self.context))[0].log_prob(x).sum()
 
     def arranged(self, batch: Batch, rows: Tensor, changed: Tensor) -> Batch:
-        chosen = batch.rows(rows)
-        return chosen._replace(x=filled(self.altered(chosen.x), chosen.x, changed.unsqueeze(1)))
+        batch = batch.rows(rows)
+        return batch._replace(x=filled(self.altered(batch.x), batch.x, changed.unsqueeze(1)))
 
     def cut(self, batch: Batch, length: int) -> Batch | None:
         return self.of(batch.x[:, :length])
@@ -256,7 +251,7 @@ class SequenceSubject(Subject[AutoregressiveModel]):
         return ((name, batch._replace(x=filled(x, padding, real))) for name, padding in paddings.items())
 
     def shortened(self) -> Iterator[tuple[Batch, Batch]]:
-        if self._given.batch_shape[1] > 1 and not self.shortens:  # a model that cannot read x has raised its error
+        if self._conditionals.batch_shape[1] > 1 and not self.shortens:  # raises here if the model rejects x
             raise DoesNotApply(f"the model takes sequences of {self.time} elements only")
         for x in {time: self.beginning(time) for time in (min(LONGEST, self.time), self.time)}.values():
             time = x.shape[1]
@@ -267,28 +262,28 @@ class SequenceSubject(Subject[AutoregressiveModel]):
 
     @cached_property
     def probes(self) -> Tensor:
-        """(K, ...) elements at which densities are compared."""
-        return probe_values(self._given, self.x)
+        """Elements at which densities are compared, (K, ...)."""
+        return probe_values(self._conditionals, self.x)
 
     @cached_property
     def elements(self) -> int:
-        """How many elements one pass over the model may take: the wider the model and its conditionals, the fewer."""
+        """Maximum number of elements per pass, smaller for wide models and large conditionals."""
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        numbers = self.values(self._given, 2).shape[-1]
+        numbers = self.values(self._conditionals, 2).shape[-1]
         return int(min(max(OPERATIONS / (2 * parameters + 1), 1024), 16384, NUMBERS // numbers))
 
     @cached_property
     def shortens(self) -> bool:
-        """Whether the model takes sequences shorter than x, as one of a fixed number of columns does not."""
+        """True if the model accepts sequences shorter than x."""
         return self.time > 1 and self.model.sequence_length is None and self.takes(self.x[:, :1])
 
     def beginning(self, time: int) -> Tensor:
-        """The first `time` elements of x; all of them where the model takes no shorter sequence."""
+        """Return the first `time` elements of x, or all if the model accepts no shorter sequence."""
         return self.x[:, :time] if time < self.time and self.shortens else self.x
 
     @torch.no_grad()
     def altered(self, x: Tensor) -> Tensor:
-        """Other elements from the same support, each different from the one in x where there is another."""
+        """Return other elements of the support, each different from the element in x if possible."""
         if self.support is not None:
             return self._other_symbols(x, self.support)
         other = self._pool[self.integers(self._pool.shape[0], x.shape[:2])]
@@ -300,30 +295,30 @@ class SequenceSubject(Subject[AutoregressiveModel]):
 
     @cached_property
     def support(self) -> Tensor | None:
-        """Every value of an element, (K, ...) and in the type of x, where they can be listed."""
-        support = finite_support(self._given)
+        """Every value of an element, (K, ...) in the dtype of x, or `None` if they cannot be listed."""
+        support = finite_support(self._conditionals)
         if support is None or support.shape[1:] != self.x.shape[2:]:
             return None
         return support.to(self.x)
 
     @cached_property
     def _pool(self) -> Tensor:
-        """(N, ...) elements inside the support: those of x and some draws."""
-        drawn = [self._given.sample().flatten(0, 1) for _ in range(4)]
+        """Elements of the support, (N, ...): elements of x and some draws."""
+        drawn = [self._conditionals.sample().flatten(0, 1) for _ in range(4)]
         return torch.cat([self.x.flatten(0, 1), *drawn]).to(self.x)
 
     @cached_property
     def _unbounded(self) -> bool:
-        return self.x.is_floating_point() and has_real_support(self._given)
+        return self.x.is_floating_point() and has_real_support(self._conditionals)
 
     @cached_property
-    def _given(self) -> Distribution:
+    def _conditionals(self) -> Distribution:
         with torch.no_grad():
             return self.conditionals(self.batch())
 
     @cached_property
     def extremes(self) -> tuple[Tensor, Tensor]:
-        """Two elements at opposite ends of the support, or of what was drawn from it."""
+        """Two elements at opposite ends of the support, or of draws from it."""
         if self.support is not None:
             return self.support[0], self.support[-1]
         return self._pool.amin(0), self._pool.amax(0)
@@ -338,7 +333,7 @@ class SequenceSubject(Subject[AutoregressiveModel]):
         return support[torch.where(same, second, first)]
 
 
-def _seen(model: AutoregressiveModel) -> AutoregressiveModel:
+def _reordered(model: AutoregressiveModel) -> AutoregressiveModel:
     return InVisitingOrder(model) if has_own_layout(model) else model
 
 
@@ -346,7 +341,9 @@ def _in_visiting_order(model: AutoregressiveModel, x: Tensor) -> Tensor:
     sequence = model.to_sequence(x)
     again = model.from_sequence(sequence)
     if sequence.dim() != 2 or again.shape != x.shape or not ((again == x) | (again != again)).all():
-        raise Violation(f"from_sequence(to_sequence(x)) is not x, or to_sequence(x) no (B, T): {tuple(sequence.shape)}")
+        raise Violation(
+            f"from_sequence(to_sequence(x)) is not x, or to_sequence(x) is not (B, T): {tuple(sequence.shape)}"
+        )
     return sequence
 
 

@@ -1,4 +1,4 @@
-"""The model under examination: a copy in float64, and a few rows to try on it."""
+"""Base class of subjects: a float64 copy of the model under test, and a few rows."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -12,64 +12,64 @@ from chainrule._base import Context, TrainableModel
 from chainrule._checks import check_lengths
 from chainrule._modes import device_of
 from chainrule.state import expand, leaves, map_state, select
-from chainrule.testing._leaves import hidden_tensors
+from chainrule.testing._module_values import hidden_tensors
 
-ROWS = 4  # of the caller's batch: enough for rows that differ, few enough for a wide model
-OPERATIONS = 5e9  # multiplications and additions of one pass: about a third of a second on one core
+ROWS = 4  # maximum rows of the caller's batch: enough to differ, few enough for a wide model
+OPERATIONS = 5e9  # limit of floating-point operations per pass: about a third of a second on one core
 
 N = TypeVar("N", bound=nn.Module)
 M = TypeVar("M", bound=TrainableModel)
 
 
 class Violation(Exception):  # noqa: N818 - an error of the model, not of the program
-    """The rule is broken; the message says where."""
+    """Signal that the rule is broken; the message says where."""
 
 
 class DoesNotApply(Exception):  # noqa: N818 - no error at all
-    """The rule says nothing about this model; the message says why."""
+    """Signal that the rule does not apply to this model; the message says why."""
 
 
 class Batch(NamedTuple):
-    """Rows that a model is asked about, batch first: arguments of `log_prob`."""
+    """Batch of rows: arguments of `log_prob`."""
 
     x: Tensor
     context: Context = None
     lengths: Tensor | None = None
 
     def rows(self, rows: Tensor) -> "Batch":
-        """Some of the rows, in that order."""
+        """Select rows in the given order."""
         return Batch(*(select(part, rows) for part in self))
 
 
 class Subject(ABC, Generic[M]):
-    """A copy of a model that may be changed at will, with a few rows of the caller's, and random numbers of its own.
+    """Base class: a copy of a model that checks may change, a few of the caller's rows, and a random source.
 
     Attributes:
-        random: their source, on the CPU; tensors come on the device of the model.
-        model: the copy, float64, in evaluation mode, on the device of the original.
+        random: random source on the CPU; tensors are returned on the device of the model.
+        model: the copy, in float64 and evaluation mode, on the device of the original.
         original: the model itself.
-        own_type: its number type.
+        own_type: dtype of the original.
         x: (B, ...) 2 to `ROWS` rows, real numbers in float64.
-        context: their condition, or `None`.
-        lengths: (B,) their real elements, or `None`.
+        context: context of the rows, or `None`.
+        lengths: (B,) lengths of the rows, or `None`.
     """
 
-    models: ClassVar[type]  # that are examined in this way
-    named: ClassVar[str]  # one of them, in words
-    axes: ClassVar[int] = 2  # of x at least, none of them empty
+    models: ClassVar[type]  # class of the models
+    named: ClassVar[str]  # the same in words, for messages
+    axes: ClassVar[int] = 2  # minimum number of non-empty axes of x
     gradient_draws: ClassVar[tuple[str, ...]] = ("fresh", "biased", "jittered", "remembering", "uneven")  # of weights
-    finite_gradients: ClassVar[bool] = False  # at all of these, or at the weights as they are alone
-    adds_up = False  # whether log-likelihoods are sums over elements, and so 0 of an empty row
+    finite_gradients: ClassVar[bool] = False  # true if gradients must be finite at all draws, not only as given
+    adds_up = False  # true if log-likelihoods are sums over elements, so that an empty row has 0
 
     def __init__(self, model: M, x: Tensor, context: Context, lengths: Tensor | None, seed: int):
         self.random, self.device = torch.Generator().manual_seed(seed), device_of(model)
         self.original, self.model, self.own_type = model, independent_copy(model), number_type(model)
-        chosen = torch.arange(max(2, min(ROWS, len(x))), device=self.device) % len(x)
-        given = Batch(*(self.here(part) for part in (x, expand(context, len(x)), lengths)))
-        self.x, self.context, self.lengths = given.rows(chosen)
+        rows = torch.arange(max(2, min(ROWS, len(x))), device=self.device) % len(x)
+        batch = Batch(*(self.here(part) for part in (x, expand(context, len(x)), lengths)))
+        self.x, self.context, self.lengths = batch.rows(rows)
 
     def here(self, tree: Any) -> Any:
-        """A tensor or a tree of them on the device of the model, real numbers in float64."""
+        """Move a tree of tensors to the device of the model, real numbers in float64."""
 
         def moved(leaf: Tensor) -> Tensor:
             leaf = leaf.detach().to(self.device)
@@ -79,7 +79,7 @@ class Subject(ABC, Generic[M]):
 
     @classmethod
     def check_arguments(cls, model: M, x: Tensor, context: Context, lengths: Tensor | None) -> None:
-        """Raise ValueError for arguments that no model of the kind could be checked with."""
+        """Raise ValueError for invalid arguments."""
         if not isinstance(x, Tensor) or x.dim() < cls.axes or 0 in x.shape[: cls.axes]:
             got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             shape = ("(B, ...)", "(B, T)")[cls.axes - 1]
@@ -94,63 +94,63 @@ class Subject(ABC, Generic[M]):
 
     @classmethod
     def time_of(cls, model: M, x: Tensor) -> int:
-        """T, the elements of a row of x."""
+        """Return the length T of a row of x."""
         return x.shape[1]
 
     @property
     def rows(self) -> Tensor:
-        """(B,) the numbers of the rows of x."""
+        """Indices of the rows of x, (B,)."""
         return torch.arange(len(self.x), device=self.device)
 
     def batch(self, time: int | None = None) -> Batch:
-        """The rows, as `numbers` takes them; where the model takes shorter ones, the first `time` elements of each."""
+        """Return the rows for `numbers`, cut to `time` elements if the model accepts that."""
         return Batch(self.x, self.context, self.lengths)
 
     @abstractmethod
     def numbers(self, batch: Batch, model: M | None = None) -> Tensor:
-        """(B, T, K) or (B, 1, K): all that the model says of each row, by which models and batches are compared."""
+        """Return the numbers by which models and batches are compared, (B, T, K) or (B, 1, K)."""
 
     def totals(self, batch: Batch, model: M | None = None) -> Tensor:
-        """(B, 1, K) log-likelihoods of whole rows."""
+        """Return log-likelihoods of whole rows, (B, 1, K)."""
         return self.numbers(batch, model)
 
     def further(self, batch: Batch, model: M | None = None, *, steps: int = 2) -> dict[str, Tensor]:
-        """What other methods say of the rows, by name, (B, T, K); of `step`, the first conditionals."""
+        """Return the results of other methods by name, (B, T, K); for `step`, the first conditionals."""
         return {}
 
     def draws(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """What a generator fixes, by name."""
+        """Return random results by name, all drawn from the generator."""
         return {}
 
     def chance_of(self, draws: dict[str, Tensor]) -> float:
-        """An upper bound of the probability of drawing the same again."""
+        """Bound the probability of drawing the same again."""
         return 0.0
 
     @abstractmethod
     def objectives(self, model: M) -> Iterable[tuple[str, Tensor]]:
-        """Scalars that training could maximise, by the name of the method that makes them."""
+        """Yield scalars that training could maximise, with the name of the method."""
 
     def arranged(self, batch: Batch, rows: Tensor, changed: Tensor) -> Batch:
-        """Some of the rows, with something else in those that are `changed`, (N,) booleans."""
+        """Select rows, and replace the contents of those where `changed` (N,) is true."""
         return batch.rows(torch.where(changed, (rows + 1) % len(batch.x), rows))
 
     def shortened(self) -> Iterable[tuple[Batch, Batch]]:
-        """Rows as they are, and with lengths of many kinds; raises `DoesNotApply` where they cannot have any."""
+        """Return pairs of unpadded rows and rows with various lengths; raise `DoesNotApply` without lengths."""
         if self.lengths is None:
-            raise DoesNotApply("no lengths were given")
+            raise DoesNotApply("no lengths were passed")
         return [(self.batch(), self.batch())]
 
     def ends(self, batch: Batch) -> Tensor:
-        """(B,) the real elements of shortened rows."""
+        """Return the lengths of shortened rows, (B,)."""
         assert batch.lengths is not None
         return batch.lengths
 
     def cut(self, batch: Batch, length: int) -> Batch | None:
-        """The rows cut after some elements, all of them real; `None` where that cannot be."""
+        """Cut the rows after `length` elements; `None` if that is impossible."""
         return None
 
     def paddings(self, batch: Batch) -> Iterable[tuple[str, Batch]]:
-        """The rows with something else after their ends, by name."""
+        """Yield the rows with other padding, by name."""
         return ()
 
     def integers(self, high: int, shape: torch.Size | tuple[int, ...]) -> Tensor:
@@ -163,7 +163,7 @@ class Subject(ABC, Generic[M]):
         return torch.randn(tuple(shape), generator=self.random, dtype=torch.float64, device="cpu").to(self.device)
 
     def generator(self, seed: int) -> torch.Generator:
-        """A generator for a sampler, on the device of the model."""
+        """Return a seeded generator on the device of the model."""
         return torch.Generator(self.device).manual_seed(seed)
 
 
@@ -173,19 +173,16 @@ def number_type(model: nn.Module) -> torch.dtype:
 
 
 def in_type(tree: Any, dtype: torch.dtype) -> Any:
-    """A tensor or a tree of them, with real numbers of another type."""
+    """Convert the real numbers of a tree of tensors to another dtype."""
     return map_state(lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf, tree)
 
 
 def independent_copy(model: N, *, double: bool = True) -> N:
-    """A deep copy in float64 and evaluation mode, without gradients; what is not registered is converted too.
-
-    double: False leaves number types as they are.
-    """
+    """Copy a model in evaluation mode without gradients; `double` converts all tensors to float64, also hidden ones."""
     graphs = {
         id(tensor): tensor.detach().clone()
         for tensor in hidden_tensors(model).values()
-        if tensor.requires_grad and not tensor.is_leaf  # torch copies no tensor that hangs on a graph
+        if tensor.requires_grad and not tensor.is_leaf  # deepcopy rejects tensors with a graph
     }
     twin = copy.deepcopy(model, graphs).eval()
     if double:
@@ -198,5 +195,5 @@ def independent_copy(model: N, *, double: bool = True) -> N:
 
 
 def filled(x: Tensor, padding: Tensor, real: Tensor) -> Tensor:
-    """x (B, T, ...) where `real` (B, T) is true, and padding elsewhere."""
+    """Return x (B, T, ...) where `real` (B, T) is true, and padding elsewhere."""
     return torch.where(real.view(real.shape + (1,) * (x.dim() - 2)), x, padding)

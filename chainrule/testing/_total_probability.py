@@ -1,4 +1,4 @@
-"""Probabilities add up to 1."""
+"""Checks that probabilities sum to 1 and that the forms of a likelihood agree."""
 
 from collections.abc import Callable
 
@@ -9,29 +9,28 @@ from torch.distributions import Categorical, Distribution
 
 from chainrule._base import AutoregressiveModel, LikelihoodModel
 from chainrule.state import expand, select
-from chainrule.testing._agreement import require_sum
+from chainrule.testing._agreement import TOLERANCE, require_equal, require_sum, trials, weighted
 from chainrule.testing._contract_check import contract_check
+from chainrule.testing._isolation import as_called
 from chainrule.testing._label_subject import LabelSubject
 from chainrule.testing._sequence_subject import SequenceSubject
-from chainrule.testing._subject import OPERATIONS, DoesNotApply, Violation
-from chainrule.testing._support import interval
-from chainrule.testing._values import PLAIN
-from chainrule.testing._weights import weighted
+from chainrule.testing._subject import OPERATIONS, Batch, DoesNotApply, Violation, in_type, independent_copy
+from chainrule.testing._values import PLAIN, interval
 
-TOLERANCE = 1e-6  # for sums over a listed support: rounding of V terms in float64 is far below
-INTEGRATION = 2e-3  # for integrals: a density with a missing hundredth is found, a rough quadrature is forgiven
-FEW = 4  # positions at which a costly sum is made
-_MOST_LISTED = 4096  # labels of the first elements of a row
+SUMMATION = 1e-6  # tolerance of sums over a listed support, far above the rounding of V terms in float64
+INTEGRATION = 2e-3  # tolerance of integrals: permits quadrature errors, detects a missing hundredth
+FEW = 4  # number of positions for costly sums
+_MOST_LISTED = 4096  # maximum number of label sequences
 
 
 @contract_check(SequenceSubject, LabelSubject)
 @torch.no_grad()
 def check_total_probability(subject: SequenceSubject | LabelSubject) -> str:
-    """The conditionals sum or integrate to 1, as do whole sequences where they can be listed, and log_prob is the sum.
+    """Check that conditionals sum or integrate to 1, that whole sequences do, and that log_prob is the sum.
 
-    Every conditional of the given rows is summed over the support (integrated, for one real number), at the weights as
-    they are and at random ones; all sequences of a length for which they are few are listed and their probabilities
-    added. Of labels, those of a row are listed, or of its first elements where each has one.
+    The check sums every conditional of the given rows over the support (integrates it, for a real number), at the given
+    weights and at random ones. It also sums the probabilities of all sequences of a length for which they are few. For
+    labels it sums over all labels of a row, or of its first elements if each has a label.
     """
     tried = ""
     if isinstance(subject, LabelSubject):
@@ -40,11 +39,11 @@ def check_total_probability(subject: SequenceSubject | LabelSubject) -> str:
     else:
         for label, model in weighted(subject, "sharp"):
             terms = subject.conditionals(subject.batch(), model).log_prob(subject.x).flatten(1)
-            require_sum(model.log_prob(subject.x, subject.context), terms.sum(1), TOLERANCE, label)
-            found = [_sum_conditionals(subject, model, label), _sum_sequences(subject, model, label)]
-            tried = "; ".join(filter(None, found))
+            require_sum(model.log_prob(subject.x, subject.context), terms.sum(1), SUMMATION, label)
+            sums = [_sum_conditionals(subject, model, label), _sum_sequences(subject, model, label)]
+            tried = "; ".join(filter(None, sums))
     if not tried:
-        raise DoesNotApply("the support can neither be listed nor integrated over")
+        raise DoesNotApply("the support can be neither listed nor integrated over")
     return tried
 
 
@@ -61,7 +60,7 @@ def _sum_labels(subject: LabelSubject, model: LikelihoodModel, label: str) -> st
         inputs = subject.over_time(lambda leaf: leaf[:, :length], inputs)
     for row in rows.split(1):
         total = model.log_prob(listed, expand(select(inputs, row), len(listed))).exp().sum().view(1, 1)
-        _require_one(total, TOLERANCE, f"{label}the probabilities of all {len(listed)} labels of row {int(row)}")
+        _require_one(total, SUMMATION, f"{label}the probabilities of all {len(listed)} labels of row {int(row)}")
     return f"all {len(listed)} labels" + (f" of the first {length} elements" if parts else "")
 
 
@@ -81,7 +80,7 @@ def _sum_over_support(subject: SequenceSubject, model: AutoregressiveModel, labe
     conditionals = subject.conditionals(subject.of(x), model)
     many = len(support) > 512
     if many and isinstance(conditionals, Categorical) and type(conditionals).log_prob in PLAIN:
-        # One sum over the table is the sum over the values.
+        # log_prob reads this table, so its sum is the sum over the values.
         totals = conditionals.logits.exp().sum(-1)
     else:
         if many:
@@ -90,12 +89,12 @@ def _sum_over_support(subject: SequenceSubject, model: AutoregressiveModel, labe
         totals = torch.zeros(conditionals.batch_shape, device=subject.device)
         for value in support:
             totals += conditionals.log_prob(value.expand(x.shape)).exp()
-    _require_one(totals, TOLERANCE, f"{label}the probabilities of the {len(support)} values")
+    _require_one(totals, SUMMATION, f"{label}the probabilities of the {len(support)} values")
     return f"{totals.numel()} conditionals summed over {len(support)} values"
 
 
 def _sum_over_counts(subject: SequenceSubject, conditionals: Distribution, label: str) -> str:
-    """Over 0, 1, 2, ... until what is left is surely negligible."""
+    """Sum over 0, 1, 2, ... until the rest is negligible."""
     largest = float(conditionals.sample(torch.Size((200,))).max())
     if largest > 2000:
         return ""
@@ -112,24 +111,24 @@ def _integrate(subject: SequenceSubject, model: AutoregressiveModel, label: str)
     conditionals = subject.conditionals(subject.of(x, subject.rows[:1]), model)
     ends = interval(conditionals)
     assert ends is not None
-    places = torch.linspace(0, subject.time - 1, min(FEW, subject.time), device="cpu").round().long().tolist()
+    positions = torch.linspace(0, subject.time - 1, min(FEW, subject.time), device="cpu").round().long().tolist()
     entries = conditionals.batch_shape[2:].numel()
-    settled = 0
-    for t in places:
+    reliable = 0
+    for t in positions:
 
         def density(points: Tensor, t: int = t) -> Tensor:
             grid = points.view(-1, *[1] * x.dim()).expand(-1, *x.shape)
             return conditionals.log_prob(grid)[:, 0, t].reshape(len(points), entries)[:, 0].exp()
 
-        for count in (100, 10_000):  # many hints where few may have missed a narrow peak of little mass
+        for count in (100, 10_000):  # a few hints may miss a narrow peak of little mass
             hints = conditionals.sample(torch.Size((count,)))[:, 0, t].reshape(count, entries)[:, 0]
             total, error = integral(density, *ends, hints)
             if abs(total - 1) <= INTEGRATION:
                 break
         if error < INTEGRATION / 2:
-            settled += 1
+            reliable += 1
             _require_one(torch.tensor([[total]], device="cpu"), INTEGRATION, f"{label}the density of x_{t}")
-    return f"{settled} conditional densities integrated" if settled else ""
+    return f"{reliable} conditional densities integrated" if reliable else ""
 
 
 def _sum_sequences(subject: SequenceSubject, model: AutoregressiveModel, label: str) -> str:
@@ -141,13 +140,13 @@ def _sum_sequences(subject: SequenceSubject, model: AutoregressiveModel, label: 
     total = torch.zeros(1, 1, device=subject.device)
     for part in listed.split(4096):
         total += model.log_prob(*subject.of(support[part], torch.zeros_like(part[:, 0]))).exp().sum()
-    what = f"all {len(listed)} sequences of length {length}"
-    _require_one(total, TOLERANCE, f"{label}the probabilities of {what}")
-    return what
+    sequences = f"all {len(listed)} sequences of length {length}"
+    _require_one(total, SUMMATION, f"{label}the probabilities of {sequences}")
+    return sequences
 
 
 def _longest(values: int, longest: int, most: float) -> int:
-    """The elements of the longest sequences that can be listed."""
+    """Return the maximum length for which all sequences can be listed."""
     return max((length for length in range(1, min(longest, 40) + 1) if values**length * length <= most), default=0)
 
 
@@ -160,23 +159,17 @@ def _require_one(totals: Tensor, tolerance: float, what: str) -> None:
     if wrong.any():
         worst = float(totals[wrong][0])
         where = "" if totals.numel() == 1 else f" at row {int(wrong.nonzero()[0, 0])}, t={int(wrong.nonzero()[0, 1])}"
-        raise Violation(f"{what} add up to {worst:.6g}, not 1{where}")
+        raise Violation(f"{what} sum to {worst:.6g}, not 1{where}")
 
 
 _DEPTH = 40
 
 
 def integral(density: Callable[[Tensor], Tensor], low: float, high: float, hints: Tensor) -> tuple[float, float]:
-    """The integral of `density` from low to high, and an estimate of its error.
+    """Integrate `density` from low to high, and estimate the error.
 
-    Gauss-Legendre panels between the hints (places where the mass may be, as draws from the density are), halved where
-    one panel and its two halves disagree; what lies beyond the outermost hints is covered by panels that double in
-    width.
-
-    Args:
-        density: (N,) values for (N,) points.
-        low, high: the ends, infinite ones included.
-        hints: (H,) places between them.
+    Gauss-Legendre panels lie between the hints (points near the mass, such as draws from the density) and are halved
+    where a panel and its two halves disagree. Panels of doubling width cover the range beyond the outermost hints.
     """
     edges = _edges(low, high, hints)
     left, right = edges[:-1], edges[1:]
@@ -208,7 +201,7 @@ def _edges(low: float, high: float, hints: Tensor) -> Tensor:
 
 
 def _panels(density: Callable[[Tensor], Tensor], left: Tensor, right: Tensor) -> Tensor:
-    """(N,) the integrals from left to right (N,), by 8 points each."""
+    """Integrate from left (N,) to right (N,) with 8 points each, (N,)."""
     nodes, weights = _gauss_legendre(left.device)
     half = ((right - left) / 2).unsqueeze(1)
     points = (left + right).unsqueeze(1) / 2 + half * nodes
@@ -219,3 +212,20 @@ def _panels(density: Callable[[Tensor], Tensor], left: Tensor, right: Tensor) ->
 def _gauss_legendre(device: torch.device) -> tuple[Tensor, Tensor]:
     nodes, weights = numpy.polynomial.legendre.leggauss(8)
     return torch.from_numpy(nodes).to(device), torch.from_numpy(weights).to(device)
+
+
+@contract_check(LabelSubject)
+@torch.no_grad()
+def check_log_prob_equals_forward(subject: LabelSubject) -> str:
+    """Check that `log_prob` agrees with the distribution of `forward`, in float64 and in the model's own dtype."""
+    batch = subject.batch()
+    for label, model, _ in trials(subject, batch):
+        message = f"{label}log_prob of row {{row}} is {{gap}} nats off forward(...).log_prob"
+        require_equal(subject.numbers(batch, model), subject.further(batch, model)["forward"], TOLERANCE, message)
+    own, narrow = independent_copy(subject.original, double=False), subject.own_type
+    with as_called():
+        batch = Batch(*in_type(tuple(batch._replace(x=subject.x.unsqueeze(1))), narrow))
+        got, expected = subject.numbers(batch, own), subject.further(batch, own)["forward"]
+    message = f"in {narrow}, log_prob of row {{row}} is {{gap}} nats off forward(...).log_prob"
+    require_equal(got.double(), expected.double(), 200 * torch.finfo(narrow).eps, message)
+    return f"{subject.probes.shape[1]} values of y, and the rows' own in {narrow}".replace("torch.", "")

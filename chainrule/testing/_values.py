@@ -1,38 +1,37 @@
-"""A distribution as numbers that can be compared."""
+"""Distributions as comparable numbers, and their supports."""
+
+from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor, distributions
-from torch.distributions import Distribution
+from torch.distributions import Distribution, constraints
 
 from chainrule.heads import Categorical
-from chainrule.testing._support import finite_support, has_support
 
 PROBES = 8
 MOST_PROBES = 64
-# Known to read a table of log-probabilities.
+# Methods that read a table of log-probabilities.
 PLAIN = (Categorical.log_prob, distributions.Categorical.log_prob)
 
 
 def probe_values(distribution: Distribution, x: Tensor) -> Tensor:
-    """A few elements inside the support, (K, *element shape)."""
+    """Return a few elements of the support, (K, *element shape)."""
     support = finite_support(distribution)
     if support is not None and support.shape[1:] == x.shape[2:]:
-        chosen = torch.linspace(0, len(support) - 1, min(PROBES, len(support)), device="cpu").round().long()
-        return support[chosen.to(support.device)].to(x)
+        spread = torch.linspace(0, len(support) - 1, min(PROBES, len(support)), device="cpu").round().long()
+        return support[spread.to(support.device)].to(x)
     drawn = distribution.sample().to(x)
-    # Where positions have supports of their own, as columns of a table, an element of each of them.
+    # If positions have different supports, as the columns of a table, take an element of each.
     count = PROBES - PROBES // 2 if has_support(distribution) else min(x.shape[1], MOST_PROBES)
     return torch.cat([x.flatten(0, 1)[: PROBES // 2], drawn.flatten(0, 1)[:count]])
 
 
 def values(distribution: Distribution, probes: Tensor, axes: int) -> Tensor:
-    """The log-probabilities that tell one distribution from another, (B, K) or (B, T, K) for 1 or 2 axes, nats.
-
-    All of them for a categorical distribution; those of the probes for any other.
-    """
+    """Return all log-probabilities of a categorical distribution, else those of the probes, (B, K) or (B, T, K)."""
     if isinstance(distribution, distributions.Categorical):
         logits = distribution.logits
-        if type(distribution).log_prob not in PLAIN:  # then the table may not be what log_prob says
+        if type(distribution).log_prob not in PLAIN:  # an overridden log_prob may disagree with the table
             for probe in probes[:4]:
                 logits = logits.index_copy(
                     -1, probe.long().view(1), _at(distribution, probe, axes).view_as(logits[..., :1])
@@ -47,11 +46,81 @@ def _at(distribution: Distribution, probe: Tensor, axes: int) -> Tensor:
 
 
 def distance(left: Tensor, right: Tensor) -> Tensor:
-    """The largest difference over the last axis, relative to the size of the numbers where they exceed 1.
+    """Return the largest difference over the last axis, relative to numbers above 1.
 
-    Equal infinities, and two that are not numbers, are no difference; one of either against a number is infinitely far.
+    Equal infinities and pairs of NaN have distance 0; an infinity or NaN is infinitely far from a finite number.
     """
     scale = 1 + torch.where(left.isfinite(), left.abs(), 0).amax(-1, keepdim=True)
     gap = (left - right).abs() / scale
     gap = torch.where((left == right) | (left.isnan() & right.isnan()), 0.0, gap)
     return gap.nan_to_num(nan=torch.inf, posinf=torch.inf).amax(-1)
+
+
+LARGEST = 65536  # maximum number of listed values
+
+
+def finite_support(distribution: Distribution) -> Tensor | None:
+    """Return every value of an element, (K, *event shape); `None` if they cannot be listed."""
+    if isinstance(distribution, distributions.Independent):
+        return _vectors(distribution)
+    if distribution.has_enumerate_support:
+        try:
+            values = distribution.enumerate_support(expand=False)
+        except NotImplementedError:  # raised by torch for a support that cannot be listed
+            return None
+        return values.reshape(values.shape[0], *distribution.event_shape) if len(values) <= LARGEST else None
+    constraint = _constraint(distribution)
+    if getattr(constraint, "is_discrete", False) and not distribution.event_shape:
+        low, high = _ends(constraint)
+        if low > -float("inf") and high - low < LARGEST:
+            return torch.arange(low, high + 1, device="cpu")
+    return None
+
+
+def interval(distribution: Distribution) -> tuple[float, float] | None:
+    """Return the bounds of the support of a real number; `None` for any other element."""
+    constraint = _constraint(distribution)
+    if constraint is None or constraint.is_discrete or constraint.event_dim or distribution.event_shape:
+        return None
+    if constraint is constraints.real or hasattr(constraint, "lower_bound") or hasattr(constraint, "upper_bound"):
+        return _ends(constraint)
+    return None
+
+
+def has_real_support(distribution: Distribution) -> bool:
+    """Return true if every entry of an element may be any real number."""
+    constraint = _constraint(distribution)
+    while hasattr(constraint, "base_constraint"):
+        constraint = constraint.base_constraint
+    return constraint is constraints.real or constraint is constraints.real_vector
+
+
+def has_support(distribution: Distribution) -> bool:
+    """Return false if the support differs between positions."""
+    return _constraint(distribution) is not None
+
+
+def _constraint(distribution: Distribution) -> Any:
+    try:
+        constraint: Any = distribution.support
+    except NotImplementedError:  # raised by torch for a distribution without a common support
+        return None
+    if isinstance(distribution, distributions.MixtureSameFamily):
+        return constraint.base_constraint if hasattr(constraint, "base_constraint") else constraint
+    return constraint
+
+
+def _ends(constraint: Any) -> tuple[float, float]:
+    low = torch.as_tensor(getattr(constraint, "lower_bound", -float("inf")))
+    high = torch.as_tensor(getattr(constraint, "upper_bound", float("inf")))
+    return float(low.min()), float(high.max())
+
+
+def _vectors(distribution: distributions.Independent) -> Tensor | None:
+    """List all vectors of independent entries."""
+    entry = finite_support(distribution.base_dist)
+    entries = distribution.event_shape.numel()
+    if entry is None or entry.dim() != 1 or len(entry) ** entries > 4096:
+        return None
+    combinations = torch.tensor(list(product(range(len(entry)), repeat=entries)), device=entry.device)
+    return entry[combinations].reshape(-1, *distribution.event_shape)

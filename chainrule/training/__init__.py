@@ -1,4 +1,4 @@
-"""From batches to a trained model: the loop, its options, its files, and the figures it reports."""
+"""Training: the loop, options, optimisers, checkpoints and callbacks."""
 
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Evaluation,
         Objective,
         TrainingBatches,
+        TrainingResult,
         ValidationBatches,
         bits,
         evaluate,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from chainrule.training._optimiser import learning_rate, make_optimiser
     from chainrule.training._options import TrainingOptions
     from chainrule.training._parallel import Interrupted, process_shard
-    from chainrule.training._result import TrainingResult
     from chainrule.training._validation import MetricValue, ValidationMetric
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Callbacks: objects that receive the figures of a training run while it lasts."""
+"""Callbacks that receive the metrics of a training run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,10 +8,10 @@ Ending = Literal["finished", "interrupted", "failed"]
 
 
 class Callback:
-    """Receives the figures of a run; a subclass overrides the methods that it needs.
+    """Base class of callbacks; subclasses override the methods that they need.
 
-    The methods are called between steps, in the first process only. They see figures, never the model, so that a run
-    with callbacks ends with the same bits as one without. An exception stops the run, which can be resumed.
+    Training calls the methods between steps, in the first process only. Callbacks see metrics, never the model, so that
+    runs with and without callbacks end with the same bits. An exception stops the run, which can be resumed.
 
     >>> class Best(Callback):
     ...     nats = float("inf")
@@ -20,31 +20,31 @@ class Callback:
     """
 
     def begin(self, directory: Path, step: int) -> None:
-        """Called before the first step.
+        """Receive the start of the run, before the first step.
 
         Args:
-            directory: the run directory; `config.json` in it holds the options.
-            step: weight updates done before, 0 for a new run. Figures of later steps, if any were received before an
-                interruption, come again.
+            directory: run directory; its `config.json` holds the options.
+            step: number of earlier weight updates, 0 for a new run. Metrics of later steps, received before an
+                interruption, are sent again.
         """
 
     def figures(self, step: int, figures: Mapping[str, float]) -> None:
-        """Called at each step and validation.
+        """Receive the metrics of a step or validation.
 
         Args:
-            step: weight updates done.
-            figures: by name: training/nats_per_element, training/learning_rate, validation/nats_per_element,
+            step: number of weight updates.
+            figures: metrics by name: training/nats_per_element, training/learning_rate, validation/nats_per_element,
                 timing/training_elements_per_second and others.
         """
 
     def text(self, step: int, name: str, text: str) -> None:
-        """Called with a text: a warning, or a sample drawn at a validation.
+        """Receive a text: a warning, or a sample drawn at a validation.
 
         Args:
-            step: weight updates done.
+            step: number of weight updates.
             name: "warning" or "sample".
             text: the text.
         """
 
     def end(self, ending: Ending) -> None:
-        """Called after the last step, whatever ended the run."""
+        """Receive the end of the run."""

@@ -1,4 +1,4 @@
-"""Files of a run: `checkpoint.safetensors`, from which it goes on, and `model.safetensors`, its best weights."""
+"""Files of a run: `checkpoint.safetensors`, to resume from, and `model.safetensors`, the best weights."""
 
 import hashlib
 import json
@@ -49,15 +49,15 @@ def save_checkpoint(
 def restore_checkpoint(
     path: Path, model: nn.Module, optimiser: AdamW, options: TrainingOptions, steps_per_epoch: int
 ) -> tuple[State, Position]:
-    """Put a checkpoint back into `model` and `optimiser`; returns the carried state (on the CPU) and the counters."""
+    """Restore `model` and `optimiser`; return the carried state (on the CPU) and the position."""
     tensors, record = _read(path, "checkpoint")
-    position, earlier, began_with = (record.get(name) for name in ("position", "options", "steps_per_epoch"))
-    if not isinstance(earlier, dict) or type(began_with) is not int:
+    position, earlier, earlier_steps = (record.get(name) for name in ("position", "options", "steps_per_epoch"))
+    if not isinstance(earlier, dict) or type(earlier_steps) is not int:
         raise ValueError(f"{path}: expected the options and the batches an epoch, got none: restore it from a copy")
     options.check_unchanged(earlier)
-    if began_with != steps_per_epoch:
+    if earlier_steps != steps_per_epoch:
         raise ValueError(
-            f"resume: expected the data that the run began with ({began_with} batches an epoch), "
+            f"resume: expected the data that the run began with ({earlier_steps} batches an epoch), "
             f"got {steps_per_epoch} batches an epoch: resume with the old data, or start a new run"
         )
     _copy_weights(path, model, _with_prefix("model", tensors))
@@ -67,35 +67,35 @@ def restore_checkpoint(
 
 @contextmanager
 def reading_state(path: Path, *, restored: bool) -> Iterator[None]:
-    """A block in which a model reads the carried state; an unknown symbol in a restored one is damage of the file."""
+    """Report an unknown symbol in a restored state as a damaged file."""
     try:
         yield
-    except IndexError as error:  # of an embedding
+    except IndexError as error:  # raised by an embedding
         if not restored:
             raise
         raise ValueError(f"{path}: its state does not fit the model ({error}): the file is damaged") from None
 
 
 def save_weights(path: str | Path, model: nn.Module, about: dict[str, Any]) -> None:
-    """Write the weights alone, with a JSON record of what they are, atomically."""
+    """Write the weights and a JSON record about them, atomically."""
     parameters = sum(weight.numel() for weight in model.parameters())
     record = {"kind": "weights", "about": about, "parameters": parameters}
     write_sealed(Path(path), dict(model.state_dict()), record)
 
 
 def load_weights(path: str | Path, model: nn.Module) -> dict[str, Any]:
-    """Copy saved weights into `model`, on whatever device it is; returns the record written with them.
+    """Copy saved weights into `model`, on any device, and return their record.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is damaged, is no file of weights, or belongs to another model.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is damaged, is not a file of weights, or belongs to another model.
     """
     path = Path(path)
     tensors, record = _read(path, "weights")
     _copy_weights(path, model, tensors)
     about = record.get("about")
     if not isinstance(about, dict):
-        raise ValueError(f"{path}: expected a record of what the weights are, got none: restore it from a copy")
+        raise ValueError(f"{path}: expected a record about the weights, got none: restore it from a copy")
     return about
 
 
@@ -114,26 +114,23 @@ def _position(path: Path, content: Any) -> Position:
 
 
 def _carried_state(path: Path, model: nn.Module, tensors: dict[str, Tensor], skeleton: Any) -> State:
-    """The state that the next chunk continues from.
-
-    It must look like one that the model begins with; an axis that is empty there, as that of a cache, may have grown.
-    """
+    """Rebuild the carried state, which must match the model's initial state except for axes of size 0 (caches)."""
     try:
         state = unflatten(tensors, skeleton)
         if state is not None and isinstance(model, AutoregressiveModel):
-            expected, found = flatten(model.initial_state(count_rows(state))), flatten(state)
-            if expected[1] != found[1]:
-                raise ValueError("expected that of this model, got another")
-            for name, tensor in found[0].items():
+            expected, restored = flatten(model.initial_state(count_rows(state))), flatten(state)
+            if expected[1] != restored[1]:
+                raise ValueError("expected the state of this model, got another")
+            for name, tensor in restored[0].items():
                 _check_grown(name, tuple(tensor.shape), tuple(expected[0][name].shape))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: its carried state is damaged ({error!s:.200}): restore it from a copy") from None
     return state
 
 
-def _check_grown(name: str, shape: tuple[int, ...], begun: tuple[int, ...]) -> None:
-    if len(shape) != len(begun) or any(first and size != first for size, first in zip(shape, begun, strict=True)):
-        raise ValueError(f"expected {name} in shape {begun}, its empty axes as long as they may be, got {shape}")
+def _check_grown(name: str, shape: tuple[int, ...], initial: tuple[int, ...]) -> None:
+    if len(shape) != len(initial) or any(first and size != first for size, first in zip(shape, initial, strict=True)):
+        raise ValueError(f"expected {name} in shape {initial}, with empty axes of any size, got {shape}")
 
 
 @torch.no_grad()
@@ -167,8 +164,8 @@ FORMAT = 1
 
 
 def write_sealed(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
-    """Write atomically; names that share one tensor (tied weights) share it in the file too."""
-    record, kept = dict(record), {}
+    """Write atomically; tied weights share one tensor in the file."""
+    record, stored = dict(record), {}
     first: dict[tuple[int, torch.Size, tuple[int, ...], torch.dtype], str] = {}
     aliases: dict[str, str] = {}
     for name, tensor in tensors.items():
@@ -177,17 +174,16 @@ def write_sealed(path: Path, tensors: dict[str, Tensor], record: dict[str, Any])
             aliases[name] = first[same]
         else:
             first[same] = name
-            kept[name] = _own_memory(tensor)
+            stored[name] = _own_memory(tensor)
     record |= {"format": FORMAT, "aliases": aliases}
     text = json.dumps(record, sort_keys=True, allow_nan=False)
     with replacing(path) as partial:
-        save_file(
-            kept, partial, {"chainrule": f"{_digest(kept, text)} {text}"}
-        )  # one entry: several have no fixed order
+        # A single metadata entry, because several have no fixed order.
+        save_file(stored, partial, {"chainrule": f"{_digest(stored, text)} {text}"})
 
 
 def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `write_sealed` wrote, on the CPU. Nothing in the file is executed."""
+    """Read a file of `write_sealed` on the CPU; nothing in it is executed."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of weights, got none: train first, or check the path")
     check_header(path)
@@ -196,8 +192,8 @@ def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             metadata, names = file.metadata() or {}, file.keys()
-            # Cloned, because a tensor inside the file's bytes is not aligned as one from torch's allocator is, and some
-            # kernels then add in another order: a resumed run would differ in its last bits.
+            # Clone, because tensors inside the file's bytes are not aligned as torch's allocator aligns them. Some
+            # kernels then sum in another order, and a resumed run would differ in the last bits.
             tensors = {name: file.get_tensor(name).clone() for name in names}
     except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{damaged} ({error}): {remedy}") from error
@@ -208,9 +204,9 @@ def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"{damaged} (its digest differs): {remedy}")
     record = _parse_record(path, text)
     aliases = record.pop("aliases", None)
-    if not isinstance(aliases, dict) or not all(isinstance(kept, str) and kept in tensors for kept in aliases.values()):
+    if not isinstance(aliases, dict) or not all(isinstance(name, str) and name in tensors for name in aliases.values()):
         raise ValueError(f"{damaged} (its names of shared tensors): {remedy}")
-    return tensors | {name: tensors[kept] for name, kept in aliases.items()}, record
+    return tensors | {alias: tensors[name] for alias, name in aliases.items()}, record
 
 
 def _parse_record(path: Path, text: str) -> dict[str, Any]:
@@ -226,13 +222,13 @@ def _parse_record(path: Path, text: str) -> dict[str, Any]:
 
 
 def _own_memory(tensor: Tensor) -> Tensor:
-    """On the CPU, contiguous, and no slice of a larger tensor: safetensors writes no overlapping memory."""
+    """Copy to contiguous CPU memory of the tensor's size, because safetensors rejects overlapping memory."""
     tensor = tensor.detach().to("cpu").contiguous()
     return tensor.clone() if tensor.untyped_storage().nbytes() != tensor.nbytes else tensor
 
 
 def _digest(tensors: dict[str, Tensor], record: str) -> str:
-    """SHA-256 over the record and, in order of name, each tensor's name, type, shape and bytes."""
+    """Compute SHA-256 over the record and, ordered by name, each tensor's name, dtype, shape and bytes."""
     digest = hashlib.sha256(record.encode())
     for name in sorted(tensors):
         tensor = tensors[name]

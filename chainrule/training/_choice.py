@@ -1,15 +1,15 @@
-"""The rule by which a run computes its training steps: threads, precision and the kernel of recurrent layers.
+"""Rules that choose threads, precision and the recurrent kernel of training steps.
 
-A function of the processor, the model and the shape of a batch. Nothing is timed, so that the same command takes the
-same way however busy the machine is. The constants are measured (benchmarks/LOG.md, "a rule in place of a race").
+The choice is a function of the processor, the model and the shape of a batch. It times nothing, so the same command
+always computes the same way, however busy the machine is. benchmarks/LOG.md has the measurements behind the constants.
 
-- The vendor's kernel for LSTMs over full rows, in bfloat16 below `WIDE` units. Everywhere else the written-out steps
-  are faster, and recurrent layers take them by themselves (`auto`).
-- bfloat16 where the processor multiplies it and there is enough to multiply: `BFLOAT16_MULTIPLIES` at once, or
-  `BFLOAT16_ROWS` rows for the vendor's LSTM. Models then train 1.1 to 1.9 times as fast. Emulated, it is never faster.
-- A thread for each `MULTIPLIES_A_THREAD` multiply-adds at once. Threads that have less to do only wait for one another.
+- The vendor's kernel computes LSTMs over full rows, in bfloat16 below `WIDE` units. Otherwise the written-out steps are
+  faster, and recurrent layers choose them themselves (`auto`).
+- bfloat16 is used if the processor multiplies it natively and the products are large: `BFLOAT16_MULTIPLIES` at once, or
+  `BFLOAT16_ROWS` rows for the vendor's LSTM. Models then train 1.1 to 1.9 times as fast. Emulation is never faster.
+- There is one thread per `MULTIPLIES_A_THREAD` multiply-adds at once. Threads with less work only wait for each other.
 
-"At once" is in a step in time of a recurrent layer, and in one layer elsewhere.
+"At once" means in one time step of a recurrent layer, and in one layer of other models.
 """
 
 from dataclasses import dataclass
@@ -41,15 +41,15 @@ Precision = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class Work:
-    """What the rule knows of a model and its batches.
+    """Description of a model and its batches, the input of the rules.
 
     Args:
-        layers: their kind, "LSTM", "GRU", "RNN" or "other"; of recurrent layers the widest one's.
-        units: of the widest recurrent layer, 0 without one.
-        rows: of a batch.
-        full: whether all rows that recurrent layers read are of equal length.
-        vendor: whether a vendor's kernel computes the recurrent layers.
-        multiplies: multiply-adds that are done at once, on average.
+        layers: kind of the widest recurrent layer, "LSTM", "GRU" or "RNN"; "other" without recurrent layers.
+        units: width of the widest recurrent layer, 0 without one.
+        rows: batch size.
+        full: true if all rows have the same length.
+        vendor: true if a vendor's kernel can compute the recurrent layers.
+        multiplies: average number of multiply-adds at once.
     """
 
     layers: str
@@ -61,23 +61,23 @@ class Work:
 
     @classmethod
     def of(cls, model: nn.Module, batch: Batch) -> "Work":
-        """The work of a training step of a model on a batch."""
+        """Describe a training step of a model on a batch."""
         recurrent, rows = recurrent_layers(model), batch.x.shape[0]
         full = batch.lengths is None and not (isinstance(batch.context, dict) and "lengths" in batch.context)
         if recurrent:
             widest = max(recurrent, key=lambda layer: layer.hidden_size)
             vendor = all(layer.vendor_computes_this() for layer in recurrent)
-            running = rows if full else rows / 2  # half of the rows have ended at an average step
+            running = rows if full else rows / 2  # at an average step, half of the rows have ended
             multiplies = float(running * widest.weight_hh_l0.numel())
             return cls(type(widest).__name__, widest.hidden_size, rows, full, vendor, multiplies)
         embeddings = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
         matrices = [weight for weight in model.parameters() if weight.dim() > 1 and id(weight) not in embeddings]
-        # A dense network multiplies its weights with each row, others with each element.
+        # A dense network multiplies its weights by each row, other networks by each element.
         masked = any(isinstance(layer, MaskedLinear) for layer in model.modules())
         dense = masked or (batch.x.dim() > 2 and all(weight.dim() == 2 for weight in matrices))
-        places = rows if dense else sum(part.numel() for part in leaves((batch.x, batch.context)))
+        inputs = rows if dense else sum(part.numel() for part in leaves((batch.x, batch.context)))
         average = sum(weight.numel() for weight in matrices) / max(1, len(matrices))
-        return cls("other", 0, rows, full, False, places * average)
+        return cls("other", 0, rows, full, False, inputs * average)
 
     def __str__(self) -> str:
         if not self.units:
@@ -94,7 +94,7 @@ def choose(
     precision: Literal["auto", "float32", "bfloat16"] = "auto",
     backend: Backend = "auto",
 ) -> Computation:
-    """The way to compute some work on a processor; what the user gave takes the place of the rule.
+    """Choose how to compute some work on a processor; explicit arguments override the rules.
 
     >>> lstm = Work("LSTM", 256, rows=32, full=True, vendor=True, multiplies=8e6)
     >>> str(choose(True, 4, lstm)), str(choose(False, 1, lstm)), str(choose(True, 4, lstm, precision="float32"))
@@ -119,18 +119,11 @@ def choose_computation(
     precision: Literal["auto", "float32", "bfloat16"] = "auto",
     backend: Backend = "auto",
 ) -> tuple[Computation, str]:
-    """The way to compute training steps of a model here, and the line that says so and why.
-
-    Args:
-        model: to be trained.
-        batch: one of those it is trained on.
-        device: where it is trained. A GPU takes bfloat16 where it has it, and its layers choose their kernel.
-        threads, precision, backend: as the user gave them; None or "auto" leaves them to the rule.
-    """
-    if device.type != "cpu":
-        usual: Precision = "bfloat16" if multiply_dtype(precision, device) == torch.bfloat16 else "float32"
-        way = Computation(threads or usable_threads(), usual, backend)
-        fallback = ", which computes in float32 alone" if usual != precision == "bfloat16" else ""
+    """Choose how to compute training steps on a device, and explain the choice in a line."""
+    if device.type != "cpu":  # a GPU uses bfloat16 if it supports it, and its layers choose their kernels
+        native: Precision = "bfloat16" if multiply_dtype(precision, device) == torch.bfloat16 else "float32"
+        way = Computation(threads or usable_threads(), native, backend)
+        fallback = ", which computes only in float32" if native != precision == "bfloat16" else ""
         return way, f"{way}: {device}{fallback}"
     work, most = Work.of(model, batch), usable_threads()
     way = choose(multiplies_bfloat16(), most, work, threads=threads, precision=precision, backend=backend)

@@ -1,4 +1,4 @@
-"""How a training step is computed where several ways compute the same: threads, precision, backend."""
+"""Threads, precision and backend of training steps, and the capabilities of the processor."""
 
 import math
 import os
@@ -17,12 +17,12 @@ from chainrule.layers._recurrent import Backend, Recurrent
 
 @dataclass(frozen=True)
 class Computation:
-    """One way to compute a training step.
+    """Settings of a training step's computation.
 
     Args:
-        threads: of the processor.
+        threads: number of CPU threads.
         precision: number format of matrix products.
-        backend: of recurrent layers, see `chainrule.layers`; models without them take no notice.
+        backend: backend of recurrent layers, see `chainrule.layers`; ignored by other models.
 
     >>> str(Computation(2, "float32", "vendor"))
     'float32, vendor kernel, 2 threads'
@@ -38,13 +38,13 @@ class Computation:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format of matrix products."""
+        """Number format of matrix products."""
         return torch.bfloat16 if self.precision == "bfloat16" else torch.float32
 
 
 @contextmanager
 def computing(model: nn.Module, computation: Computation) -> Iterator[None]:
-    """Compute with these threads in the block, and with this backend in the recurrent layers of `model`."""
+    """Set the threads, and the backend of the recurrent layers of `model`, in the block."""
     threads, layers = torch.get_num_threads(), recurrent_layers(model)
     backends = [layer.backend for layer in layers]
     try:
@@ -59,7 +59,7 @@ def computing(model: nn.Module, computation: Computation) -> Iterator[None]:
 
 
 def recurrent_layers(model: nn.Module) -> list[Recurrent]:
-    """The layers of a model that have a choice of backend."""
+    """Return the layers of a model with a choice of backend."""
     return [layer for layer in model.modules() if isinstance(layer, Recurrent)]
 
 
@@ -73,11 +73,8 @@ _OLDER_QUOTA, _OLDER_PERIOD = (Path(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for
 
 
 def usable_threads() -> int:
-    """The threads torch would use, fewer where a container may not use so many cores; OMP_NUM_THREADS overrules both.
-
-    torch itself counts the cores that the process may run on (its affinity), but not the share of their time.
-    """
-    threads = torch.get_num_threads()
+    """Return torch's number of threads, limited by the container's CPU quota unless OMP_NUM_THREADS is set."""
+    threads = torch.get_num_threads()  # respects the CPU affinity, but not the quota
     quota = cpu_quota()
     if quota is None or "OMP_NUM_THREADS" in os.environ:
         return threads
@@ -85,20 +82,14 @@ def usable_threads() -> int:
 
 
 def most_threads() -> int:
-    """The threads beyond which this machine only waits for them: four for each of its cores."""
+    """Return the largest useful number of threads: four per core."""
     return 4 * (os.cpu_count() or 1)
 
 
 def cpu_quota(
     quota: Path = _QUOTA, older_quota: Path = _OLDER_QUOTA, older_period: Path = _OLDER_PERIOD
 ) -> float | None:
-    """The cores whose whole time a container may use; None where nothing limits it.
-
-    Args:
-        quota: file of cgroup v2 that says it.
-        older_quota: that of cgroup v1, microseconds of a period.
-        older_period: the length of its period, microseconds.
-    """
+    """Return the CPU quota of the container in cores, from cgroup v2 or v1 files; None without a limit."""
     try:
         allowed, period = (
             quota.read_text().split() if quota.exists() else (older_quota.read_text(), older_period.read_text())
@@ -114,9 +105,9 @@ _BELOW_BFLOAT16 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_C
 
 
 def instruction_set() -> str:
-    """The vector instructions with which torch computes on this processor, such as "AVX2" or "AVX-512 bf16".
+    """Name the vector instructions that torch uses on this processor, such as "AVX2" or "AVX-512 bf16".
 
-    What the processor has, less what the variables ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA hide.
+    The variables ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA may disable instructions of the processor.
 
     >>> instruction_set() != ""
     True
@@ -131,7 +122,7 @@ def instruction_set() -> str:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether bfloat16 is multiplied by instructions of its own; elsewhere it is emulated, slower than float32."""
+    """Return true if the processor has instructions for bfloat16; emulation is slower than float32."""
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or ""
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX512") or limit.upper() in _BELOW_BFLOAT16:
         return False
@@ -142,10 +133,7 @@ def multiplies_bfloat16() -> bool:
 
 
 def multiply_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """The number format of matrix products: `auto` takes bfloat16 where the device multiplies it natively.
-
-    Weights, moments, gradients and log-likelihoods are float32 either way.
-    """
+    """Choose the number format of matrix products: `auto` is bfloat16 if the device multiplies it natively."""
     native = _has_bfloat16(device)
     if device.type == "mps":
         return torch.float32
@@ -155,12 +143,12 @@ def multiply_dtype(precision: str, device: torch.device) -> torch.dtype:
 
 
 def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[object]:
-    """A context in which matrix products run in `dtype`."""
+    """Return a context in which matrix products run in `dtype`; weights and log-likelihoods stay float32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
 def emulation_note(dtype: torch.dtype, device: torch.device) -> str | None:
-    """A line that says that products in `dtype` are slower on this processor than in float32; None where they are not.
+    """Return a warning if products in `dtype` are emulated on this processor, else None.
 
     >>> emulation_note(torch.float32, torch.device("cpu"))
     """

@@ -1,4 +1,4 @@
-"""Position of a run, and how long it lasts: a number of steps or a number of seconds."""
+"""Position of a run, and its duration in steps or seconds."""
 
 import math
 from abc import ABC, abstractmethod
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
 
 @dataclass
 class Position:
-    """Counters of a run: with the weights, the moments and the carried state, all that resuming it needs.
+    """Counters of a run. With the weights, moments and carried state they are all that resuming needs.
 
     The data cursor is `step`, the learning rate is a function of `step` or `elapsed`, and all randomness of a step is
-    made from (seed, step, process): there is no other state.
+    derived from (seed, step, process): there is no other state.
 
     Args:
-        step: weight updates done.
-        elements: elements trained on.
-        elapsed: wall-clock seconds that count, earlier sessions included; the start-up of a resumed run is free.
-        training_seconds: those of them that steps took.
-        ended_budget: the budget that the run came to the end of; None while it trains.
+        step: number of weight updates.
+        elements: number of training elements.
+        elapsed: wall-clock seconds that count, including earlier sessions but not the start-up of a resumed run.
+        training_seconds: seconds spent in training steps.
+        ended_budget: budget that the run has used up; None while it trains.
         validated: step of the last validation.
-        validated_at: seconds elapsed when it ended.
-        validated_all: whether it read and compared all that there is.
-        validation_batches: how many batches it read.
-        measured_rows: how many rows were compared.
-        validation_seconds: how long it took, its saving included; None before the first.
-        validation_spacing: seconds between the end of the one before and its beginning.
-        sample_seconds: the least time for which it is worth to draw a sample.
-        saving_seconds: how long the last checkpoint took.
-        stale: validations in a row that brought no improvement.
+        validated_at: elapsed seconds at its end.
+        validated_all: true if it covered all validation data.
+        validation_batches: number of batches it scored.
+        measured_rows: number of rows it compared.
+        validation_seconds: its duration including saving; None before the first validation.
+        validation_spacing: seconds between the end of the previous validation and its start.
+        sample_seconds: minimum time for drawing a sample.
+        saving_seconds: duration of the last checkpoint.
+        stale: number of consecutive validations without improvement.
         best_step: step of the best validation.
         best: its result as (nats, elements).
-        best_batches: how many batches it read.
-        best_value: value of the metric; None where the likelihood decides.
-        highest_value: of the metric so far, which is `best_value` where it leaves no margin.
-        best_rows: how many rows were compared.
+        best_batches: number of batches it scored.
+        best_value: its metric; None if the likelihood decides.
+        highest_value: highest metric so far, which is `best_value` without a margin.
+        best_rows: number of rows it compared.
         last: result of the last validation, as `best`.
-        steps_far_over, vanished_looks, exploded_looks: counts of `GradientAlarms`.
+        steps_far_over, vanished_looks, exploded_looks: counters of `GradientAlarms`.
     """
 
     step: int = 0
@@ -77,12 +77,11 @@ class Position:
     exploded_looks: int = 0
 
     def record(self, likelihood: "Likelihood", verdict: "MetricResult | None" = None) -> bool:
-        """Take note of a validation at the present step; true where its weights are the best so far.
+        """Record a validation at the current step; return true if its weights are the best so far.
 
-        Two validations are compared on what both read. One that read `WIDER` times as much as the best one or more
-        replaces it: few rows never decide against many. Otherwise the higher value of the metric is better, where there
-        is a metric; of equals, the higher likelihood. Where the verdict leaves a margin, the later one is better unless
-        it is lower than the highest by more.
+        Two validations are compared on their common data. A validation on at least `WIDER` times as much data as the
+        best one replaces it. Otherwise the higher metric is better, then the higher likelihood. If the verdict has a
+        margin, the later validation is better unless it is lower than the highest by more than the margin.
         """
         improved, behind = self._is_better(likelihood, verdict), 0.0
         if verdict is not None and self.highest_value is not None and verdict.rows < WIDER * self.best_rows:
@@ -97,7 +96,7 @@ class Position:
             self.best_rows = self.measured_rows
             if verdict is not None:
                 self.best_value = verdict.metric.value
-                self.highest_value = self.best_value + behind  # as if these rows had been read then
+                self.highest_value = self.best_value + behind  # the earlier maximum, corrected to these rows
         return improved
 
     def _is_better(self, likelihood: "Likelihood", verdict: "MetricResult | None") -> bool:
@@ -117,7 +116,7 @@ class Position:
 
     @classmethod
     def from_json(cls, record: Any) -> "Position":
-        """Raises ValueError where the record is not one that `to_json` made."""
+        """Read a record of `to_json`; raise ValueError for any other."""
         try:
             position = cls(**read_fields(field_types(cls), record))
         except ValueError as error:
@@ -126,47 +125,47 @@ class Position:
             for number in value if isinstance(value, tuple) else (value,):
                 if isinstance(number, int) and not 0 <= number < 1 << 62:
                     raise ValueError(f"checkpoint: {name}: expected a count, got {value!r:.80}: the file is damaged")
-                if isinstance(number, float) and not abs(number) < 1e300:  # multiplied it must stay finite
+                if isinstance(number, float) and not abs(number) < 1e300:  # products of it must stay finite
                     raise ValueError(f"checkpoint: {name}: expected less, got {value!r:.80}: the file is damaged")
         return position
 
 
 class Duration(ABC):
-    """When a run ends, how far along it is, when it validates and on how much.
+    """Base class: the end of a run, its progress, and the times and sizes of its validations.
 
     Attributes:
-        stopped_early: whether the last validation read only as much as it had time for.
+        stopped_early: true if the last validation ran out of time before the end of the data.
     """
 
     stopped_early = False
 
     @abstractmethod
     def finished(self, position: Position) -> bool:
-        """Whether no further step is to be taken."""
+        """Return true if the run takes no further step."""
 
     @abstractmethod
     def check_reaches(self, position: Position) -> None:
-        """Raise ValueError where a run to be resumed is already beyond its end."""
+        """Raise ValueError if a resumed run is already beyond its end."""
 
     @abstractmethod
     def progress(self, position: Position) -> float:
-        """The fraction of the run that will be done after the next step, for the learning-rate schedule."""
+        """Return the fraction of the run done after the next step, for the learning-rate schedule."""
 
     @abstractmethod
     def validation_due(self, position: Position) -> bool:
-        """Whether to validate before the next step; the last validation, after the last step, comes in any case."""
+        """Return true to validate before the next step; a run always validates after its last step."""
 
     @abstractmethod
     def start_up(self, seconds: float) -> float:
-        """How many of the seconds before the first step of a run count as spent."""
+        """Return the part of the seconds before the first step that counts."""
 
     @abstractmethod
     def allowance(self, position: Position, *, last: bool) -> float:
-        """The seconds that the coming validation may take, its saving left out."""
+        """Return the seconds that the next validation may take, without saving."""
 
     @abstractmethod
     def validation_part(self, batches: Iterable[Batch], position: Position, seconds: float) -> Iterator[Batch]:
-        """The first of the batches: no fewer than the last validation read, else as many as the `seconds` allow."""
+        """Yield the first batches: at least as far as the last validation, then until the `seconds` are used up."""
 
     @abstractmethod
     def end(self, position: Position) -> None:
@@ -174,18 +173,18 @@ class Duration(ABC):
 
     @abstractmethod
     def step_took(self, seconds: float) -> None:
-        """Learn how long a step takes."""
+        """Record the duration of a step."""
 
 
 class Steps(Duration):
-    """A number of steps: nothing here reads a clock, so that the same run is the same bits every time.
+    """Duration in steps; it reads no clock, so that repeated runs are equal bit for bit.
 
-    Where the steps were chosen for a budget, and take longer than was thought, the run ends with it.
+    If the steps were chosen for a budget and are slower than expected, the run ends with the budget.
 
     Args:
-        total: steps.
+        total: number of steps.
         validate_every: steps between validations.
-        most_seconds: the budget; None where there is none.
+        most_seconds: budget, or None.
     """
 
     def __init__(self, total: int, validate_every: int, most_seconds: float | None = None):
@@ -201,7 +200,7 @@ class Steps(Duration):
     def check_reaches(self, position: Position) -> None:
         if position.step > self.total:
             raise ValueError(
-                f"steps: expected at least the {position.step} that the run has done, got {self.total}: give more"
+                f"steps: expected at least the {position.step} that the run has done, got {self.total}: raise it"
             )
 
     def progress(self, position: Position) -> float:
@@ -233,26 +232,25 @@ class Steps(Duration):
 
 
 def start_up_note(seconds: float, counted: float) -> str:
-    """A line for a start-up of which only `counted` seconds are of the budget."""
+    """Explain that only `counted` seconds of the start-up count."""
     return (
-        f"starting up took {seconds:.1f} s, of which a fifth of the budget counts: "
+        f"start-up took {seconds:.1f} s, but only a fifth of the budget counts: "
         f"the run ends {seconds - counted:.1f} s after its budget"
     )
 
 
 class Seconds(Duration):
-    """A wall-clock budget for everything: start-up, steps, validation, saving.
+    """Wall-clock budget for start-up, steps, validation and saving.
 
-    Most of it is for steps. Start-up counts up to a share of the budget: where it takes longer, the run ends later. A
-    validation may take a share of the time since the one before it, the first included; where that is too little to
-    read everything, the next one waits twice as long and reads more. Time for the last validation and save is held
-    back, and the schedule spans the time before it: the progress is that of steps. A step is taken if more than half
-    of it fits, and the last one is told that it is the last.
+    Most of the budget is for steps. Start-up counts up to a share of the budget; if it takes longer, the run ends
+    later. A validation may take a share of the time since the previous one. If this is too short for all validation
+    data, the next validation waits twice as long and scores more. The last validation and save have a reserve; the
+    schedule spans the time before it. A step is taken if more than half of it fits, and the last step has progress 1.
 
     Args:
         budget: seconds.
-        validate_every: steps between validations, where the user said so.
-        valid_batches: the held-out data, to estimate the cost of the first validation from the size of its first batch.
+        validate_every: steps between validations, if the user set it.
+        valid_batches: validation data, whose first batch determines the estimated cost of the first validation.
     """
 
     def __init__(self, budget: float, validate_every: int | None, valid_batches: ValidationBatches):
@@ -272,7 +270,7 @@ class Seconds(Duration):
         if 1.05 * self.budget < used:
             raise ValueError(
                 f"budget: expected more than the {used:.0f} seconds that the run has taken, "
-                f"got {self.budget:g}: give more"
+                f"got {self.budget:g}: raise it"
             )
 
     def progress(self, position: Position) -> float:
@@ -312,9 +310,9 @@ class Seconds(Duration):
         return max(share - position.saving_seconds, share / 2)
 
     def validation_part(self, batches: Iterable[Batch], position: Position, seconds: float) -> Iterator[Batch]:
-        began, self.stopped_early = monotonic(), False
+        start, self.stopped_early = monotonic(), False
         for read, batch in enumerate(batches):
-            spent = monotonic() - began
+            spent = monotonic() - start
             if read >= max(position.validation_batches, 1) and spent * (read + 1) > seconds * read:
                 self.stopped_early = True
                 return
@@ -339,24 +337,24 @@ class Seconds(Duration):
         return self.budget - reserve - position.elapsed
 
     def _first_cost(self, position: Position) -> float:
-        """Seconds that the first batch alone is expected to take: a step is a forward and a backward pass."""
+        """Estimate the seconds of the first batch as a third of a step (forward pass without the backward pass)."""
         if self._first_batch is None:
             self._first_batch = next((count_elements(batch) for batch in self._valid_batches()), 0)
         return self._first_batch * position.training_seconds / position.elements / 3
 
 
-START_UP_SHARE = 0.2  # of a budget that start-up may use up
-VALIDATIONS = 10  # over a run, where the user does not say how often
-VALIDATION_SHARE = 0.05  # of the time since the validation before may go into one
-LAST_VALIDATION_SHARE = 0.05  # of a budget may go into the last one: a larger held-out part is read up to there
-WIDER = 2  # times as much data: such a validation replaces the best one instead of being compared with it
-FIRST_PROGRESS = 1e-3  # of the first step, while it is not known how long a step takes
-LEAST_STEPS = 5  # between validations
-LEAST_VALIDATION = 2**18  # elements that a validation of a counted run reads, even where it trains on fewer in between
+START_UP_SHARE = 0.2  # maximum share of a budget for start-up
+VALIDATIONS = 10  # default number of validations in a run
+VALIDATION_SHARE = 0.05  # maximum share of the time since the previous validation
+LAST_VALIDATION_SHARE = 0.05  # maximum share of a budget for the last validation
+WIDER = 2  # factor of data from which a validation replaces the best one without comparison
+FIRST_PROGRESS = 1e-3  # progress of the first step, before the duration of a step is known
+LEAST_STEPS = 5  # minimum number of steps between validations
+LEAST_VALIDATION = 2**18  # minimum number of elements in a validation of a run of steps
 
 
 def make_duration(options: TrainingOptions, steps_per_epoch: int, valid_batches: ValidationBatches) -> Duration:
-    """The duration that `steps`, `epochs` or `budget` name."""
+    """Build the duration for `steps`, `epochs` or `budget`."""
     if options.steps is None and options.epochs is None:
         return Seconds(options.budget or DEFAULT_BUDGET, options.validate_every, valid_batches)
     total = options.steps if options.steps is not None else math.ceil((options.epochs or 0.0) * steps_per_epoch)

@@ -1,15 +1,15 @@
-r"""Scoring by a model that goes on learning while it reads (dynamic evaluation, Krause et al. 2018).
+r"""Dynamic evaluation: scoring with an adaptive model (Krause et al. 2018).
 
-The elements come in chunks s_1, s_2, ... Each is scored by the weights that the chunks before it have left, and learnt
-only then, so that the sum of all scores is the code length of one honest model of the whole (prequential, Dawid 1984):
+The elements come in chunks s_1, s_2, ... The model first scores a chunk, then learns from it, so that the sum of all
+scores is a valid code length of the whole (prequential, Dawid 1984):
 
 .. math::
     \ell_i = -\log p(s_i \mid s_{<i};\, \theta_i), \qquad
     \theta_{i+1} = \theta_i - \eta \frac{g_i}{\sqrt{v_i} + \epsilon} + \lambda\, (\theta_1 - \theta_i)
 
 with g_i the gradient of ℓ_i divided by the chunk length, and v_i the mean of the squares of :math:`g_1, \ldots, g_i`.
-λ draws the weights back to the trained ones θ_1. Krause et al. take v from the training data; here it comes from the
-data that was scored, so that a model and a file are enough. The step begins small, since the first v are rough:
+λ pulls the weights back to the trained weights θ_1. Krause et al. compute v on the training data; here it comes from
+the scored data, so that a model and a file suffice. The first steps are small, because v is still inaccurate:
 :math:`\eta_i = \eta \min(1, i / 20)`.
 """
 
@@ -31,16 +31,16 @@ _CHUNK_LENGTH = 64
 
 
 class DynamicEvaluator:
-    """A copy of a model that learns what it has scored; the model itself stays as it is.
+    """An adaptive copy of a model, which learns from each chunk after scoring it; the model itself is not changed.
 
     Args:
         model: a trained model.
-        rate: η, the step for each weight in units of its usual gradient; 0 learns nothing.
-        decay: λ, the share of its way back to the trained weights that a weight goes with each chunk.
-        chunk_length: elements that are scored before they are learnt, and that gradients flow back through.
+        rate: step size η of each weight, in units of its typical gradient; 0 disables learning.
+        decay: λ, the share of the way back to the trained weights per chunk.
+        chunk_length: number of elements that are scored before the model learns from them.
 
     Raises:
-        ValueError: an argument is out of range, the model has no weights, or the steps are so large that it diverges.
+        ValueError: an argument is out of range, the model has no weights, or it diverges because the rate is too large.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class DynamicEvaluator:
 
     @property
     def device(self) -> torch.device:
-        """Where x should be."""
+        """Device of the model, where x must be."""
         return self._weights[0].device
 
     def read(self, x: Tensor) -> Tensor:
-        """Score the next elements of endless rows, (B, T), and learn them, chunk by chunk; (B, T), nats."""
+        """Score the next elements (B, T) of endless rows chunk by chunk, and learn from them; return (B, T) nats."""
         nats = []
         if not x.shape[1]:
             return torch.zeros(x.shape, dtype=self._weights[0].dtype, device=x.device)
@@ -90,7 +90,7 @@ class DynamicEvaluator:
         return torch.cat(nats, 1)
 
     def read_rows(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Score whole sequences, (B, T), together, and learn them; (B, T), nats, 0 past a row's end."""
+        """Score whole sequences (B, T) together, and learn from them; return (B, T) nats, 0 in padding."""
         check_lengths(lengths, (len(x), x.shape[1]))
         real = length_mask(lengths, x.shape[1])
         x = fill_padding(x, real)
@@ -101,9 +101,9 @@ class DynamicEvaluator:
         return costs.detach()
 
     def _learn(self, costs: Tensor) -> None:
-        """One step on what was just scored."""
+        """Take a step on the scored chunk."""
         if bool(costs.isnan().any()):
-            raise ValueError(f"rate: expected a smaller step, got {self.rate:g}: the model has diverged")
+            raise ValueError(f"rate: expected a smaller number, got {self.rate:g}: the model has diverged")
         gradients = torch.autograd.grad(costs.sum() / self.chunk_length, self._weights, materialize_grads=True)
         self._chunks += 1
         rate = self.rate * min(1.0, self._chunks / _WARM_UP)
@@ -124,20 +124,17 @@ def dynamic_evaluation(
     decay: float = _DECAY,
     chunk_length: int = _CHUNK_LENGTH,
 ) -> Tensor:
-    """The nats of each element of sequences, scored by a copy of the model that learns each chunk once it is scored.
+    """Score each element with a copy of the model that learns from each chunk after scoring it.
 
     Args:
-        model: a trained model; it stays as it is.
-        x: (B, T) elements; rows that are read together are learnt together.
-        rate: η, the step for each weight in units of its usual gradient; 0 learns nothing.
-        decay: λ, the share of its way back to the trained weights that a weight goes with each chunk.
-        chunk_length: elements that are scored before they are learnt, and that gradients flow back through.
+        model: a trained model; it is not changed.
+        x: (B, T) elements; the model learns from all rows of a chunk together.
+        rate: step size η of each weight, in units of its typical gradient; 0 disables learning.
+        decay: λ, the share of the way back to the trained weights per chunk.
+        chunk_length: number of elements that are scored before the model learns from them.
 
     Returns:
         (B, T), nats: :math:`-\\log p(x_t \\mid x_{<t})`.
-
-    Raises:
-        ValueError: an argument is out of range, or the model has no weights.
 
     >>> from chainrule.models import RecurrentLM
     >>> model, x = RecurrentLM(vocab_size=3, hidden_size=4), torch.tensor([[0, 1, 2] * 100])
@@ -149,5 +146,5 @@ def dynamic_evaluation(
 
 
 def _differentiable(device: torch.device) -> AbstractContextManager[object]:
-    """The vendor's recurrent kernel on a GPU has no gradient outside training mode, in which there would be dropout."""
+    """Disable cuDNN, whose recurrent kernels have gradients only in training mode, which would enable dropout."""
     return torch.backends.cudnn.flags(enabled=False) if device.type == "cuda" else nullcontext()

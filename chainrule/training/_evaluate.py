@@ -1,12 +1,10 @@
-"""Batches, the negative log-likelihood of one, the exact likelihood of held-out data, and its units.
-
-Nats are measured; all other figures of a likelihood that are reported are made here.
-"""
+"""Batches, the training objective, the evaluation of a model, and units of likelihood."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,53 +16,52 @@ from chainrule.state import State, detach, map_state
 from chainrule.training._computation import autocast
 from chainrule.training._parallel import own_randomness
 
-_SEED = 0  # of what a model draws for a bound
+_SEED = 0  # seed of the draws for bounds
 
 
 class Batch(Protocol):
-    """Some elements of each of B rows: any object with these attributes.
+    """Protocol of a batch: any object with these attributes.
 
-    It is a protocol, which is not called; `chainrule.data.Batch` makes one of tensors, and the functions of
-    `chainrule.data` make them of files.
+    `chainrule.data.Batch` builds one from tensors, and the functions of `chainrule.data` build them from files.
     """
 
     @property
     def x(self) -> Tensor:
-        """(B, T) elements, or whatever `whole` rows consist of."""
+        """Elements (B, T), or `whole` rows (B, ...)."""
 
     @property
     def lengths(self) -> Tensor | None:
-        """(B,) real elements of each row, where every row is a whole sequence; None for chunks of endless rows."""
+        """Lengths (B,) if every row is a whole sequence; None for chunks of endless rows."""
 
     @property
     def previous(self) -> Tensor | None:
-        """(B,) the element before x[:, 0]; None where the rows begin here, with no state to carry over."""
+        """Element (B,) before x[:, 0]; None at the start of the rows, where no state is carried over."""
 
     @property
     def context(self) -> Context:
-        """Condition of each row; rows with a context are whole sequences."""
+        """Context of each row; rows with a context are whole sequences."""
 
     @property
     def whole(self) -> bool:
-        """Whether the rows are whole sequences without lengths: images (B, C, H, W), labels (B,)."""
+        """True if the rows are whole sequences without lengths: images (B, C, H, W), labels (B,)."""
 
 
 class TrainingBatches(Protocol):
-    """Training data as a pure function of the step: exact resume needs no more than the step's number."""
+    """Protocol of training data: a pure function of the step, so that resuming needs only the step's number."""
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in one pass over the data."""
+        """Number of batches in a pass over the data."""
 
     def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
+        """Return the batch of a step, counted from 0 over all epochs."""
 
 
 ValidationBatches: TypeAlias = Callable[[], Iterable[Batch]]
 
 
 def count_elements(batch: Batch) -> int:
-    """The elements that a batch asks a model to predict."""
+    """Count the elements that a model predicts in a batch."""
     if batch.lengths is not None:
         return int(batch.lengths.sum())
     return batch.x.numel() if batch.whole else batch.x.shape[0] * batch.x.shape[1]
@@ -73,18 +70,18 @@ def count_elements(batch: Batch) -> int:
 class Objective(nn.Module):
     r"""Negative log-likelihood of a batch, :math:`-\sum_{b,t} \log p(x_{bt} \mid x_{b,<t})`, in nats.
 
-    For a model with a `training_objective` of its own, as label smoothing, minus that of whole sequences in training
-    mode, and of chunks minus its `training_terms`; in evaluation mode it is always the likelihood, or the evidence
-    lower bound of a model that has only that.
+    In training mode it is minus the model's `training_objective` for whole sequences, and minus its `training_terms`
+    for chunks, which may differ, for example by label smoothing. In evaluation mode it is the likelihood, or the
+    evidence lower bound of a model that has no likelihood.
 
-    Chunks of endless rows continue from the state that the last chunk ended in: its value crosses the boundary,
-    gradients do not (truncated backpropagation through time, Williams and Peng 1990). Rows with lengths or a context,
-    and those said to be whole, are whole sequences.
+    Chunks of endless rows continue from the state after the previous chunk: the state crosses the boundary, gradients
+    do not (truncated backpropagation through time, Williams and Peng 1990). Rows with lengths or a context, and `whole`
+    rows, are whole sequences.
 
     It is a module so that DistributedDataParallel can wrap it.
 
     Args:
-        model: the model that is trained.
+        model: the model to train.
         dtype: number format of matrix products, see `multiply_dtype`.
     """
 
@@ -104,19 +101,16 @@ class Objective(nn.Module):
         whole: bool = False,
         progress: float = 1.0,
     ) -> tuple[Tensor, State]:
-        """The nats of a batch, (), and the detached state after it.
+        """Return the nats of a batch, (), and the detached state after it.
 
         Args:
             x: (B, T) elements.
-            lengths: (B,) real elements of whole sequences; None for a chunk.
-            previous: (B,) the element before the chunk; None where the rows begin here.
-            state: the state after `previous`; unused where the rows begin here.
-            context: condition of each row.
-            whole: rows are whole sequences without lengths.
-            progress: how much of the run is done, from 0 to 1, for objectives that change in its course.
-
-        Raises:
-            TypeError: chunks of endless rows for a model that cannot go on with them.
+            lengths: (B,) lengths of whole sequences; None for a chunk.
+            previous: (B,) element before the chunk; None at the start of the rows.
+            state: state after `previous`; ignored at the start of the rows.
+            context: context of each row.
+            whole: true if rows are whole sequences without lengths.
+            progress: fraction of the run done, for objectives that change during training.
         """
         with autocast(self.dtype, x.device):
             if whole or lengths is not None or context is not None:
@@ -142,11 +136,11 @@ class Objective(nn.Module):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The likelihood of some data; every element weighs the same, however it was batched.
+    """Likelihood of some data, in which every element has the same weight.
 
     Args:
-        nats: negative log-likelihood of all elements together.
-        elements: how many there are, ends of sequences included.
+        nats: negative log-likelihood of all elements.
+        elements: number of elements, including ends of sequences.
     """
 
     nats: float
@@ -166,20 +160,17 @@ class Evaluation:
 
 
 def evaluate(model: TrainableModel, batches: Iterable[Batch]) -> Evaluation:
-    """Score batches in order, in float32, carrying the state from chunk to chunk; the model's mode is put back after.
+    """Score batches in order, in float32 and evaluation mode, carrying the state from chunk to chunk.
 
     Raises:
-        ValueError: there is nothing in the batches.
+        ValueError: the batches are empty.
     """
     return evaluations(model, batches)[-1]
 
 
 @torch.no_grad()
 def evaluations(model: TrainableModel, batches: Iterable[Batch]) -> list[Evaluation]:
-    """`evaluate` of the first batch, of the first two, and so on to all of them.
-
-    A model that draws, for a bound, has the same draws every time, so that validations differ by the model alone.
-    """
+    """Evaluate the first batch, the first two, and so on; bounds use the same draws every time."""
     device = device_of(model)
     objective = Objective(model)
     read: list[Evaluation] = []
@@ -192,14 +183,14 @@ def evaluations(model: TrainableModel, batches: Iterable[Batch]) -> list[Evaluat
             elements += count_elements(batch)
             read.append(Evaluation(total, elements))
     if not read or read[-1].elements == 0:
-        raise ValueError("batches: expected at least one element to evaluate, got none: the held-out data is empty")
+        raise ValueError("batches: expected at least one element to evaluate, got none: the validation data is empty")
     return read
 
 
 def score(
     objective: torch.nn.Module, batch: Batch, state: State, device: torch.device, progress: float = 1.0
 ) -> tuple[torch.Tensor, State]:
-    """The nats of one batch on `device`, and the state after it; `progress` is how much of the run is done."""
+    """Return the nats of a batch on `device`, and the state after it."""
     x = batch.x.to(device, non_blocking=True)
     lengths = None if batch.lengths is None else batch.lengths.to(device, non_blocking=True)
     previous = None if batch.previous is None else batch.previous.to(device, non_blocking=True)
@@ -211,7 +202,7 @@ def score(
 
 
 def bits(nats: float) -> float:
-    r"""Nats as bits: :math:`\text{nats} / \ln 2`.
+    r"""Convert nats to bits: :math:`\text{nats} / \ln 2`.
 
     >>> bits(math.log(8))
     3.0
@@ -220,16 +211,14 @@ def bits(nats: float) -> float:
 
 
 def per_element(nats: float, elements: int) -> float:
-    """The mean over elements, each weighing the same."""
+    """Average over elements."""
     if elements < 1:
         raise ValueError(f"elements: expected at least 1 to average over, got {elements}: the data is empty")
     return nats / elements
 
 
 def perplexity(nats: float, elements: int) -> float:
-    r"""The number of equally likely symbols that would surprise as much: :math:`e^{\text{nats} / \text{elements}}`.
-
-    Infinite where a double cannot hold it.
+    r"""Return the perplexity :math:`e^{\text{nats} / \text{elements}}`, infinite if a double cannot represent it.
 
     >>> round(perplexity(10 * math.log(27), 10), 6)
     27.0
@@ -239,14 +228,9 @@ def perplexity(nats: float, elements: int) -> float:
 
 
 def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
-    """Figures of a text, ready for JSON.
+    """Compute metrics of a text from its nats and the counts of elements, unknown symbols, characters and bytes.
 
-    The symbol `<unk>` replaces any text that the vocabulary lacks, so a model with few symbols has
-    little to predict: report its share with every figure.
-
-    Args:
-        nats: negative log-likelihood of the whole text.
-        counts: `elements`, how many of them are `unknown`, and the `characters` and `bytes` they were read from.
+    `<unk>` replaces text that the vocabulary lacks: report its share, because a small vocabulary is easy to predict.
 
     >>> text_figures(8.0, {"elements": 4, "unknown": 1, "characters": 8, "bytes": 16})["unknown_share"]
     0.25
@@ -260,7 +244,7 @@ def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def describe_figures(figures: Mapping[str, Any], *, of_characters: bool = False) -> str:
-    """`text_figures` in words, the bits of a character left out of a line `of_characters`, which has said them.
+    """Describe `text_figures`, without bits per character for a line `of_characters` that already states them.
 
     >>> describe_figures({"bits_per_character": 2.0, "bits_per_byte": 1.9, "unknown_share": 0.25})
     '2.0000 bits per character, 1.9000 per byte of the text, 25.0% of the symbols <unk>'
@@ -271,3 +255,34 @@ def describe_figures(figures: Mapping[str, Any], *, of_characters: bool = False)
     unknown = f", {share:.1%} of the symbols <unk>" if share else ""
     characters = "" if of_characters else f"{figures['bits_per_character']:.4f} bits per character, "
     return f"{characters}{figures['bits_per_byte']:.4f} {'bits ' * of_characters}per byte of the text{unknown}"
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """Result of a run.
+
+    Args:
+        directory: run directory.
+        step: number of weight updates.
+        elements: number of training elements.
+        elapsed: wall-clock seconds that count, including earlier sessions; see `TrainingOptions.budget`.
+        steps_now: weight updates in this session; 0 if the run had already ended.
+        best: best validation, whose weights are in `model.safetensors`.
+        best_value: its metric; None if the likelihood decided.
+        best_rows: number of validation rows behind the metric; 0 if the likelihood decided.
+        best_step: step of the best validation.
+        last: last validation.
+        ended_by: "patience" after early stopping; "length" if steps, epochs or budget were used up.
+    """
+
+    directory: Path
+    step: int
+    steps_now: int
+    elements: int
+    elapsed: float
+    best: Evaluation
+    best_step: int
+    best_value: float | None
+    best_rows: int
+    last: Evaluation
+    ended_by: Literal["length", "patience"]

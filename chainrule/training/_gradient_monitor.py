@@ -1,5 +1,4 @@
-"""The health of a run: gradients through time every few steps, warnings where they vanish or explode, and figures that
-are not finite, which end it."""
+"""Monitoring of gradients through time, warnings if they vanish or explode, and errors for non-finite losses."""
 
 import math
 from collections import deque
@@ -17,14 +16,14 @@ from chainrule.training._duration import Position
 from chainrule.training._evaluate import Batch
 
 GradientProbe: TypeAlias = Callable[[AutoregressiveModel, Tensor, Tensor | None, State, Tensor | None], list[Tensor]]
-ROWS = 4  # of a batch: a look at more costs more and says the same
-EVERY, EVERY_ON_GPU = 20, 100  # steps: small products, one after the other, are what a GPU is slow at
-FADED = 0.01  # of the gradient at the loss: beyond that a layer does not reach
+ROWS = 4  # rows of a batch to measure; more rows cost more and show the same
+EVERY, EVERY_ON_GPU = 20, 100  # steps between measurements: GPUs are slow at many small sequential products
+FADED = 0.01  # share of the gradient at the loss below which it counts as vanished
 
 
 @dataclass(frozen=True)
 class Profile:
-    r"""How one layer's gradient changes with its distance from the loss of a row's last step.
+    r"""Gradient of a layer by the distance from the loss of a row's last step.
 
     .. math:: r_k = \frac{\sum_b \lVert \delta_{b, n_b - k} \rVert}{\sum_b \lVert \delta_{b, n_b} \rVert},
         \qquad \delta_{b,t} = \frac{\partial \ell_{b, n_b}}{\partial h_{b,t}}
@@ -32,8 +31,8 @@ class Profile:
     The sums are over the rows b that are longer than k.
 
     Args:
-        norm: the mean of ‖δ‖ at the loss itself, nats per unit of h.
-        relative: r_0 = 1, r_1, ... as far as the longest row goes back; not finite where the gradient overflows.
+        norm: mean ‖δ‖ at the loss, nats per unit of h.
+        relative: r_0 = 1, r_1, ... up to the longest row; not finite if the gradient overflows.
     """
 
     norm: float
@@ -41,7 +40,7 @@ class Profile:
 
     @property
     def reach(self) -> int | None:
-        """Steps after which r stays under 1%; None where the rows are too short to tell.
+        """Steps after which r stays below 1%; None if the rows are too short.
 
         >>> Profile(1.0, (1.0, 0.2, 0.03, 0.009, 0.002)).reach
         3
@@ -51,15 +50,12 @@ class Profile:
 
 
 class GradientMonitor:
-    """Looks at a few rows of a batch, in evaluation and in the precision of the weights; it changes nothing.
+    """Monitor that measures the gradients of a few rows in evaluation mode, without changing anything.
 
     Args:
-        norms: called with the model, x (B, T), lengths, state and x_prev; returns each layer's ‖δ‖ (B, T), of a row's
-            last step first: `chainrule.diagnostics.gradient_profile`.
-        every: looks are at steps 1, 1 + every, 1 + 2·every, ...
-
-    Raises:
-        ValueError: `every` is less than 1.
+        norms: function of the model, x (B, T), lengths, state and x_prev that returns each layer's ‖δ‖ (B, T), from a
+            row's last step backwards: `chainrule.diagnostics.gradient_profile`.
+        every: interval; measurements are at steps 1, 1 + every, 1 + 2·every, ...
     """
 
     def __init__(self, norms: GradientProbe, every: int):
@@ -68,28 +64,28 @@ class GradientMonitor:
         self._norms, self._every = norms, every
 
     def due(self, step: int) -> bool:
-        """Whether step `step`, counted from 1, is looked at."""
+        """Return true if step `step`, counted from 1, is measured."""
         return (step - 1) % self._every == 0
 
     def look(self, model: nn.Module, batch: Batch, state: State, device: torch.device) -> list[Profile]:
-        """The layers' profiles, bottom first; none where no row has two steps. `state` is what the batch began in."""
-        assert isinstance(model, AutoregressiveModel)  # what has no recurrence is refused by the watch itself
+        """Measure the layers' profiles, bottom first, from the state before the batch; [] if no row has two steps."""
+        assert isinstance(model, AutoregressiveModel)  # the probe rejects models without a recurrence
         size, time = batch.x.shape
         lengths = torch.full((size,), time, device="cpu") if batch.lengths is None else batch.lengths.cpu()
         rows = torch.nonzero(lengths > 1).flatten()[:ROWS]
         if not len(rows):
             return []
         lengths = lengths[rows]
-        x, there = batch.x[rows, : int(lengths.max())].to(device), lengths.to(device)
+        x, on_device = batch.x[rows, : int(lengths.max())].to(device), lengths.to(device)
         if batch.lengths is None and batch.previous is not None:
-            norms = self._norms(model, x, there, select(state, rows.to(device)), batch.previous[rows].to(device))
+            norms = self._norms(model, x, on_device, select(state, rows.to(device)), batch.previous[rows].to(device))
         else:
-            norms = self._norms(model, x, there, None, None)
+            norms = self._norms(model, x, on_device, None, None)
         return [_profile(layer.cpu().double(), lengths) for layer in norms]
 
 
 def record(profiles: list[Profile]) -> dict[str, Any]:
-    """A look as JSON, in four digits: ratios at distances 1, 2, 4, ... and the farthest; null where one is not finite.
+    """Convert profiles to JSON with four digits: ratios at distances 1, 2, 4, ... and the longest; null if not finite.
 
     >>> record([Profile(2.0, (1.0, 0.5, 0.25, 0.125))])
     {'distances': [1, 2, 3], 'layers': [{'norm': 2.0, 'relative': [0.5, 0.25, 0.125], 'reach': None}]}
@@ -110,9 +106,9 @@ def record(profiles: list[Profile]) -> dict[str, Any]:
 
 
 def _profile(norms: Tensor, lengths: Tensor) -> Profile:
-    """norms: (B, T), zero where a row has no such step."""
-    there = torch.arange(norms.shape[1], device="cpu") < lengths.unsqueeze(1)
-    at_the_loss = (norms[:, :1] * there).sum(0)  # (T,), of the rows that go back so far
+    """Average norms (B, T), which are zero beyond the length of a row."""
+    real = torch.arange(norms.shape[1], device="cpu") < lengths.unsqueeze(1)
+    at_the_loss = (norms[:, :1] * real).sum(0)  # (T,), over the rows that are long enough
     relative = torch.where(at_the_loss > 0, norms.sum(0) / at_the_loss, 0.0)
     return Profile(float(norms[:, 0].mean()), tuple(relative.tolist()))
 
@@ -121,40 +117,41 @@ def _figure(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
-DISTANCE = 16  # steps back from the loss at which a gradient has to be there
-VANISHED = 1e-6  # of the gradient at the loss: next to that, float32 all but loses it when the two are added
-EXPLODED = 100.0  # times the gradient at the loss, at any distance
-LOOKS = 3  # in a row
-WINDOW, FAR_OVER = 100, 10.0  # steps; times the clip norm
+DISTANCE = 16  # steps back from the loss at which the gradient must not have vanished
+VANISHED = 1e-6  # share of the gradient at the loss that float32 nearly loses when the two are added
+EXPLODED = 100.0  # factor over the gradient at the loss, at any distance
+LOOKS = 3  # consecutive measurements before a warning
+WINDOW, FAR_OVER = 100, 10.0  # steps, and factor over the clip norm
 
 
 @dataclass(frozen=True)
 class GradientWarning:
-    """A fault in figures, with its remedy."""
+    """A warning about gradients, with a remedy."""
 
     about: Literal["vanishing", "exploding"]
     text: str
 
 
 class GradientAlarms:
-    """Raises each alarm once a run. What it remembers is in the position, so that a resumed run raises none again.
+    """Alarms that are raised once per run; their counters are in the position, so resumed runs do not repeat them.
 
-    - Vanishing: 16 steps back from the loss, no layer has more than a millionth of its gradient at the loss, in 3 looks
-      in a row.
-    - Exploding: some layer's gradient grows to more than 100 times that at the loss, in 3 looks in a row; or the norm
-      of the whole gradient is above 10 times the clip norm at more than half of the steps 1–100, 101–200, ...
+    - Vanishing: 16 steps back from the loss, no layer has more than a millionth of its gradient at the loss, in 3
+      consecutive measurements.
+    - Exploding: a layer's gradient grows to more than 100 times its value at the loss, in 3 consecutive measurements;
+    or
+      the norm of the whole gradient is above 10 times the clip norm at more than half of the steps 1–100, 101–200, ...
 
     Args:
-        position: counts what was seen; an alarm that was raised keeps its count.
-        clip_norm: None where nothing is clipped, and the norm raises no alarm.
-        model: its cell decides on the remedy.
+        position: holds the counters.
+        clip_norm: None without clipping, which disables the alarm on the norm.
+        model: its cell determines the remedy.
     """
 
     def __init__(self, position: Position, clip_norm: float | None, model: nn.Module):
         self._position, self._clip_norm, self._model = position, clip_norm, model
 
     def step(self, step: int, norm: float) -> GradientWarning | None:
-        """Take note of a step's gradient norm before clipping."""
+        """Record a step's gradient norm before clipping."""
         position = self._position
         if self._clip_norm is None or self._is_exploding():
             return None
@@ -167,7 +164,7 @@ class GradientAlarms:
         return None
 
     def look(self, profiles: list[Profile]) -> list[GradientWarning]:
-        """Take note of a look at the gradients."""
+        """Record a measurement of the gradients."""
         position, warnings = self._position, []
         if len(profiles[0].relative) > DISTANCE and position.vanished_looks < LOOKS:
             left = max(profile.relative[DISTANCE] for profile in profiles)
@@ -213,18 +210,18 @@ def _remedy(model: nn.Module) -> str:
 
 
 def _cell(model: nn.Module) -> str | None:
-    """LSTM, GRU or RNN: that of the model's first recurrent layers."""
+    """Return LSTM, GRU or RNN, the cell of the model's first recurrent layers, or None."""
     modes = (module.mode for module in model.modules() if isinstance(module, nn.RNNBase))
     return next(modes, "").partition("_")[0] or None
 
 
 class NonFiniteLossError(ValueError):
-    """The loss, the gradient or the weights stopped being finite numbers.
+    """Error: the loss, the gradient or a weight is not finite.
 
     Attributes:
-        step: the step at which it was seen, counted from 1.
+        step: step of the error, counted from 1.
         norms: gradient norms (before clipping) of the last steps, oldest first.
-        saved_step: the step of the last good checkpoint, 0 where none was written.
+        saved_step: step of the last good checkpoint, 0 without one.
     """
 
     def __init__(self, what: str, step: int, norms: list[float], saved_step: int, learning_rate: float):
@@ -232,20 +229,16 @@ class NonFiniteLossError(ValueError):
         self.norms = norms
         self.saved_step = saved_step
         history = ", ".join(f"{norm:.3g}" for norm in norms) or "none yet"
-        kept = f"the checkpoint of step {saved_step} is kept" if saved_step else "no checkpoint had been written yet"
+        saved = f"the checkpoint of step {saved_step} is kept" if saved_step else "no checkpoint had been written yet"
         super().__init__(
             f"{what} at step {step} (gradient norms up to it: {history}; learning rate {learning_rate:.3g}); "
-            f"{kept}: start again with a lower learning_rate, a longer warmup or a smaller clip_norm, "
+            f"{saved}: start again with a lower learning_rate, a longer warmup or a smaller clip_norm, "
             "and if the precision was bfloat16 try float32"
         )
 
 
 class Guard:
-    """Remembers the last gradient norms and refuses to go on without finite figures.
-
-    Args:
-        saved_step: step of the last good checkpoint; to be kept up to date by who saves.
-    """
+    """Check that raises `NonFiniteLossError`; the caller updates `saved_step` after each checkpoint."""
 
     def __init__(self, saved_step: int):
         self.saved_step = saved_step
@@ -260,12 +253,12 @@ class Guard:
             raise self._error("the gradient is not finite", step, learning_rate)
 
     def validation(self, step: int, nats: float, learning_rate: float) -> None:
-        """Check a validation's likelihood; raises as `step` does."""
+        """Check a validation's likelihood."""
         if not math.isfinite(nats):
             raise self._error("the validation loss is not finite", step, learning_rate)
 
     def weights(self, model: nn.Module, step: int, learning_rate: float) -> None:
-        """Check the weights before they replace good ones; raises as `step` does."""
+        """Check the weights before they replace a good checkpoint."""
         sums = torch.stack([weight.detach().sum(dtype=widest(weight.device)).cpu() for weight in model.parameters()])
         if not bool(sums.isfinite().all()):
             raise self._error("a weight is not finite", step, learning_rate)

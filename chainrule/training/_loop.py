@@ -1,4 +1,4 @@
-"""Training: a model, batches and options become a run directory; the loop from its checkpoint, or the beginning, on."""
+"""The training loop."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,6 +26,7 @@ from chainrule.training._evaluate import (
     Evaluation,
     Objective,
     TrainingBatches,
+    TrainingResult,
     ValidationBatches,
     count_elements,
     score,
@@ -51,7 +52,6 @@ from chainrule.training._parallel import (
     seed_step,
 )
 from chainrule.training._report import Display, Report, StepFigures, make_display
-from chainrule.training._result import TrainingResult
 from chainrule.training._validation import (
     Likelihood,
     MetricResult,
@@ -62,7 +62,7 @@ from chainrule.training._validation import (
     ValidationMetric,
 )
 
-SAVE_SECONDS = 60.0  # a killed run loses no more than this
+SAVE_SECONDS = 60.0  # between checkpoints: a killed run loses at most this much
 
 
 def train(
@@ -83,47 +83,47 @@ def train(
     progress: bool = True,
     began: float | None = None,
 ) -> TrainingResult:
-    """Fit a model by maximum likelihood; it ends with the best weights in it.
+    """Fit a model by maximum likelihood, and load the best weights into it.
 
-    The directory receives `model.safetensors` (weights of the best validation), `checkpoint.safetensors` (all that is
-    needed to go on), `metrics.jsonl` and `timings.jsonl`. A run of steps or epochs that is killed at any moment and
-    resumed ends, on a CPU, with the same bits as one that was not. A resumed run may be longer than it was: it goes on
-    at its place in the longer schedule, so the learning rate rises again if it had come down.
+    The directory receives `model.safetensors` (weights of the best validation), `checkpoint.safetensors` (everything
+    needed to resume), `metrics.jsonl` and `timings.jsonl`. A run of steps or epochs that is killed and resumed ends, on
+    a CPU, with the same bits as an uninterrupted run. A resumed run may be extended: it continues at its position in
+    the longer schedule, so the learning rate may rise again.
 
     Args:
-        model: moved to the device of the options, and trained in place.
-        train_batches: training data, see `TrainingBatches`. Under torchrun each process gives its own rows of the same
-            global batches, `rank::world` of `process_shard()`, and all see the same directory.
-        valid_batches: called at each validation for the held-out data, in order.
-        options: how long and how to train.
-        directory: the run directory, made if it is missing.
-        resume: continue from the checkpoint there; where none was written yet, begin.
-        on_validation: called with the model (in evaluation mode), the step and the seconds that it may take; the text
-            it returns is shown. It is left out where the last one took longer than there is time for.
-        metric: of the task, computed at each validation; the weights with the highest value are kept (of equals, those
-            with the higher likelihood), and patience waits for one. Where not given, those with the highest likelihood.
-            Weights that were measured on far more data replace the best, see `Position.record`.
-        observe: called with the model (in evaluation mode) at each validation; the figures that it finds go into
-            `metrics.jsonl`, and so does a warning, but for the first validation's.
-        watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
-            warnings: `chainrule.diagnostics.gradient_profile` does, for recurrent models. It changes no weight.
-        on_start: called by the first process when nothing was refused and the first step is about to be taken.
-        callbacks: receive the figures while the run lasts, see `Callback`.
-        samples: keep what `on_validation` returns in `samples.jsonl`.
-        progress: show a progress bar, or plain lines where standard error is no terminal.
-        began: when, by `time.monotonic`, someone began to wait for this run; now, where not given.
+        model: model to train in place; moved to the device of the options.
+        train_batches: training data, see `TrainingBatches`. Under torchrun each process supplies its rows of the same
+            global batches, `rank::world` of `process_shard()`, and all use the same directory.
+        valid_batches: function that returns the validation batches in order.
+        options: options of training.
+        directory: run directory, created if it is missing.
+        resume: continue from the checkpoint in the directory, if there is one.
+        on_validation: function of the model (in evaluation mode), the step and the available seconds that returns a
+            text to show. It is skipped if its last call took longer than the available time.
+        metric: metric of the task, computed at each validation. The weights with the highest value are kept (ties: the
+            higher likelihood), and patience refers to it. Default the likelihood. A validation on far more data
+            replaces the best one, see `Position.record`.
+        observe: function of the model (in evaluation mode) that returns extra metrics and a warning for
+            `metrics.jsonl` at each validation; the first validation ignores warnings.
+        watch: gradient probe for the first step and every `watch_every` steps, whose results go to `metrics.jsonl` and
+            warnings; for recurrent models `chainrule.diagnostics.gradient_profile`. It changes no weight.
+        on_start: function called by the first process after all checks, just before the first step.
+        callbacks: receive the metrics of the run, see `Callback`.
+        samples: save the results of `on_validation` in `samples.jsonl`.
+        progress: show a progress bar, or plain lines if standard error is not a terminal.
+        began: start of the wall-clock budget by `time.monotonic`; default now.
 
     Raises:
         FileNotFoundError: there are trained weights to resume, but no checkpoint.
         ValueError: the directory holds a run and `resume` is false; the checkpoint is damaged; options or data changed.
         NonFiniteLossError: loss, gradient or weights are not finite; the last good checkpoint is kept.
-        Interrupted: Ctrl-C or SIGTERM; the run is saved. A second Ctrl-C does not wait for that.
+        Interrupted: Ctrl-C or SIGTERM; the run is saved, unless a second Ctrl-C follows.
         OSError: the disk is full or not writable; the last good checkpoint is kept.
     """
     began, directory = monotonic() if began is None else began, Path(directory)
     if not resume and (directory / CHECKPOINT).exists():
         raise ValueError(
-            f"directory: expected one without a run, got {directory}, which holds one: "
+            f"directory: expected a directory without a run, got {directory}, which holds one: "
             "continue it with resume=True (--resume), or choose another"
         )
     if resume and not (directory / CHECKPOINT).exists() and (directory / WEIGHTS).exists():
@@ -137,7 +137,7 @@ def train(
         deferred_interrupts(patient=process_group.world > 1) as interrupts,
     ):
         directory.mkdir(parents=True, exist_ok=True)
-        display = make_display(shown=progress and process_group.first)
+        display = make_display(enabled=progress and process_group.first)
         model.to(process_group.device)
         duration = make_duration(options, train_batches.steps_per_epoch, valid_batches)
         validation = Validation(model, valid_batches, metric, observe, on_validation, duration, interrupts)
@@ -148,7 +148,7 @@ def train(
         if on_start is not None and process_group.first:
             on_start()
         loop.run()
-        process_group.agree([0.0])  # the first process has written the best weights before any other reads them
+        process_group.agree([0.0])  # a barrier: the first process has written the best weights
         load_weights(directory / WEIGHTS, model)
     position = loop.position
     assert position.best is not None
@@ -169,10 +169,9 @@ def train(
 
 
 class TrainingLoop:
-    """Takes steps, validates and saves, from the run's position to its end; `train` makes it.
+    """Loop of steps, validations and checkpoints, from the run's position to its end."""
 
-    Whatever is saved is saved between two steps, with all figures up to there on the disk before it.
-    """
+    # Checkpoints are saved between steps, after all metrics up to that step are on the disk.
 
     def __init__(
         self, model: TrainableModel, train_batches: TrainingBatches, options: TrainingOptions, directory: Path,
@@ -211,15 +210,15 @@ class TrainingLoop:
             counted = self.position.elapsed = self.position.validated_at = duration.start_up(self.start_up)
             if self.start_up > counted:
                 self._report.note(start_up_note(self.start_up, counted))
-        self._began = self._saved_at - self.position.elapsed  # as if the run had never stopped
+        self._began = self._saved_at - self.position.elapsed  # so that earlier sessions count
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether the validations have stopped improving."""
+        """True if the validations have stopped improving."""
         return self._options.patience is not None and self.position.stale >= self._options.patience
 
     def run(self) -> None:
-        """Train to the end; raises what `train` raises."""
+        """Train to the end of the run."""
         ending: Ending = "failed"
         mode = self._model.training
         self._model.train()
@@ -230,7 +229,7 @@ class TrainingLoop:
             ending = "interrupted"
             if isinstance(stop, Interrupted):
                 raise
-            # A second signal, or one raised by the caller's own code: nothing more is saved.
+            # A second signal, or an interrupt raised by the caller's code: quit without saving.
             raise Interrupted(self._directory, self._guard.saved_step) from None
         finally:
             self._model.train(mode)
@@ -240,7 +239,7 @@ class TrainingLoop:
         while True:
             self._read_clock()
             if self._process_group.any(self._interrupts.requested):
-                self._report.note("interrupted: saving (once more breaks off without)")
+                self._report.note("Interrupted, saving… Press Ctrl-C again to quit without saving.")
                 self._save()
                 raise Interrupted(self._directory, self.position.step)
             finished, validate, save, progress = self._plan()
@@ -254,7 +253,7 @@ class TrainingLoop:
                 self._step(progress)
 
     def _plan(self) -> list[float]:
-        """Decide on the next act in the first process: its clock is the clock of all."""
+        """Decide on the next action by the clock of the first process."""
         position = self.position
         finished = self.out_of_patience or self._duration.finished(position)
         due = position.validated < position.step and (finished or self._duration.validation_due(position))
@@ -270,15 +269,15 @@ class TrainingLoop:
             group["lr"] = self._rate
         with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and not self.steps):
             nats, state = score(self._objective, batch, self._state, self._process_group.device, progress)
-        own = count_elements(batch)
-        elements = int(self._process_group.sum(torch.tensor(own, device="cpu")))
-        self._process_group.share(nats, own, elements, self._model).backward()
+        local = count_elements(batch)
+        elements = int(self._process_group.sum(torch.tensor(local, device="cpu")))
+        self._process_group.share(nats, local, elements, self._model).backward()
         norm = clip_gradient(self._model, options.clip_norm)
         trained = position.elements + elements
         nats = self._process_group.sum(nats.detach())
         figures = StepFigures(position.step + 1, trained, elements, nats, norm, self._rate, progress)
         look = self._watch is not None and self._watch.due(figures.step)
-        # Before the update: a bad gradient must not reach it.
+        # Check the figures before the update, so that a non-finite gradient does not reach the weights.
         seconds = self._report.step(figures, position.training_seconds, now=look)
         if seconds is not None:
             self._duration.step_took(seconds)
@@ -292,7 +291,7 @@ class TrainingLoop:
         self.steps += 1
 
     def _look(self, batch: Batch) -> None:
-        """At the gradients of the present batch and weights, through time."""
+        """Measure the gradients of the current batch through time."""
         assert self._watch is not None
         profiles = self._watch.look(self._model, batch, self._state, self._process_group.device)
         if profiles:
@@ -301,9 +300,9 @@ class TrainingLoop:
     def _validate(self, *, last: bool) -> None:
         began, position = monotonic(), self.position
         self._report.flush()
-        position.training_seconds += monotonic() - began  # a GPU may still have been at the last steps
+        position.training_seconds += monotonic() - began  # includes queued steps of a GPU
         if not self._guard.saved_step:
-            self._save()  # weights on the disk without a checkpoint tell of one that was lost
+            self._save()  # so that weights without a checkpoint always mean that the checkpoint was lost
         began, spacing = monotonic(), position.elapsed - position.validated_at
         until = began + self._duration.allowance(position, last=last)
         seed_step(self._options.seed, position.step, self._process_group.rank, "validation")
@@ -323,7 +322,7 @@ class TrainingLoop:
                 about = {"step": position.step, "nats": evaluation.nats, "elements": evaluation.elements}
                 save_weights(self._directory / WEIGHTS, self._model, about)
             findings = self._validation.findings()
-            if first and findings is not None:  # hardly anything is learnt yet: it warns of nothing
+            if first and findings is not None:  # too early for a warning
                 findings = replace(findings, warning="")
             preview = self._validation.sample(position, until - monotonic())
             self._report.validation(position, evaluation, verdict, findings, best=best, preview=preview)
@@ -335,12 +334,12 @@ class TrainingLoop:
         self._report.timing(position, start_up_seconds=self.start_up, validating_seconds=validating)
 
     def _likelihood(self, seconds: float) -> Likelihood | None:
-        """The first process evaluates while the others wait; None where an interruption broke it off."""
-        found = self._validation.likelihood(self.position, seconds) if self._process_group.first else None
+        """Evaluate in the first process while the others wait; None after an interruption."""
+        result = self._validation.likelihood(self.position, seconds) if self._process_group.first else None
         numbers = [0.0] * 6
-        if found is not None:
-            numbers = [found.evaluation.nats, found.evaluation.elements, found.common.nats, found.common.elements]
-            numbers += [found.batches, found.whole]
+        if result is not None:
+            numbers = [result.evaluation.nats, result.evaluation.elements, result.common.nats, result.common.elements]
+            numbers += [result.batches, result.whole]
         nats, elements, common, common_elements, batches, whole = self._process_group.agree(numbers)
         if not batches:
             return None
@@ -348,7 +347,7 @@ class TrainingLoop:
         return Likelihood(*both, int(batches), bool(whole))
 
     def _verdict(self, seconds: float) -> MetricResult | None:
-        """The first process compares while the others wait for the value."""
+        """Compute the metric in the first process while the others wait."""
         if not self._validation.has_metric:
             return None
         verdict = MetricResult(MetricValue("", 0.0), 0.0, 0, False)

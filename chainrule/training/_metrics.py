@@ -1,4 +1,4 @@
-"""The figures of a run, as JSON lines and for callbacks."""
+"""Metrics of a run as JSON lines, and for callbacks."""
 
 import errno
 import json
@@ -16,24 +16,21 @@ from chainrule.training._evaluate import Evaluation
 from chainrule.training._records import EVENTS, METRICS, SAMPLES, TIMINGS, lines_of, parse_record, read_samples
 from chainrule.training._validation import Findings, MetricResult, Preview
 
-_SAMPLE_SPACING = 1.05  # of the steps of two samples that are kept
+_SAMPLE_SPACING = 1.05  # minimum ratio of the steps of consecutive saved samples
 _LONGEST_SAMPLE = 2000  # characters
 
 
 class Metrics:
-    """Writes `metrics.jsonl`, which holds only what the run computes, and `timings.jsonl`, which holds the clock.
+    """Writer of `metrics.jsonl`, which is deterministic, and `timings.jsonl`, which holds clock times.
 
-    Two runs of the same steps write the same `metrics.jsonl`, however often they were interrupted: lines beyond the
-    checkpoint that a run continues from are dropped, and written again.
+    Two runs of the same steps write the same `metrics.jsonl`, even if they were interrupted: a resumed run drops the
+    lines after its checkpoint and writes them again.
 
     Args:
         directory: the run directory.
-        position: where the run begins; lines after it are dropped.
-        callbacks: receive the same figures.
-        samples: keep samples in `samples.jsonl`, few of them where validations are many.
-
-    Raises:
-        OSError: the directory cannot be written to.
+        position: position of the run; later lines are dropped.
+        callbacks: receive the same metrics.
+        samples: save samples in `samples.jsonl`, a few of them if validations are many.
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class Metrics:
             callback.begin(directory, position.step)
 
     def step(self, step: int, elements: int, batch: Evaluation, gradient_norm: float, learning_rate: float) -> None:
-        """A step's figures; `elements` counts all that were trained on, `gradient_norm` is the norm before clipping."""
+        """Write a step's metrics; `elements` is the total so far, `gradient_norm` the norm before clipping."""
         figures = {
             "nats_per_element": batch.nats_per_element,
             "bits_per_element": batch.bits_per_element,
@@ -73,8 +70,7 @@ class Metrics:
         *,
         best: bool,
     ) -> None:
-        """A validation's figures; `elements` counts what it read. The metric of `rows` is under its own name, and so
-        are further figures; a warning that they gave is under `warning`."""
+        """Write a validation's metrics: likelihood, the task's metric on `rows`, extra metrics and a warning."""
         findings = findings or Findings({})
         figures = {
             "nats_per_element": evaluation.nats_per_element,
@@ -89,22 +85,22 @@ class Metrics:
         self._events("validation", figures, step)
 
     def watch(self, step: int, look: dict[str, Any]) -> None:
-        """How gradients flow back through time, as `gradient_monitor.record` makes it."""
+        """Write a gradient measurement, the result of `gradient_monitor.record`."""
         self._metrics.write({"event": "watch", "step": step} | look)
         for index, layer in enumerate(look["layers"]):
             ratios = dict(zip(look["distances"], layer["relative"], strict=True))
-            shown = {f"distance_{k}": ratio for k, ratio in ratios.items() if k & (k - 1) == 0}  # the same in all looks
+            powers = {f"distance_{k}": ratio for k, ratio in ratios.items() if k & (k - 1) == 0}  # always present
             reach = layer["reach"] or look["distances"][-1] + 1
-            self._events(f"gradient_layer_{index}", {"norm": layer["norm"], "reach": reach} | shown, step)
+            self._events(f"gradient_layer_{index}", {"norm": layer["norm"], "reach": reach} | powers, step)
 
     def warning(self, step: int, about: str, text: str) -> None:
-        """A warning that was shown."""
+        """Write a warning."""
         self._metrics.write({"event": "warning", "step": step, "about": about, "text": text})
         for callback in self._callbacks:
             callback.text(step, "warning", text)
 
     def sample(self, step: int, preview: Preview) -> None:
-        """A sample drawn at a validation; of many only as many as grow with the logarithm of the steps are kept."""
+        """Write a sample of a validation; the number of saved samples grows with the logarithm of the steps."""
         for callback in self._callbacks if preview.text and not preview.png else ():
             callback.text(step, "sample", preview.text)
         if self._samples is not None and step >= _SAMPLE_SPACING * self._last_sample:
@@ -113,16 +109,16 @@ class Metrics:
             self._samples.write(record | ({"png": b64encode(preview.png).decode()} if preview.png else {}))
 
     def timing(self, step: int, **seconds: float) -> None:
-        """Times by the clock."""
+        """Write clock times."""
         self._timings.write({"step": step} | seconds)
         self._events("timing", seconds, step)
 
     def sync(self) -> None:
-        """Return when all lines are on the disk: a checkpoint must not be ahead of them."""
+        """Flush all lines to the disk, because a checkpoint must not be ahead of them."""
         self._metrics.sync()
 
     def close(self, ending: Ending) -> None:
-        """Close the files, and tell the callbacks what ended the run."""
+        """Close the files, and send the end of the run to the callbacks."""
         for file in (self._metrics, self._timings, self._samples):
             if file is not None:
                 file.close()
@@ -136,7 +132,7 @@ class Metrics:
 
 
 class _Lines:
-    """A file of JSON lines, unbuffered: a line is in the hands of the system as soon as it is written."""
+    """Unbuffered file of JSON lines: the operating system has each line as soon as it is written."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -161,19 +157,19 @@ class _Lines:
 
 def _drop_later(path: Path, position: Position) -> None:
     limits = {event: position.validated if event == "validation" else position.step for event in EVENTS}
-    with replacing(path) as partial, partial.open("wb") as kept:
+    with replacing(path) as partial, partial.open("wb") as earlier:
         if position.step > 0 and path.exists():
             with path.open("rb") as file:
                 for line in lines_of(file):
                     record = parse_record(line)
                     if record is not None and record["step"] <= limits[record["event"]]:
-                        kept.write(line)
+                        earlier.write(line)
 
 
 def _drop_later_samples(path: Path, position: Position) -> int:
-    """Drop samples that come again; returns the step of the last one that stays, 0 without any."""
-    kept = [sample for sample in read_samples(path) if sample["step"] <= position.validated] if position.step else []
+    """Drop samples after the position, and return the step of the last remaining one, or 0."""
+    samples = [sample for sample in read_samples(path) if sample["step"] <= position.validated] if position.step else []
     if path.exists():
         with replacing(path) as partial:
-            partial.write_text("".join(json.dumps(sample) + "\n" for sample in kept), encoding="utf-8")
-    return max((sample["step"] for sample in kept), default=0)
+            partial.write_text("".join(json.dumps(sample) + "\n" for sample in samples), encoding="utf-8")
+    return max((sample["step"] for sample in samples), default=0)

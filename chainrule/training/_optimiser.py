@@ -1,7 +1,4 @@
-"""The optimisers of a model, AdamW and Muon, its learning rate, and its moments as named tensors.
-
-Muon takes steps of hidden matrices that are nearly orthogonal, and steps of AdamW for all other weights.
-"""
+"""Optimisers (AdamW and Muon), the learning-rate schedule, and the optimiser's moments as named tensors."""
 
 import inspect
 import math
@@ -24,20 +21,20 @@ from chainrule.training._computation import multiply_dtype
 
 
 def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.01) -> float:
-    r"""Linear warm-up, then half a cosine down to a hundredth of the peak (Loshchilov and Hutter 2017, SGDR).
+    r"""Return the learning rate: linear warm-up, then half a cosine (Loshchilov and Hutter 2017, SGDR).
 
     .. math::
         \eta(p) = \eta_{max} \begin{cases} p / w & p < w \\
         f + (1 - f) \frac{1 + \cos(\pi (p - w)/(1 - w))}{2} & p \ge w \end{cases}
 
-    Progress is a fraction, of steps or of seconds: nothing here knows how long a run lasts, so a run that is extended
-    resumes at its place in the longer schedule.
+    The schedule depends only on a fraction, of steps or of seconds, so an extended run resumes at its position in the
+    longer schedule.
 
     Args:
         progress: fraction of the run done at the end of the step, in [0, 1].
-        peak: the highest learning rate.
-        warmup: fraction of the run spent rising, in [0, 1).
-        floor: last learning rate as a fraction of the peak: the last steps still learn.
+        peak: maximum learning rate.
+        warmup: fraction of the run for the warm-up, in [0, 1).
+        floor: final learning rate as a fraction of the peak.
 
     >>> [round(learning_rate(p, 1.0, 0.2), 3) for p in (0.1, 0.2, 0.6, 1.0)]
     [0.5, 1.0, 0.505, 0.01]
@@ -49,10 +46,7 @@ def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.
 
 
 class AdamW(optim.AdamW):
-    """AdamW of torch, without its decorators for torch.compile.
-
-    They import the compiler at the first step, which takes a second or more of each run, and nothing here is compiled.
-    """
+    """torch's AdamW without the decorators for torch.compile, whose import takes a second at the first step."""
 
     add_param_group = inspect.unwrap(optim.Optimizer.add_param_group)
     zero_grad = inspect.unwrap(optim.Optimizer.zero_grad)
@@ -60,36 +54,31 @@ class AdamW(optim.AdamW):
 
 
 Kind = Literal["adamw", "muon"]
-BETAS = (0.9, 0.99)  # a shorter memory of squares than Adam's 0.999: runs here are a few thousand steps
+BETAS = (0.9, 0.99)  # shorter memory of squares than Adam's 0.999, for runs of a few thousand steps
 
 
 def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, kind: Kind = "adamw") -> AdamW:
-    """AdamW (Loshchilov and Hutter 2019), or Muon for hidden matrices; biases, gains and other vectors do not decay."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trained:
+    """Build AdamW (Loshchilov and Hutter 2019), or Muon for hidden matrices; vectors such as biases do not decay."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trainable:
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
         raise ValueError("optimiser: expected adamw for a model without hidden layers, got muon")
-    rest = [parameter for parameter in trained if parameter not in matrices]
+    rest = [parameter for parameter in trainable if parameter not in matrices]
     groups = [
         {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
         {"params": [parameter for parameter in rest if parameter.dim() <= 1], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    fused = all(parameter.device.type in ("cpu", "cuda") for parameter in trained)
+    fused = all(parameter.device.type in ("cpu", "cuda") for parameter in trainable)
     if matrices:
         return Muon(groups, matrices, weight_decay=weight_decay, lr=learning_rate, betas=BETAS, fused=fused)
     return AdamW(groups, lr=learning_rate, betas=BETAS, fused=fused)
 
 
 def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
-    """The weight decay with a time scale of this many steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
-
-    Args:
-        steps: in which weights shrink to 1/e, at the peak learning rate.
-        learning_rate: that peak.
-        least, most: limits.
+    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
 
     >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
     (0.29, 0.01, 0.5)
@@ -98,12 +87,12 @@ def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01,
 
 
 def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
-    r"""Scale the gradient to :math:`g \min(1, \theta / \lVert g \rVert)`; returns the norm before that, ()."""
+    r"""Scale the gradient to :math:`g \min(1, \theta / \lVert g \rVert)`, and return the norm before scaling, ()."""
     return nn.utils.clip_grad_norm_(model.parameters(), float("inf") if norm is None else norm)
 
 
 def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
-    """Moments of the optimiser, named `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`, or as Muon has them."""
+    """Return the optimiser's moments by name: `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`, or Muon's."""
     return {
         f"{kind}.{name}": value
         for name, parameter in model.named_parameters()
@@ -112,42 +101,42 @@ def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
 
 
 def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put back the result of `moments`; weights without an entry begin with no moments."""
+    """Restore the result of `moments`; weights without an entry start without moments."""
     optimiser.state.clear()
     for name, parameter in model.named_parameters():
         of_muon = isinstance(optimiser, Muon) and parameter in optimiser.matrices
         kinds = _KINDS_OF_MUON if of_muon else _KINDS
-        remembered = {kind: tensors[f"{kind}.{name}"] for kind in kinds if f"{kind}.{name}" in tensors}
-        for kind, value in remembered.items():
+        saved = {kind: tensors[f"{kind}.{name}"] for kind in kinds if f"{kind}.{name}" in tensors}
+        for kind, value in saved.items():
             expected = () if kind == "step" else tuple(parameter.shape)
             if tuple(value.shape) != expected:
                 raise ValueError(
                     f"checkpoint: expected {kind} of {name} in shape {expected}, "
                     f"got {tuple(value.shape)}: it belongs to another model"
                 )
-        if remembered and len(remembered) < len(kinds):
-            raise ValueError(f"checkpoint: expected {', '.join(kinds)} of {name}, got {', '.join(remembered)}: damaged")
-        if remembered:
+        if saved and len(saved) < len(kinds):
+            raise ValueError(f"checkpoint: expected {', '.join(kinds)} of {name}, got {', '.join(saved)}: damaged")
+        if saved:
             optimiser.state[parameter] = {
                 kind: value.to(parameter.device, torch.float32 if kind == "step" else parameter.dtype)
-                for kind, value in remembered.items()
+                for kind, value in saved.items()
             }
-            if of_muon:  # it counts on the processor
-                optimiser.state[parameter]["step"] = remembered["step"].to("cpu", torch.float32)
+            if of_muon:  # Muon's step counter stays on the CPU
+                optimiser.state[parameter]["step"] = saved["step"].to("cpu", torch.float32)
 
 
-_KINDS = ("step", "exp_avg", "exp_avg_sq")  # of AdamW
+_KINDS = ("step", "exp_avg", "exp_avg_sq")
 _KINDS_OF_MUON = ("step", "momentum", "direction")
 
 
 MOMENTUM = 0.95
-EVERY = 2  # steps between new directions: as good as 1 in the runs of benchmarks/LOG.md, for half of the cost
-ITERATIONS = 3  # as good as the usual five in the runs of benchmarks/LOG.md, for three fifths of the cost
-_A, _B, _C = 3.4445, -4.775, 2.0315  # of Jordan et al.: the steepest at 0 that keeps singular values near 1
+EVERY = 2  # steps between new directions: as good as 1 (benchmarks/LOG.md) at half the cost
+ITERATIONS = 3  # as good as 5 (benchmarks/LOG.md) at three fifths of the cost
+_A, _B, _C = 3.4445, -4.775, 2.0315  # by Jordan et al.: steepest at 0 while singular values stay near 1
 
 
 class Muon(AdamW):
-    r"""Momentum whose direction is made orthogonal (Jordan et al. 2024), at AdamW's learning rate.
+    r"""Muon: momentum with orthogonalised directions (Jordan et al. 2024), at AdamW's learning rate.
 
     .. math::
         M \leftarrow \mu M + (1 - \mu) G, \quad O \leftarrow \mathrm{NS}((1 - \mu) G + \mu M), \quad
@@ -155,15 +144,15 @@ class Muon(AdamW):
 
     for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention, one
     half of a gated layer; see `hidden_matrices`.
-    O is renewed in every second step: M changes little in one.
-    :math:`0.2 \sqrt{\max(r, c)}` gives O the size of a step of AdamW (Liu et al. 2025), so that learning rate and
-    weight decay mean the same for all weights. Weights that are not hidden matrices take steps of AdamW.
+    O is updated every second step, because M changes slowly. The factor :math:`0.2 \sqrt{\max(r, c)}` gives O the size
+    of a step of AdamW (Liu et al. 2025), so that learning rate and weight decay mean the same for all weights. AdamW
+    updates the weights that are not hidden matrices.
 
     Args:
-        groups: of the weights that AdamW updates.
+        groups: parameter groups for AdamW.
         matrices: hidden matrices, each with the rows of its blocks; see `hidden_matrices`.
-        weight_decay: of hidden matrices.
-        options: of AdamW.
+        weight_decay: weight decay of hidden matrices.
+        options: options of AdamW.
     """
 
     def __init__(
@@ -183,7 +172,7 @@ class Muon(AdamW):
         if closure is not None:
             raise ValueError("closure: Muon takes none: compute the gradients before step()")
         gradients = {weight: weight.grad for weight in self.matrices if weight.grad is not None}
-        for weight in gradients:  # AdamW passes over weights without a gradient
+        for weight in gradients:  # AdamW skips weights without a gradient
             weight.grad = None
         super().step()
         due: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
@@ -197,11 +186,11 @@ class Muon(AdamW):
             if int(state["step"]) % EVERY == 0:
                 ahead = gradient.lerp(momentum, MOMENTUM)
                 rows = self.matrices[weight]
-                found = ahead.reshape(sum(rows), -1).split(rows), state["direction"].view(sum(rows), -1).split(rows)
-                for pair in zip(*found, strict=True):
+                blocks = ahead.reshape(sum(rows), -1).split(rows), state["direction"].view(sum(rows), -1).split(rows)
+                for pair in zip(*blocks, strict=True):
                     due.setdefault(tuple(pair[0].shape), []).append(pair)
             state["step"] += 1
-        for shape, pairs in due.items():  # equal blocks in one product
+        for shape, pairs in due.items():  # blocks of equal shape share one batched product
             orthogonal = nearly_orthogonal(torch.stack([ahead for ahead, _ in pairs])) * (0.2 * max(shape) ** 0.5)
             for (_, direction), direct in zip(pairs, orthogonal, strict=True):
                 direction.copy_(direct)
@@ -211,18 +200,11 @@ class Muon(AdamW):
 
 
 def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
-    r"""Matrices with the singular vectors of the given ones, and singular values drawn towards 1.
+    r"""Return matrices (K, r, c) with the same singular vectors, and singular values close to 1.
 
     .. math:: X_0 = G / \lVert G \rVert_F, \qquad X_{k+1} = a X_k + (b A + c A^2) X_k, \quad A = X_k X_k^T
 
     The quintic Newton–Schulz iteration of Jordan et al. (2024), in bfloat16 where the device multiplies it.
-
-    Args:
-        matrices: (K, r, c).
-        iterations: of Newton–Schulz; after five, singular values above 1% of the norm are in (0.68, 1.21).
-
-    Returns:
-        (K, r, c), in the type of `matrices`.
     """
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = (matrices.mT if tall else matrices).to(_dtype(matrices))
@@ -237,28 +219,28 @@ _OF_PREDICTIONS = frozenset({"output", "direct"})
 
 
 def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
-    """Matrices and kernels that map features to features, each with the rows of its blocks.
+    """Return matrices and kernels that map features to features, each with the rows of its blocks.
 
-    They are those of linear layers, convolutions, recurrences and attention. Left out are embeddings, and layers named
-    `output` or `direct`: they make the predictions of most models, and their rows belong to symbols, labels or pixels.
-    A kernel is the matrix of its first dimension and all others: (out, in · ...), or transposed (in, out · ...). Halves
-    that gate each other are two blocks in recurrent layers, feed-forward networks, WaveNet, masked convolutions, and
-    linear layers and convolutions before `torch.nn.GLU`.
-    Where a recurrent layer reads symbols without an embedding, one-hot, its input matrix is taken as the others are.
+    They belong to linear layers, convolutions, recurrences and attention. Embeddings are excluded, and so are layers
+    named `output` or `direct`, which make the predictions of most models: their rows belong to symbols, labels or
+    pixels. A kernel counts as the matrix of its first dimension and all others: (out, in · ...), or transposed
+    (in, out · ...). Halves that gate each other are two blocks in recurrent layers, feed-forward networks, WaveNet,
+    masked convolutions, and linear layers and convolutions before `torch.nn.GLU`. The input matrix of a recurrent layer
+    that reads one-hot symbols is included.
 
     >>> from chainrule.models import RecurrentLM
     >>> model = RecurrentLM(vocab_size=5, hidden_size=8, embedding_size=4)
     >>> [(tuple(weight.shape), rows) for weight, rows in hidden_matrices(model).items()]
     [((32, 4), [8, 8, 8, 8]), ((32, 8), [8, 8, 8, 8])]
     """
-    found: dict[Tensor, list[int]] = {}
-    for name, layer in model.named_modules():  # a layer comes before its parts, and says its blocks first
+    matrices: dict[Tensor, list[int]] = {}
+    for name, layer in model.named_modules():  # layers precede their parts, so their blocks take precedence
         if not _OF_PREDICTIONS.isdisjoint(name.split(".")):
             continue
         for weight, rows in _blocks(layer):
             if weight.requires_grad and len(weight) > 1:
-                found.setdefault(weight, rows)
-    return found
+                matrices.setdefault(weight, rows)
+    return matrices
 
 
 def _blocks(layer: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:

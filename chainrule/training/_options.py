@@ -5,34 +5,33 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-DEFAULT_BUDGET = 180.0  # seconds, where neither steps, epochs nor budget is given
+DEFAULT_BUDGET = 180.0  # seconds, without steps, epochs or budget
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How long and how to train. At most one of `steps`, `epochs` and `budget`; none means a budget of 180 seconds.
+    """Options of training. Set at most one of `steps`, `epochs` and `budget`; the default is a budget of 180 seconds.
 
     Args:
         steps: number of weight updates.
         epochs: passes over the training data; a fraction is allowed.
-        budget: wall-clock seconds for everything, validation and saving included. The time before the first step of a
-            run counts up to a fifth of the budget; that of a resumed run does not count.
-        most_seconds: wall-clock seconds after which a run of steps or epochs ends too, counted as those of a budget.
-        batch_size: rows of a batch, over all processes.
-        chunk_length: elements of a row that gradients flow through (truncated backpropagation through time).
-        line_length: elements after which a line is cut, where each line is a sequence.
-        optimiser: adamw, or muon: orthogonal steps for the matrices of layers, AdamW for all other weights.
+        budget: wall-clock seconds for everything, including validation and saving. The time before the first step
+            counts up to a fifth of the budget, and not at all for a resumed run.
+        most_seconds: wall-clock limit of a run of steps or epochs, measured like a budget.
+        batch_size: number of rows per batch, over all processes.
+        chunk_length: number of elements that gradients flow through (truncated backpropagation through time).
+        line_length: maximum number of elements per line, if each line is a sequence.
+        optimiser: adamw, or muon (orthogonal steps for the matrices of layers, AdamW for all other weights).
         learning_rate: peak learning rate.
         weight_decay: decoupled weight decay of matrices; biases and gains have none.
         warmup: fraction of the run in which the learning rate rises linearly.
-        clip_norm: largest global norm of the gradient; None leaves it as it is.
-        validate_every: steps between validations; None spaces about ten over the run, cheaper ones where they are slow.
-        patience: stop after this many validations in a row without improvement; None never does.
-        precision: bfloat16 multiplies in half precision (weights stay float32); auto does so where the device has it.
+        clip_norm: maximum global norm of the gradient; None disables clipping.
+        validate_every: steps between validations; by default about ten per run, on less data if they are slow.
+        patience: stop after this many consecutive validations without improvement; None never stops early.
+        precision: bfloat16 multiplies in half precision (weights stay float32); auto does so if the device supports it.
         seed: seed of all randomness of training (dropout).
-        device: auto, cpu, cuda or cuda:N; auto takes a GPU if there is one.
-        watch_every: steps between looks at the gradients, where training is given something to look with; None looks
-            every 20 steps, on a GPU every 100.
+        device: auto, cpu, cuda or cuda:N; auto uses a GPU if there is one.
+        watch_every: steps between measurements by a gradient probe; default 20 steps, on a GPU 100.
 
     Raises:
         ValueError: a value outside its range.
@@ -61,9 +60,9 @@ class TrainingOptions:
     watch_every: int | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in DURATIONS if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"steps, epochs, budget: expected at most one, got {' and '.join(given)}: drop one")
+        durations = [name for name in DURATIONS if getattr(self, name) is not None]
+        if len(durations) > 1:
+            raise ValueError(f"steps, epochs, budget: expected at most one, got {' and '.join(durations)}: drop one")
         for name in COUNTS:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
@@ -84,17 +83,7 @@ class TrainingOptions:
             raise ValueError(f"seed: expected an integer >= 0, got {self.seed}")
 
     def check_unchanged(self, earlier: Mapping[str, Any]) -> None:
-        """Refuse to resume a run under options that would make another run of it.
-
-        How long the run lasts, when it gives up, where it computes and what it logs may change; the learning-rate
-        schedule is a function of progress, so a longer run resumes at its place in the longer schedule.
-
-        Args:
-            earlier: the options as the checkpoint holds them.
-
-        Raises:
-            ValueError: names each option that changed, with its old and new value.
-        """
+        """Raise ValueError if options of a resumed run differ from the checkpoint's, except those in `MAY_CHANGE`."""
         now = asdict(self)
         changed = [
             f"{field.name} was {earlier.get(field.name)} and is {now[field.name]}"

@@ -1,4 +1,4 @@
-"""The processes that train one model together, the signals that end them, and randomness of process and step."""
+"""Distributed training, signals that end a run, and random seeds per process and step."""
 
 import gc
 import hashlib
@@ -23,12 +23,12 @@ _DDP_OPTIONS = signature(DistributedDataParallel).parameters
 
 
 def process_shard() -> tuple[int, int]:
-    """(rank, world): which rows of every global batch this process trains on, rank::world; (0, 1) outside torchrun."""
+    """Return (rank, world): this process trains on rows rank::world of every batch; (0, 1) outside torchrun."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class Processes:
-    """The processes that train one model together, each on its rows of every batch."""
+    """Group of processes that train one model, each on its rows of every batch."""
 
     def __init__(self, rank: int, world: int, device: torch.device):
         self.rank = rank
@@ -37,42 +37,36 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that decides, reports and writes."""
+        """True in the process that decides, reports and writes."""
         return self.rank == 0
 
     def distribute(self, objective: nn.Module) -> nn.Module:
-        """Give every process the first one's weights and buffers, and average gradients in every backward pass.
-
-        Buffers are sent once: some are tables of millions of n-grams.
-        """
+        """Broadcast the first process's weights and buffers, and average gradients in every backward pass."""
         if self.world == 1:
             return objective
         for buffer in objective.buffers():
             dist.broadcast(buffer, 0)
+        # Buffers are sent once above and not at each step: some are tables of millions of n-grams.
         at_each_step = "forward_sync_buffers" if "forward_sync_buffers" in _DDP_OPTIONS else "broadcast_buffers"
         options: dict[str, Any] = {at_each_step: False}
         return DistributedDataParallel(objective, **options)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over processes, on the device that `values` is on."""
+        """Sum over processes, in place, on the device of `values`."""
         if self.world > 1:
             dist.all_reduce(values)
         return values
 
-    def share(self, nats: Tensor, own: int, elements: int, model: nn.Module) -> Tensor:
-        """This process's part of the loss, nats an element: the average over processes has the gradient of the whole.
-
-        Args:
-            nats: of the process's `own` elements.
-            own: how many of all `elements` of the batch are this process's.
-            model: whose every weight needs a gradient in every process, also in one without elements.
+    def share(self, nats: Tensor, local: int, elements: int, model: nn.Module) -> Tensor:
+        """Scale this process's nats of `local` elements so that DDP's averaged gradient is the whole batch's, per
+        element.
         """
-        if not own and self.world > 1:
+        if not local and self.world > 1:  # DDP waits for a gradient of every weight, also without elements
             nats = nats + sum(0 * weight.sum() for weight in model.parameters() if weight.requires_grad)
         return nats * (self.world / elements)
 
     def agree(self, decisions: Sequence[float]) -> list[float]:
-        """The first process's numbers, everywhere."""
+        """Return the first process's numbers in every process."""
         if self.world == 1:
             return list(decisions)
         values = torch.tensor(decisions, dtype=torch.float64, device="cpu")
@@ -80,11 +74,11 @@ class Processes:
         return values.tolist()
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up in any process."""
+        """Return true if the flag is set in any process."""
         return bool(self.sum(torch.tensor(float(flag), device="cpu")))
 
     def gather(self, state: State) -> State:
-        """The state of the whole batch from each process's rows of it; called by all, and all have it."""
+        """Assemble the state of the whole batch in every process; all processes must call it."""
         if self.world == 1 or not leaves(state):
             return state
         state = expand(state, count_rows(state))
@@ -93,25 +87,25 @@ class Processes:
         counts = self.sum(counts)
         check_shares_of_rows(counts.tolist())
         most = int(counts.max())
-        # Row i of process r is row i * world + r of the batch; the last ranks may have one row less.
+        # Row i of process r is row i * world + r of the batch; the last ranks may have one row fewer.
         present = (torch.arange(most, device="cpu").unsqueeze(1) < counts).flatten().to(self.device)
 
         def whole(leaf: Tensor) -> Tensor:
-            own = leaf.new_zeros(most, *leaf.shape[1:])
-            own[: len(leaf)] = leaf
-            parts = [torch.empty_like(own) for _ in range(self.world)]
-            dist.all_gather(parts, own)
+            padded = leaf.new_zeros(most, *leaf.shape[1:])
+            padded[: len(leaf)] = leaf
+            parts = [torch.empty_like(padded) for _ in range(self.world)]
+            dist.all_gather(parts, padded)
             return torch.stack(parts, 1).flatten(0, 1)[present]
 
         return map_state(whole, state)
 
     def own_rows(self, state: State) -> State:
-        """This process's rows of the whole batch's state, on its device."""
+        """Return this process's rows of the whole batch's state, on its device."""
         return map_state(lambda leaf: leaf[self.rank :: self.world].contiguous().to(self.device), state)
 
 
 def check_shares_of_rows(counts: Sequence[int]) -> None:
-    """Raise ValueError unless the processes have as many rows as rank::world of one batch.
+    """Raise ValueError unless each process has the rows rank::world of a batch.
 
     >>> check_shares_of_rows([3, 2, 2])
     """
@@ -126,7 +120,7 @@ def check_shares_of_rows(counts: Sequence[int]) -> None:
 
 @contextmanager
 def processes(device: str) -> Iterator[Processes]:
-    """The processes that torchrun started, or this one alone. A process group made here is ended here."""
+    """Join the processes that torchrun started, or use this process alone; end a process group that it created."""
     rank, world = process_shard()
     chosen = choose_device(device)
     if world == 1:
@@ -141,16 +135,13 @@ def processes(device: str) -> Iterator[Processes]:
         yield Processes(rank, world, chosen)
     finally:
         if ours:
-            gc.collect()  # a gradient reducer left in a reference cycle would outlive the group, and abort the exit
+            gc.collect()  # a gradient reducer in a reference cycle would outlive the group and abort the exit
             dist.destroy_process_group()
 
 
 def choose_device(device: str, *, apple: bool = False) -> torch.device:
-    """The device called auto, cpu, cuda, cuda:N or mps; under torchrun, `cuda` is the GPU of this process.
-
-    Args:
-        device: its name; auto is cuda if there is one.
-        apple: whether auto is mps, the GPU of Apple, where there is one and no cuda.
+    """Resolve auto (cuda, else mps if `apple`), cpu, cuda, cuda:N or mps; under torchrun, `cuda` is one GPU per
+    process.
     """
     has_mps = torch.backends.mps.is_available()
     if device == "auto":
@@ -159,21 +150,22 @@ def choose_device(device: str, *, apple: bool = False) -> torch.device:
     if name not in ("cpu", "cuda", "mps") or (index and not (name == "cuda" and index.isdigit())):
         raise ValueError(f"device: expected auto, cpu, cuda, cuda:N or mps, got {device!r}")
     if name == "mps" and not has_mps:
-        raise ValueError("device: this machine has no GPU of Apple that torch can use: use device cpu")
+        raise ValueError("device: torch finds no Apple GPU on this machine: use device cpu")
     if name == "mps" and process_shard()[1] > 1:
         raise ValueError("device: several processes train on cpu or cuda, got mps: use device cpu")
     if name in ("cpu", "mps"):
         return torch.device(name)
     number = int(index or os.environ.get("LOCAL_RANK", "0"))
     if number >= (gpus := torch.cuda.device_count()):
-        known = f"one of {gpus} GPUs" if gpus else "a GPU that is there, of which there is none"
-        raise ValueError(f"device: expected {known}, got {device} (number {number}): use device cpu")
+        if not gpus:
+            raise ValueError(f"device: no CUDA device is available, got {device}: use device cpu")
+        raise ValueError(f"device: expected one of {gpus} GPUs, got {device} (number {number}): use device cpu")
     return torch.device("cuda", number)
 
 
 @contextmanager
 def own_randomness(device: torch.device) -> Iterator[None]:
-    """Leave the caller's random state as it was, whatever is drawn in the block."""
+    """Restore the caller's random state after the block."""
     apple = torch.mps.get_rng_state() if device.type == "mps" else None
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
@@ -184,17 +176,17 @@ def own_randomness(device: torch.device) -> Iterator[None]:
 
 
 def seed_step(seed: int, step: int, rank: int, purpose: str = "step") -> None:
-    """Make what is drawn next a function of these arguments alone: there is no random state to save."""
+    """Seed torch from these arguments, so that there is no random state to save."""
     digest = hashlib.sha256(f"{purpose} {seed} {step} {rank}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7]))
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM ended the run; `train(..., resume=True)` on the same directory continues it.
+    """Error: Ctrl-C or SIGTERM ended the run; `train(..., resume=True)` on the same directory continues it.
 
     Attributes:
         directory: the run directory.
-        step: the step that a resumed run continues from; 0 where it begins again.
+        step: step that a resumed run continues from; 0 if it starts again.
     """
 
     def __init__(self, directory: Path, step: int):
@@ -204,14 +196,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Whether someone asked the run to end."""
+    """Signal handler that records a request to end the run."""
 
     def __init__(self, *, patient: bool):
         self.requested = False
         self._patient = patient
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler: the first signal is a request, a second one breaks off whatever is going on."""
+        """Record the first signal as a request; raise KeyboardInterrupt at the second, unless `patient`."""
         if self.requested and not self._patient:
             raise KeyboardInterrupt
         self.requested = True
@@ -219,15 +211,9 @@ class Interrupts:
 
 @contextmanager
 def deferred_interrupts(*, patient: bool = False) -> Iterator[Interrupts]:
-    """Take SIGINT and SIGTERM as requests while the block runs.
-
-    Outside the main thread, where Python allows no handlers, nothing is changed.
-
-    Args:
-        patient: never break off. Under torchrun, Ctrl-C reaches a process twice: from the terminal and from torchrun.
-    """
+    """Treat SIGINT and SIGTERM as requests in the block; `patient` ignores repetitions, which torchrun sends."""
     interrupts = Interrupts(patient=patient)
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():  # where Python allows no handlers
         yield interrupts
         return
     before = {number: signal.signal(number, interrupts) for number in (signal.SIGINT, signal.SIGTERM)}

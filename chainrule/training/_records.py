@@ -1,4 +1,4 @@
-"""Read the figures that training wrote, without torch: `metrics.jsonl`, `timings.jsonl` and `samples.jsonl`."""
+"""Readers of `metrics.jsonl`, `timings.jsonl` and `samples.jsonl`, without torch."""
 
 import json
 import math
@@ -12,21 +12,13 @@ METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"
 SAMPLES = "samples.jsonl"
 EVENTS = ("step", "validation", "watch", "warning")
-_LONGEST_RECORD = 1 << 20  # bytes of a line; those of a look at the gradients take some thousand
-_LAST = 1 << 16  # bytes at the end of `timings.jsonl` that are read
-_NO_FIGURES = ("event", "best", "perplexity", "warning")  # of a validation
+_LONGEST_RECORD = 1 << 20  # bytes of a line; gradient measurements take a few thousand
+_LAST = 1 << 16  # bytes to read at the end of `timings.jsonl`
+_NO_FIGURES = ("event", "best", "perplexity", "warning")  # entries of a validation that are not required numbers
 
 
 def read_metrics(path: Path, event: str = "") -> Iterator[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; a last line cut short by a crash is left out.
-
-    Args:
-        path: the file.
-        event: lines of the other events are skipped unread; none by default.
-
-    Raises:
-        ValueError: a line is no record of a run; the message names it.
-    """
+    """Yield the records of a `metrics.jsonl`, only of an `event` if set; skip a last line truncated by a crash."""
     others = tuple(f'{{"event": "{name}"'.encode() for name in EVENTS if event and name != event)
     with path.open("rb") as file:
         for number, line in enumerate(lines_of(file), start=1):
@@ -42,7 +34,7 @@ def read_metrics(path: Path, event: str = "") -> Iterator[dict[str, Any]]:
 
 
 def read_elapsed(path: Path) -> float | None:
-    """Seconds of training that the last whole line of a `timings.jsonl` tells; None where absent."""
+    """Return the elapsed seconds in the last whole line of a `timings.jsonl`, or None."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -59,7 +51,7 @@ def read_elapsed(path: Path) -> float | None:
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:
-    """The samples of a `samples.jsonl`, each with "step", "text" and for images "png"; damaged lines are left out."""
+    """Return the samples of a `samples.jsonl`, each with "step", "text" and for images "png"; skip damaged lines."""
     return [
         record
         for record in _objects(path)
@@ -70,7 +62,7 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
 
 
 def read_timings(path: Path) -> list[dict[str, Any]]:
-    """The records of a `timings.jsonl`; damaged lines are left out."""
+    """Return the records of a `timings.jsonl`; skip damaged lines."""
     return [record for record in _objects(path) if type(record.get("step")) is int]
 
 
@@ -87,12 +79,12 @@ def _objects(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; of one that is longer than any record, pieces that are none."""
+    """Yield the lines of a file, in pieces if they are longer than any record."""
     return iter(partial(file.readline, _LONGEST_RECORD), b"")
 
 
 def parse_record(line: bytes) -> dict[str, Any] | None:
-    """None for the line that a killed process did not finish, or that is no record."""
+    """Parse a line; return None for a truncated line or one that is not a record."""
     if not line.endswith(b"\n"):
         return None
     try:

@@ -1,5 +1,6 @@
-"""Figures of a run: to the guard, to the files of figures, and to the person watching."""
+"""Reports of a run to the guard, the metrics files and the display."""
 
+import html
 import sys
 import textwrap
 from abc import ABC, abstractmethod
@@ -21,17 +22,17 @@ from chainrule.training._validation import Findings, MetricResult, Preview
 
 
 class Display(ABC):
-    """Shows a run while it lasts. Figures come often; a subclass decides how often it draws them."""
+    """Base class of displays; subclasses decide how often they draw."""
 
     def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
-        """Show the fraction done, nats per element of the last steps, elements per second and the time left."""
+        """Show the progress, nats per element of the last steps, elements per second and the remaining time."""
         nats = f"{nats_per_element:.3f} nats {bits(nats_per_element):.3f} bits/element"
         self._draw(progress, f"step {step:,}  {nats}  {rate:,.0f} elements/s  {_clock(seconds_left)} left")
 
     def validation(
         self, step: int, evaluation: Evaluation, verdict: MetricResult | None = None, *, best: bool, sample: str | None
     ) -> None:
-        """Show the result of a validation, and a text with it."""
+        """Show the result of a validation and a sample."""
         self.note(_validation_line(step, evaluation, verdict, best), "bold" if best else "")
         if sample:
             self.note(textwrap.indent(printable(sample), "    "), "dim")
@@ -41,16 +42,16 @@ class Display(ABC):
 
     @abstractmethod
     def note(self, text: str, style: str = "") -> None:
-        """Print a line, in a style where the screen has styles."""
+        """Print a line, with a style if the display supports it."""
 
     def close(self) -> None:
-        """Leave the screen as it should stay."""
+        """Draw the final state."""
         return
 
 
 @dataclass(frozen=True)
 class StepFigures:
-    """A step, its loss and norm still on the device."""
+    """Metrics of a step, with loss and norm still on the device."""
 
     step: int
     elements: int
@@ -62,14 +63,14 @@ class StepFigures:
 
 
 class Report:
-    """Collects the figures of steps and passes them on, on a GPU several at once: reading one makes the GPU wait.
+    """Collector of step metrics, which it reads several at a time on a GPU, because reading synchronises the device.
 
     Args:
-        metrics: the files; None in processes that write none.
-        display: shown to the user.
-        guard: stops the run at the first figure that is not finite.
+        metrics: the metrics files; None in processes that write none.
+        display: the display.
+        guard: stops the run at the first non-finite number.
         alarms: warn of gradients that vanish or explode.
-        device: where the figures come from.
+        device: device of the metrics.
     """
 
     def __init__(
@@ -82,11 +83,7 @@ class Report:
         self._mark = monotonic()
 
     def step(self, figures: StepFigures, training_seconds: float, *, now: bool = False) -> float | None:
-        """Take a step's figures, to be read `now` or together; seconds a step, where newly measured.
-
-        Raises:
-            NonFiniteLossError: a loss or a gradient is not finite.
-        """
+        """Add a step's metrics, read `now` or together with later ones; return seconds per step if measured."""
         self._pending.append(figures)
         if len(self._pending) < self._at_once and not now:
             return None
@@ -99,7 +96,7 @@ class Report:
         return seconds / count
 
     def flush(self) -> Evaluation:
-        """Read and pass on all figures, and return their sum; raises as `step` does."""
+        """Read and forward all pending metrics, and return their sum."""
         pending, self._pending = self._pending, []
         if not pending:
             return Evaluation(0.0, 0)
@@ -115,7 +112,7 @@ class Report:
         return Evaluation(sum(nats for nats, _ in values), sum(figures.batch_elements for figures in pending))
 
     def watch(self, step: int, profiles: list[Profile]) -> None:
-        """Pass on a look at the gradients of a step whose figures were read."""
+        """Forward a gradient measurement."""
         if self._metrics is not None:
             self._metrics.watch(step, record(profiles))
         for warning in self._alarms.look(profiles):
@@ -131,25 +128,19 @@ class Report:
         best: bool,
         preview: Preview | None,
     ) -> None:
-        """Pass on the result of a validation."""
+        """Forward the result of a validation."""
         if self._metrics is not None:
             self._metrics.validation(position.step, evaluation, verdict, findings, best=best)
             if preview is not None:
                 self._metrics.sample(position.step, preview)
-        shown = (preview, None if verdict is None else verdict.metric, findings)
-        sample = "\n".join(part.text for part in shown if part is not None and part.text) or None
+        parts = (preview, None if verdict is None else verdict.metric, findings)
+        sample = "\n".join(part.text for part in parts if part is not None and part.text) or None
         self._display.validation(position.step, evaluation, verdict, best=best, sample=sample)
         if findings is not None and findings.warning:
             self._display.note(f"step {position.step:,}  warning: {findings.warning}")
 
     def timing(self, position: Position, *, start_up_seconds: float, validating_seconds: float) -> None:
-        """Write down where the time went until the end of a validation.
-
-        Args:
-            position: its `elapsed` and `training_seconds` are of the whole run.
-            start_up_seconds: all that came before the first step of this process.
-            validating_seconds: of this validation, its saving left out.
-        """
+        """Write the timings up to the end of a validation."""
         if self._metrics is not None:
             self._metrics.timing(
                 position.step,
@@ -162,21 +153,21 @@ class Report:
             )
 
     def note(self, text: str) -> None:
-        """Tell the person watching."""
+        """Show a line."""
         self._display.note(text)
 
     def sync(self) -> None:
-        """Return when all figures are on the disk."""
+        """Flush all metrics to the disk."""
         self.flush()
         if self._metrics is not None:
             self._metrics.sync()
 
     def resume_clock(self) -> None:
-        """Leave the time since the last step out of the speed: it was not spent on training."""
+        """Exclude the time since the last step from the speed."""
         self._mark = monotonic()
 
     def close(self, ending: Ending) -> None:
-        """Close files and screen."""
+        """Close the files and the display."""
         self._display.close()
         if self._metrics is not None:
             self._metrics.close(ending)
@@ -192,13 +183,13 @@ class Report:
         self._display.step(figures.step, figures.progress, recent.nats_per_element, self._rate(), left)
 
     def _rate(self) -> float:
-        """Elements per second over the last steps, everything but training left out."""
+        """Return the elements per second of training over the last steps."""
         seconds = sum(seconds for seconds, _, _ in self._recent)
         return sum(elements for _, elements, _ in self._recent) / seconds if seconds else 0.0
 
 
 class Silent(Display):
-    """Shows nothing."""
+    """Display that shows nothing."""
 
     def _draw(self, progress: float, figures: str) -> None:
         pass
@@ -208,7 +199,7 @@ class Silent(Display):
 
 
 class Lines(Display):
-    """Plain lines on standard error, where no terminal is: one every ten seconds, and each validation."""
+    """Display of plain lines on standard error, without a terminal: one every ten seconds, and each validation."""
 
     def __init__(self, every: float = 10.0):
         self._every = every
@@ -224,7 +215,7 @@ class Lines(Display):
 
 
 class Bar(Display):
-    """A progress bar on a terminal, with each validation written above it."""
+    """Display of a progress bar on a terminal, with validations above it."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -251,11 +242,11 @@ class Bar(Display):
         self._bar.stop()
 
 
-def make_display(*, shown: bool) -> Display:
-    """A curve in a notebook, a bar on a terminal, plain lines elsewhere, nothing where it is not wanted."""
-    from chainrule.training._live import LiveCurve, in_notebook
+def make_display(*, enabled: bool) -> Display:
+    """Choose a display: a curve in a notebook, a bar on a terminal, plain lines elsewhere."""
+    from chainrule.training._report import LiveCurve, in_notebook
 
-    if not shown:
+    if not enabled:
         return Silent()
     if in_notebook():
         return LiveCurve()
@@ -282,3 +273,102 @@ def _clock(seconds: float) -> str:
     minutes, second = divmod(max(0, round(seconds)), 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
+
+
+_WIDTH, _HEIGHT, _MARGIN = 480.0, 200.0, 36.0
+_MOST_POINTS, _REDRAW_SECONDS = 240, 0.5
+_TRAINING, _VALIDATION = "#0072b2", "#d55e00"
+
+
+def in_notebook() -> bool:
+    """Return true if this process is the kernel of a notebook."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None) is not None
+
+
+class LiveCurve(Display):
+    """Display of a learning curve in a notebook: training as a line, validations as dots."""
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
+
+        self._html = HTML
+        self._training: list[tuple[int, float]] = []
+        self._validations: list[tuple[int, float]] = []
+        self._lines: list[str] = []
+        self._figures, self._drawn = "starting", 0.0
+        self._handle: Any = display(HTML(self.page()), display_id=True)
+
+    def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
+        self._training.append((step, nats_per_element))
+        if len(self._training) > 2 * _MOST_POINTS:  # drop every second point, to bound the memory
+            self._training = self._training[::2]
+        super().step(step, progress, nats_per_element, rate, seconds_left)
+
+    def validation(
+        self, step: int, evaluation: Evaluation, verdict: MetricResult | None = None, *, best: bool, sample: str | None
+    ) -> None:
+        self._validations.append((step, evaluation.nats_per_element))
+        super().validation(step, evaluation, verdict, best=best, sample=None)
+
+    def page(self) -> str:
+        """Render the curve and the last lines as HTML."""
+        lines = "<br>".join(html.escape(line) for line in [*self._lines[-3:], self._figures])
+        return f"{curve(self._training, self._validations)}<pre style='margin:0'>{lines}</pre>"
+
+    def note(self, text: str, style: str = "") -> None:
+        self._lines.append(text)
+        self._show()
+
+    def close(self) -> None:
+        self._show()
+
+    def _draw(self, progress: float, figures: str) -> None:
+        self._figures = f"{progress:4.0%}  {figures}"
+        if monotonic() - self._drawn > _REDRAW_SECONDS:
+            self._show()
+
+    def _show(self) -> None:
+        self._drawn = monotonic()
+        self._handle.update(self._html(self.page()))
+
+
+def curve(training: list[tuple[int, float]], validations: list[tuple[int, float]]) -> str:
+    """Draw nats per element by step as SVG: a line for training, dots for validations.
+
+    >>> svg = curve([(1, 3.0), (2, 2.0)], [(2, 2.5)])
+    >>> svg.count("<polyline"), svg.count("<circle"), "2.5" in svg
+    (1, 3, True)
+    """
+    points = [*training, *validations]
+    if not points:
+        return ""
+    last = max(step for step, _ in points)
+    low, high = min(nats for _, nats in points), max(nats for _, nats in points)
+    wide, tall = (_WIDTH - 2 * _MARGIN) / last, (_HEIGHT - 2 * _MARGIN) / ((high - low) or 1.0)
+
+    def point(step: int, nats: float) -> tuple[str, str]:
+        return f"{_MARGIN + wide * step:.1f}", f"{_HEIGHT - _MARGIN - tall * (nats - low):.1f}"
+
+    line = " ".join(",".join(point(*each)) for each in training)
+    dots = "".join(
+        '<circle cx="{}" cy="{}" r="3.5" fill="{}"><title>step {}: {:.4f} nats</title></circle>'.format(
+            *point(*each), _VALIDATION, *each
+        )
+        for each in validations
+    )
+    legend = (("training", _TRAINING, _WIDTH - 150), ("validation", _VALIDATION, _WIDTH - 80))
+    words = "".join(
+        f'<circle cx="{x - 8:g}" cy="14" r="3.5" fill="{colour}"/><text x="{x:g}" y="18">{name}</text>'
+        for name, colour, x in legend[: 1 + bool(validations)]
+    )
+    return (
+        f'<svg role="img" aria-label="learning curve, nats per element by step" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" '
+        f'style="max-width:{_WIDTH:g}px;width:100%" font-family="sans-serif" font-size="11" fill="currentColor">'
+        f'<text x="2" y="18">{high:.3g} nats/element</text><text x="2" y="{_HEIGHT - 22:g}">{low:.3g}</text>'
+        f'<text x="{_WIDTH - _MARGIN:g}" y="{_HEIGHT - 6:g}" text-anchor="end">step {last:,}</text>'
+        f'<polyline points="{line}" fill="none" stroke="{_TRAINING}" stroke-width="1.5"/>{dots}{words}</svg>'
+    )

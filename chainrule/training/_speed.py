@@ -1,4 +1,4 @@
-"""The speed of a model's training steps here, from which sizes for a budget follow; nothing else depends on it."""
+"""Measurement of a model's training speed, from which the planner derives sizes for a budget."""
 
 import copy
 from statistics import mean, median
@@ -13,11 +13,11 @@ from chainrule.training._evaluate import Batch, Objective, TrainingBatches, coun
 from chainrule.training._optimiser import Kind, clip_gradient, make_optimiser
 from chainrule.training._parallel import own_randomness
 
-_POOL = 16  # batches whose sizes are compared
+_POOL = 16  # number of batches to compare
 
 
 def average_batch(batches: TrainingBatches) -> Batch:
-    """The batch, among a run's first, whose size is nearest to their mean; of equal ones the first."""
+    """Return the batch of a run's first batches whose size is closest to their mean (the first of ties)."""
     pool = map(batches.at, range(_POOL))
     sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
     average = mean(sizes)
@@ -32,26 +32,15 @@ def steps_per_second(
     device: torch.device,
     optimiser: Kind = "adamw",
 ) -> float:
-    """Training steps per second of a model, optimiser included, taken on a copy of it.
-
-    The first step is not counted where there is time for another: first steps are slow.
-
-    Args:
-        model: left as it is, and so is torch's random state.
-        batch: whose rows begin with it, as those of the first batch of a run do.
-        way: how to compute.
-        seconds: not to be exceeded by more than a step.
-        device: where to compute.
-        optimiser: that updates the weights.
-    """
-    taken: list[float] = []
+    """Measure training steps per second on a copy of a model for at most `seconds`, ignoring the slow first step."""
+    durations: list[float] = []
     with own_randomness(device):
         trial = copy.deepcopy(model).to(device).train()
         updates, began = make_optimiser(trial, 0.0, 0.0, optimiser), monotonic()
         with computing(trial, way):
-            while not taken or monotonic() + taken[-1] - began <= seconds:
-                taken.append(_take_step(trial, updates, batch, way, device))
-    return 1 / median(taken[1:] or taken)
+            while not durations or monotonic() + durations[-1] - began <= seconds:
+                durations.append(_take_step(trial, updates, batch, way, device))
+    return 1 / median(durations[1:] or durations)
 
 
 def _take_step(

@@ -1,4 +1,4 @@
-"""Callbacks that pass figures on to TensorBoard, MLflow and Weights & Biases, each imported when it is used."""
+"""Callbacks for TensorBoard, MLflow and Weights & Biases, each imported on first use."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from chainrule.training._callbacks import Callback, Ending
 
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
 _INSTALL = {"tensorboard": "tensorboard", "mlflow": "mlflow-skinny", "wandb": "wandb"}
-_IDS = "tracking.json"  # of a run directory: the names that trackers gave the run, which a resumed one continues
+_IDS = "tracking.json"  # in a run directory: the trackers' identifiers of the run, for resuming
 _FLUSH_SECONDS, _MOST_PENDING = 2.0, 500
 _LONGEST_PARAMETER = 500  # characters, of MLflow
 
@@ -26,17 +26,13 @@ def check_tracker(name: Tracker) -> None:
 
 
 def make_tracker(name: Tracker) -> Callback:
-    """The callback of a tracker.
-
-    Raises:
-        ValueError: its package is not installed.
-    """
+    """Return the callback of a tracker."""
     check_tracker(name)
     return {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}[name]()
 
 
 class TensorBoard(Callback):
-    """Writes events into the folder `tensorboard` of the run."""
+    """Callback that writes events into the folder `tensorboard` of the run."""
 
     def begin(self, directory: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -55,7 +51,7 @@ class TensorBoard(Callback):
 
 
 class MLflow(Callback):
-    """Logs to the server or folder that MLFLOW_TRACKING_URI names, in the experiment MLFLOW_EXPERIMENT_NAME."""
+    """Callback that logs to MLFLOW_TRACKING_URI, in the experiment MLFLOW_EXPERIMENT_NAME."""
 
     def begin(self, directory: Path, step: int) -> None:
         from mlflow import MlflowClient
@@ -63,11 +59,11 @@ class MLflow(Callback):
         self._client = MlflowClient()
         self._pending: list[Any] = []
         self._flushed = monotonic()
-        self._id = _known_id(directory, "mlflow") if step else None
+        self._id = _saved_id(directory, "mlflow") if step else None
         if self._id is None:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "chainrule")
-            found = self._client.get_experiment_by_name(name)
-            experiment = self._client.create_experiment(name) if found is None else found.experiment_id
+            existing = self._client.get_experiment_by_name(name)
+            experiment = self._client.create_experiment(name) if existing is None else existing.experiment_id
             self._id = self._client.create_run(experiment, run_name=directory.name).info.run_id
             _remember(directory, "mlflow", self._id)
             for option, value in _options(directory).items():
@@ -102,24 +98,24 @@ class MLflow(Callback):
 
 
 class WeightsAndBiases(Callback):
-    """Logs to the project WANDB_PROJECT; WANDB_MODE=offline writes into the folder `wandb` of the run alone."""
+    """Callback that logs to the project WANDB_PROJECT; WANDB_MODE=offline writes only into the run's folder `wandb`."""
 
     def begin(self, directory: Path, step: int) -> None:
         import wandb
 
-        known = _known_id(directory, "wandb") if step else None
+        saved = _saved_id(directory, "wandb") if step else None
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "chainrule"),
             name=directory.name,
-            id=known,
-            resume="allow" if known else None,
+            id=saved,
+            resume="allow" if saved else None,
             dir=str(directory),
             config=_options(directory),
             settings=wandb.Settings(console="off"),  # standard output stays as it is
         )
         _remember(directory, "wandb", self._run.id)
         self._run.define_metric("step")
-        self._run.define_metric("*", step_metric="step")  # figures of one step may come apart, and again on resume
+        self._run.define_metric("*", step_metric="step")  # one step may log several times, and again after resuming
 
     def figures(self, step: int, figures: Mapping[str, float]) -> None:
         self._run.log({"step": step, **figures})
@@ -131,21 +127,21 @@ class WeightsAndBiases(Callback):
         self._run.finish(exit_code=0 if ending == "finished" else 1)
 
 
-def _known_id(directory: Path, tracker: str) -> str | None:
+def _saved_id(directory: Path, tracker: str) -> str | None:
     try:
-        found = read_json(directory / _IDS)[tracker]
+        name = read_json(directory / _IDS)[tracker]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if isinstance(found, str) else None
+    return name if isinstance(name, str) else None
 
 
 def _remember(directory: Path, tracker: str, name: str) -> None:
-    others = {other: found for other in _INSTALL if (found := _known_id(directory, other)) and other != tracker}
+    others = {other: saved for other in _INSTALL if (saved := _saved_id(directory, other)) and other != tracker}
     write_json(directory / _IDS, others | {tracker: name})
 
 
 def _options(directory: Path) -> dict[str, Any]:
-    """The options of the run, named by section and option."""
+    """Return the options of the run, named by section and option."""
     config = directory / "config.json"
     if not config.is_file():
         return {}

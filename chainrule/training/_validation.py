@@ -1,4 +1,4 @@
-"""One validation: the likelihood of held-out data, a metric and a sample, in the time that there is."""
+"""Validation within a time limit: likelihood, the task's metric, extra metrics and a sample."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,11 +23,11 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Preview:
-    """What a model can do, drawn at a validation.
+    """Sample of a model at a validation.
 
     Args:
-        text: shown on the terminal.
-        png: the same as a picture, of images.
+        text: text for the terminal.
+        png: picture, for models of images.
     """
 
     text: str
@@ -35,21 +35,21 @@ class Preview:
 
 
 OnValidation = Callable[[TrainableModel, int, float], str | Preview | None]
-FEW_ROWS = 8  # answered first, to learn how long a row takes
-LIKELIHOOD_SHARE = 0.4  # of a validation's time, where there is a metric
-PARTS = 10  # of the rows of a partial validation, from which its standard error is estimated
-BOTH_SHARE = 0.75  # of a validation's time for the likelihood and the metric; the rest is for the sample
+FEW_ROWS = 8  # rows answered first, to measure the time per row
+LIKELIHOOD_SHARE = 0.4  # share of a validation's time for the likelihood, if there is a metric
+PARTS = 10  # parts of the rows from which the standard error of a partial validation is estimated
+BOTH_SHARE = 0.75  # share of a validation's time for likelihood and metric; the rest is for the sample
 
 
 @dataclass(frozen=True)
 class MetricValue:
-    """The value of a model on held-out data, by the metric of its task.
+    """Value of a task's metric on validation data.
 
     Args:
-        name: of the measure, as figures name it: accuracy, f1, bleu.
-        value: higher is better.
-        text: an example or two to show with it.
-        margin: later weights are kept where their value is lower than the highest by no more than this.
+        name: name of the metric: accuracy, f1, bleu.
+        value: the value; higher is better.
+        text: examples to show.
+        margin: later weights are kept unless their value is lower than the highest by more than this.
     """
 
     name: str
@@ -60,16 +60,14 @@ class MetricValue:
 
 @dataclass(frozen=True)
 class ValidationMetric:
-    """Compute the answers of a model to held-out rows, and compare them with the truth.
+    """Metric of a task, in two steps: a model's answers to validation rows, and their comparison with the truth.
 
-    The two steps are separate. A run with a budget can then answer as many rows as it has time for, and compare two
-    models on the rows that both answered.
+    Separate steps let a run with a budget answer the rows that it has time for, and compare two models on common rows.
 
     Args:
-        rows: how many held-out rows there are.
-        answer: given the model, in evaluation mode and without gradients, and the numbers of some rows, their answers
-            in the same order.
-        compare: given the numbers of rows, their answers and the step, the value of the metric on them together.
+        rows: number of validation rows.
+        answer: function of the model (in evaluation mode, without gradients) and row indices that returns answers.
+        compare: function of row indices, answers and the step that returns the value of the metric on these rows.
     """
 
     rows: int
@@ -79,12 +77,12 @@ class ValidationMetric:
 
 @dataclass(frozen=True)
 class Findings:
-    """Figures of a model at a validation, besides its likelihood and metric.
+    """Extra metrics of a model at a validation.
 
     Args:
-        figures: by name, recorded with the validation.
-        text: shown with it.
-        warning: a fault that the figures show, with its remedy; empty where they show none.
+        figures: metrics by name.
+        text: text to show.
+        warning: warning with a remedy, or empty.
     """
 
     figures: dict[str, float]
@@ -97,21 +95,21 @@ Observe = Callable[[TrainableModel], Findings]
 
 @runtime_checkable
 class Calibrated(Protocol):
-    """A model with numbers that held-out data decide, such as the share of a `CalibratedMixture`."""
+    """Protocol of models with parameters fitted to validation data, such as the share of a `CalibratedMixture`."""
 
     def calibrate(self, batches: Iterable[Batch]) -> None:
-        """Fit these numbers to the first batches."""
+        """Fit these parameters to the first batches."""
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The likelihood of held-out data, and of as much of it as the best validation so far had read.
+    """Likelihood of validation data, and of its part in common with the best validation so far.
 
     Args:
-        evaluation: of all that was read.
-        common: of what the best validation read too.
-        batches: how many were read.
-        whole: whether that is all the held-out data that the run validates on.
+        evaluation: likelihood of all scored batches.
+        common: likelihood of the common part.
+        batches: number of scored batches.
+        whole: true if these are all batches.
     """
 
     evaluation: Evaluation
@@ -122,15 +120,15 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class MetricResult:
-    """The value of a metric, and its value on the rows that the best validation so far had.
+    """Value of a metric, and its value on the rows in common with the best validation so far.
 
     Args:
-        metric: of all rows that were answered.
-        common: the value on the rows that the best validation had too.
-        rows: how many were answered.
-        whole: whether these are all.
-        margin: later weights are kept where `common` is lower than the highest value by no more than this: the margin
-            of the metric, and on a part of the rows at least its standard error.
+        metric: value on all answered rows.
+        common: value on the common rows.
+        rows: number of answered rows.
+        whole: true if these are all rows.
+        margin: later weights are kept unless `common` is lower than the highest value by more than this: the metric's
+            margin, and for a part of the rows at least its standard error.
     """
 
     metric: MetricValue
@@ -141,16 +139,16 @@ class MetricResult:
 
 
 class Validation:
-    """Measures a model on held-out data, the same data first every time, and more of it where there is time.
+    """Validation of a model, on the same data first every time, and on more if there is time.
 
     Args:
-        model: that is trained.
-        batches: the held-out data.
-        metric: of the task; None where the likelihood is that.
-        observe: finds further figures.
-        on_validation: makes the text that is shown.
-        duration: how much of the data a validation reads.
-        interrupts: break it off.
+        model: the model in training.
+        batches: validation data.
+        metric: metric of the task; None if the likelihood decides.
+        observe: function that computes extra metrics.
+        on_validation: function that returns the sample to show.
+        duration: limits the data of a validation.
+        interrupts: requests to end the run.
     """
 
     def __init__(
@@ -168,14 +166,11 @@ class Validation:
 
     @property
     def has_metric(self) -> bool:
-        """Whether there is a metric in addition to the likelihood."""
+        """True if there is a metric in addition to the likelihood."""
         return self._metric is not None
 
     def likelihood(self, position: Position, seconds: float) -> Likelihood | None:
-        """In about its share of the `seconds` of the validation; None where an interruption broke it off.
-
-        A model that is `Calibrated` is so first.
-        """
+        """Calibrate the model and score it in its share of the `seconds`; None after an interruption."""
         began = monotonic()
         if self._metric is not None:
             seconds *= LIKELIHOOD_SHARE
@@ -193,7 +188,7 @@ class Validation:
         return Likelihood(read[-1], read[best - 1], len(read), not self._duration.stopped_early)
 
     def verdict(self, position: Position, seconds: float) -> MetricResult:
-        """Compare the answers to as many rows as the `seconds` allow, no fewer than the last validation did."""
+        """Answer and compare at least the rows of the last validation, and more until the `seconds` are used up."""
         assert self._metric is not None
         if self._on_validation is not None:
             seconds *= BOTH_SHARE
@@ -210,7 +205,7 @@ class Validation:
                 more = 3 * len(answers) if spent <= 0 else int((seconds - spent) / spent * len(answers))
                 wanted = min(len(answers) + min(more, 3 * len(answers)), len(order))
                 if 4 * more < len(answers) and wanted < len(order):
-                    break  # too few for a batch of their own
+                    break  # too few rows for another batch
             measured = self._metric.compare(order[: len(answers)], answers, position.step)
             best = min(position.best_rows or len(answers), len(answers))
             common, whole = measured, len(answers) == len(order)
@@ -222,10 +217,7 @@ class Validation:
         return MetricResult(measured, common.value, len(answers), whole, max(common.margin, error))
 
     def _standard_error(self, rows: Rows, answers: Sequence[Any], step: int) -> float:
-        """The standard error of the metric on some rows, from its values on ten parts of them (batch means).
-
-        It holds for any metric, F1 and BLEU too, whose value is no mean over rows.
-        """
+        """Estimate the metric's standard error from ten parts of the rows, also for F1 and BLEU (batch means)."""
         assert self._metric is not None
         bounds = np.linspace(0, len(rows), min(PARTS, len(rows)) + 1).astype(int).tolist()
         values = [
@@ -234,20 +226,20 @@ class Validation:
         return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
     def findings(self) -> Findings | None:
-        """Further figures of the model; None without any. The same at each repetition, whatever the time."""
+        """Compute extra metrics, or None; independent of the time."""
         if self._observe is None:
             return None
         with self._evaluating():
             return self._observe(self._model)
 
     def sample(self, position: Position, seconds: float) -> Preview | None:
-        """The sample to show, where drawing the last one took no more time than there is now."""
+        """Draw the sample, if drawing the last one took no more than the available time."""
         if self._on_validation is None or position.sample_seconds > max(seconds, 0.0):
             return None
         began = monotonic()
         with self._evaluating():
             text = self._on_validation(self._model, position.step, seconds)
-        position.sample_seconds = 0.5 * (monotonic() - began)  # one that took up to twice its time is tried again
+        position.sample_seconds = 0.5 * (monotonic() - began)  # half: retry a sample that took up to twice its time
         return text if isinstance(text, Preview | None) else Preview(text)
 
     @contextmanager
@@ -267,4 +259,4 @@ class Validation:
 
 
 class _BrokenOffError(Exception):
-    """An interruption came during a validation: it is repeated when the run is resumed."""
+    """Signal of an interruption during a validation, which a resumed run repeats."""

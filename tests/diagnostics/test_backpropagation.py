@@ -9,8 +9,7 @@ from torch import nn
 
 from chainrule.diagnostics import backpropagate
 from chainrule.diagnostics._backpropagation import run_back
-from chainrule.diagnostics._passages import replay
-from chainrule.diagnostics._subject import single_layers, subject_of
+from chainrule.diagnostics._subject import replay, single_layers, subject_of
 from chainrule.layers import LSTM, RNN
 from chainrule.models import RecurrentLM
 

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recurrences import KINDS, B, N, T, jacobians
 
-from chainrule.diagnostics._passages import replay
-from chainrule.diagnostics._subject import subject_of
+from chainrule.diagnostics._subject import replay, subject_of
 
 
 def derivative_of(kind, size=5, scale=1.0, seed=0):

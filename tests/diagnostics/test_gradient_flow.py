@@ -138,7 +138,7 @@ class Doubling(LSTM):
 
 
 BAD = {
-    "no recurrence": (lambda: gradient_flow(nn.Linear(3, 3), torch.randn(1, 5, 3)), "Linear, which has no recurrence"),
+    "no recurrence": (lambda: gradient_flow(nn.Linear(3, 3), torch.randn(1, 5, 3)), "or a RecurrentLM, got Linear"),
     "one step": (lambda: gradient_flow(LSTM(N, M), torch.randn(2, 1, N)), "at least two steps"),
     "rows of one": (
         lambda: gradient_flow(LSTM(N, M), torch.randn(2, 5, N), lengths=torch.tensor([1, 0])),
@@ -167,7 +167,10 @@ BAD = {
     ),
     "nothing finite": (lambda: gradient_flow(LSTM(N, M), torch.full((2, 5, N), torch.nan)), "no row is finite; row 0"),
     "half": (lambda: gradient_flow(LSTM(N, M).bfloat16(), torch.randn(2, 5, N).bfloat16()), "call .float() first"),
-    "more than its weights": (lambda: gradient_flow(Doubling(N, M), torch.randn(2, 5, N)), "differ from those of"),
+    "more than its weights": (
+        lambda: gradient_flow(Doubling(N, M), torch.randn(2, 5, N)),
+        "its gradients cannot be replayed",
+    ),
     "state": (
         lambda: backpropagate(GRU(N, M), torch.randn(2, 5, N), state=torch.zeros(1, 2, M)),
         "state: expected (2, 1, 5)",

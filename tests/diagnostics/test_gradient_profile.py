@@ -44,5 +44,5 @@ def test_of_an_ensemble_the_first_member_is_looked_at() -> None:
 
 
 def test_a_model_without_recurrence_is_refused() -> None:
-    with pytest.raises(ValueError, match="no recurrence"):
+    with pytest.raises(ValueError, match="expected a recurrent layer"):
         gradient_profile(nn.Linear(2, 2), torch.zeros(1, 2, 2))

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from chainrule.diagnostics import head_figures
-from chainrule.diagnostics._head_kinds import FARTHEST, RULES, key_masks
-from chainrule.diagnostics._mixer_views import cache_size, mixer_views
+from chainrule.diagnostics._mixer_views import FARTHEST, RULES, cache_size, key_masks, mixer_views
 from chainrule.models import TransformerLM
 from chainrule.state import leaves
 
@@ -148,10 +147,10 @@ def test_a_view_shows_the_weights_or_the_gates_of_each_block(attention):
             assert view.weights[:, 9, :5].eq(0).all()  # out of the window
             assert len(view.heads) == 2
         else:
-            assert len(view.kept) == (8 if attention.startswith("min") else 2)
-            assert all(0 < kept <= 1 for kept in view.kept)
-    assert [kept == 1 for kept in views[0].kept] == (
-        [True, True] if attention in ("linear", "delta") else [False] * len(views[0].kept)
+            assert len(view.retention) == (8 if attention.startswith("min") else 2)
+            assert all(0 < share <= 1 for share in view.retention)
+    assert [share == 1 for share in views[0].retention] == (
+        [True, True] if attention in ("linear", "delta") else [False] * len(views[0].retention)
     )
 
 

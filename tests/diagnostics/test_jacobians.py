@@ -6,8 +6,7 @@ from recurrences import KINDS, B, N, T, jacobians
 
 from chainrule.diagnostics import _jacobians as module
 from chainrule.diagnostics._jacobians import jacobian_norms, products_of_bounds, running_products
-from chainrule.diagnostics._passages import replay
-from chainrule.diagnostics._subject import subject_of
+from chainrule.diagnostics._subject import replay, subject_of
 
 LENGTHS = torch.tensor([7, 4, 2, 1])
 

@@ -6,7 +6,7 @@ from torch.distributions import Normal
 
 from chainrule._base import AutoregressiveModel
 from chainrule.diagnostics import receptive_field
-from chainrule.diagnostics._input_taps import InputTaps, places
+from chainrule.diagnostics._receptive_field import InputProbes, element_indices
 from chainrule.heads import Bernoulli, Column
 from chainrule.models import (
     MADE,
@@ -147,7 +147,7 @@ def test_the_model_is_left_as_it_is():
         (lambda: PixelCNN((1, 4, 4), 2, **SMALL), 16, "from 0 to 15"),
         (lambda: PixelCNN((1, 4, 4), 2, **SMALL), (1, 0, 0), "an index into"),
         (lambda: PixelCNN((1, 4, 4), 2, **SMALL), (2, 2), "an index into"),
-        (lambda: WaveNet(4, 4, 1, 1), 3, "this model leaves their length open"),
+        (lambda: WaveNet(4, 4, 1, 1), 3, "this model has no fixed length"),
     ],
 )
 def test_positions_that_are_none_are_refused(make, position, reason):
@@ -156,10 +156,10 @@ def test_positions_that_are_none_are_refused(make, position, reason):
 
 
 def test_integers_that_vanish_into_a_function_without_derivatives_are_named():
-    with pytest.raises(ValueError, match="RecurrentLM makes numbers of integers"):
+    with pytest.raises(ValueError, match="RecurrentLM converts integers"):
         receptive_field(RecurrentLM(5, cell="gru", hidden_size=4), 3, torch.randint(5, (2, 8)))
     ngrams = TransformerLM(4, model_size=8, num_layers=1, num_heads=2, window=1, ngram_order=3)
-    with pytest.raises(ValueError, match="such as of n-grams"):  # of the three elements it sees, one was found
+    with pytest.raises(ValueError, match="as for n-grams"):  # of the three elements it sees, one was found
         receptive_field(ngrams, 8, torch.randint(4, (3, 10)))
 
 
@@ -177,7 +177,7 @@ def test_a_frame_counts_as_one_element():
 
 def test_taps_ignore_what_takes_no_more_than_the_shape():
     x = torch.randint(5, (2, 3))
-    taps = InputTaps(2)
+    taps = InputProbes(2)
     with taps:
         _ = torch.zeros_like(x, dtype=torch.float64) + x.new_ones(3, dtype=torch.float64)
         numbers = x.double()
@@ -188,9 +188,9 @@ def test_taps_ignore_what_takes_no_more_than_the_shape():
 
 def test_places_are_told_by_the_differences_in_whole_columns():
     x = torch.tensor([[0, 1, 0], [1, 1, 0], [1, 0, 0]])
-    assert places(x[:, [2, 0, 1]], x).tolist() == [2, 0, 1]
-    assert places(x + torch.tensor([0, 5, 9]), x).tolist() == [0, 1, 2]
-    assert places(1 - x, x).tolist() == [-1, -1, 2]
+    assert element_indices(x[:, [2, 0, 1]], x).tolist() == [2, 0, 1]
+    assert element_indices(x + torch.tensor([0, 5, 9]), x).tolist() == [0, 1, 2]
+    assert element_indices(1 - x, x).tolist() == [-1, -1, 2]
 
 
 def test_the_terms_of_a_bag_are_tapped_one_by_one():
@@ -200,7 +200,7 @@ def test_the_terms_of_a_bag_are_tapped_one_by_one():
         ({"mode": "mean"}, False),
         ({"mode": "sum", "padding_idx": 0}, False),
     ):
-        taps = InputTaps(2)
+        taps = InputProbes(2)
         with taps:
             total = torch.nn.functional.embedding_bag(x, table, **options)
         torch.testing.assert_close(total, torch.nn.functional.embedding_bag(x, table, **options))
@@ -223,7 +223,7 @@ def test_symbols_of_a_narrow_type_and_a_single_element_are_read():
 def test_columns_with_categories_are_refused():
     """A gradient does not show what they influence: nothing, it said."""
     flag, real = Column("categorical", categories=2), Column("real")
-    with pytest.raises(ValueError, match="model: expected elements that a gradient shows, got columns with categories"):
+    with pytest.raises(ValueError, match="model: expected elements with gradients, got columns with categories"):
         receptive_field(TableMADE([flag, real], hidden_size=4), 1)
     x = torch.randn(3, 2, dtype=torch.float64)
     assert receptive_field(TableMADE([real, real], hidden_size=4), 1, x).reached.tolist() == [True, False]

@@ -8,7 +8,7 @@ from mixture_models import TinyLevels
 from torch.nn.functional import logsigmoid
 
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
-from chainrule.heads._logistic_bins import standard_edges
+from chainrule.heads._discretized_logistic_mixture import standard_edges
 from chainrule.testing import check_model
 
 

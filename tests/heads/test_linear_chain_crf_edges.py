@@ -154,7 +154,7 @@ def test_a_place_that_forbids_all_tags_makes_its_row_impossible_and_no_other():
 def test_nan_at_a_real_place_is_refused():
     emissions = drawn(2, 3, 3)
     emissions[1, 2, 0] = math.nan
-    with pytest.raises(ValueError, match=r"emissions: row 1.*look for NaN"):
+    with pytest.raises(ValueError, match=r"emissions: row 1.*check the emissions for NaN"):
         random_crf().decode(emissions)
 
 
@@ -180,7 +180,7 @@ def test_constraints_are_no_weights():
         (lambda crf: crf.decode(torch.zeros(1, 4, 3), torch.tensor([-1])), "lengths"),
         (lambda crf: crf.log_prob(torch.zeros(1, 3).long(), torch.zeros(1, 4, 3)), "tags: expected integers of shape"),
         (lambda crf: crf.log_prob(torch.zeros(1, 4), torch.zeros(1, 4, 3)), "tags: expected integers of shape"),
-        (lambda crf: crf.log_prob(torch.full((1, 4), 3), torch.zeros(1, 4, 3)), r"in \[0, 3\) at real places, got 3"),
+        (lambda crf: crf.log_prob(torch.full((1, 4), 3), torch.zeros(1, 4, 3)), r"in \[0, 3\) outside padding, got 3"),
         (lambda crf: crf.log_prob(torch.full((1, 4), -1), torch.zeros(1, 4, 3)), "got -1"),
         (lambda crf: crf.decode_n_best(torch.zeros(1, 4, 3), n=0), "n: expected an integer >= 1, got 0"),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical, MixtureSameFamily, StudentT
 
 from chainrule.heads import GaussianMixture, StudentTMixture
-from chainrule.heads._student_t_mixture import log_gamma_ratio
+from chainrule.heads._real_mixtures import log_gamma_ratio
 from chainrule.testing._total_probability import integral
 
 

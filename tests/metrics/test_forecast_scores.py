@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from chainrule.metrics._forecast_scores import ForecastScores, naive_paths
+from chainrule.metrics._forecasting import ForecastScores, naive_paths
 
 
 def test_paths_from_the_truth_are_calibrated_and_their_score_is_known():

@@ -12,7 +12,7 @@ from chainrule.data import Batch
 from chainrule.decoding import beam_search
 from chainrule.diagnostics import gradient_profile
 from chainrule.heads import Categorical
-from chainrule.heads._looked_up_categorical import LookedUpCategorical
+from chainrule.heads._computed_categorical import LookedUpCategorical
 from chainrule.layers import KneserNey
 from chainrule.models import (
     MADE,

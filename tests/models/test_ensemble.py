@@ -7,7 +7,7 @@ from noted import Noted
 from chainrule.data import Batch
 from chainrule.decoding import beam_search
 from chainrule.heads import Bernoulli, Categorical
-from chainrule.heads._categorical_mean import mean_of
+from chainrule.heads._computed_categorical import mean_of
 from chainrule.models import Ensemble, Forecaster, PixelCNN, RecurrentLM, TransformerLM
 from chainrule.models._model_mean import first_part
 from chainrule.models._series_scaling import SeriesScaling
@@ -149,5 +149,5 @@ def test_members_must_fit_together():
     heads = [Forecaster([SeriesScaling()], hidden_size=4, head=head) for head in ("student", "normal")]
     with pytest.raises(ValueError, match=r"one class, .* got StudentTMixture.*, GaussianMixture"):
         Ensemble(heads)(torch.zeros(1, 3), torch.zeros(1, 4))
-    with pytest.raises(TypeError, match="mixtures alone, got Bernoulli, Categorical"):
+    with pytest.raises(TypeError, match="or only mixtures, got Bernoulli, Categorical"):
         mean_of([Bernoulli(torch.zeros(3)), Categorical(torch.zeros(3, 2))])

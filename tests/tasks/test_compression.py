@@ -18,9 +18,8 @@ from chainrule._app.tasks.image.compression import ImageCodec
 from chainrule._app.tasks.sound.compression import SoundCodec
 from chainrule._app.tasks.text.compression import TextCodec
 from chainrule.coding import DamagedError
-from chainrule.coding._container import read_container, write_container
+from chainrule.coding._container import read_container, unpacked, write_container
 from chainrule.coding._range_coder import read_even
-from chainrule.coding._unpacking import unpacked
 from chainrule.data import CharVocabulary, MuLawLevels
 from chainrule.data._images.reduction import Reduction
 from chainrule.models import RecurrentLM

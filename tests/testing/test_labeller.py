@@ -16,7 +16,7 @@ CONTEXT = {"inputs": INPUTS, "lengths": LENGTHS}
 LABELS = torch.tensor([0, 2, 1, 2])
 TAGS = torch.randint(3, (4, 5), generator=RANDOM)
 NAMES = [
-    "log_prob_is_that_of_forward",
+    "log_prob_equals_forward",
     "total_probability",
     "batch_independence",
     "padding_invariance",
@@ -246,7 +246,7 @@ class Noisy(Labels):
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
-        (OtherLogProb, "log_prob_is_that_of_forward"),
+        (OtherLogProb, "log_prob_equals_forward"),
         (Unnormalised, "total_probability"),
         (MeanOverPadding, "padding_invariance"),
         (PoisonedGradient, "padding_invariance"),
@@ -305,7 +305,7 @@ def test_an_answer_that_is_no_distribution_is_a_failure_that_says_so():
         ((Labels(), torch.tensor(1), CONTEXT), "x: expected a tensor of shape"),
         ((Labels(), LABELS, None), "context: expected the inputs"),
         ((Labels(), LABELS[:3], CONTEXT), "context: expected 3 rows"),
-        ((Labels(), LABELS, CONTEXT, LENGTHS), "lengths: expected None where a row has one label"),
+        ((Labels(), LABELS, CONTEXT, LENGTHS), "lengths: expected None, as a row has one label"),
         ((Tags(), TAGS, INPUTS, LENGTHS + 1), r"lengths: expected values in \[0, 5\]"),
     ],
 )

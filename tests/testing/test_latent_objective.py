@@ -123,7 +123,7 @@ def test_a_collapsed_posterior_is_seen_and_its_remedies_named():
         ({"importance_samples": 0}, "importance_samples: expected an integer >= 1, got 0"),
         ({"beta": -1.0}, "beta: expected a finite number >= 0"),
         ({"kl_warmup": 2.0}, "kl_warmup: expected a part of the run"),
-        ({"free_bits": 0.1, "importance_samples": 5}, "free_bits: needs the KL divergence of each number"),
+        ({"free_bits": 0.1, "importance_samples": 5}, "free_bits: needs the KL divergence per dimension"),
     ],
 )
 def test_settings_that_make_no_objective_are_refused(settings, message):

@@ -299,7 +299,7 @@ class LengthDependent(GPT):
 
 def test_a_beginning_that_differs_on_its_own_is_named(results_of):
     results = results_of(LengthDependent, "step_equals_forward")
-    assert results["step_equals_forward"].detail.startswith("a beginning has other logits on its own: ")
+    assert results["step_equals_forward"].detail.startswith("a prefix alone has other logits: ")
 
 
 class Convolution(nn.Module):

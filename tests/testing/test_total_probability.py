@@ -73,7 +73,7 @@ X = torch.randint(5, (3, 6), generator=torch.Generator().manual_seed(0))
 def test_a_distribution_over_symbols_that_is_none_is_named(distribution):
     result = check_total_probability(with_distribution(Tiny, distribution), X)
     assert not result.ok
-    assert "add up to" in result.detail
+    assert "sum to" in result.detail
 
 
 def test_a_distribution_that_sums_to_less_breaks_this_rule_alone():

@@ -4,8 +4,7 @@ import torch
 
 from chainrule.heads import Column, TableColumn, TableRow
 from chainrule.heads._column import ColumnGroup
-from chainrule.testing._support import has_support
-from chainrule.testing._values import PROBES, probe_values
+from chainrule.testing._values import PROBES, has_support, probe_values
 
 
 def row(columns):

@@ -166,7 +166,7 @@ def test_a_gradient_that_is_zero_or_overflows_is_still_a_line_of_json() -> None:
 
 def test_a_model_without_recurrence_is_refused_before_its_first_update(tmp_path: Path) -> None:
     model, fresh = ToyModel(), ToyModel()
-    with pytest.raises(ValueError, match="has no recurrence"):
+    with pytest.raises(ValueError, match="expected a recurrent layer"):
         train(model, ToyStream(), held_out, options(), tmp_path, watch=gradient_profile, progress=False)
     assert evaluate(model, held_out()) == evaluate(fresh, held_out())
 

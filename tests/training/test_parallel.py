@@ -139,5 +139,5 @@ def test_several_processes_do_not_train_on_the_gpu_of_apple(monkeypatch: pytest.
 
 def test_a_gpu_of_apple_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="no GPU of Apple that torch can use: use device cpu"):
+    with pytest.raises(ValueError, match="torch finds no Apple GPU on this machine: use device cpu"):
         choose_device("mps")

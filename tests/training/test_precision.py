@@ -78,7 +78,7 @@ def test_a_gpu_of_apple_computes_in_float32_and_says_so() -> None:
     batch = ToyStream().at(0)
     way, reason = choose_computation(ToyModel(), batch, torch.device("mps"), threads=1, precision="bfloat16")
     assert way.precision == "float32"
-    assert reason.endswith("mps, which computes in float32 alone")
+    assert reason.endswith("mps, which computes only in float32")
     assert "alone" not in choose_computation(ToyModel(), batch, torch.device("mps"), threads=1)[1]
 
 

@@ -45,12 +45,12 @@ def test_figures_and_samples_are_shown(display: type[Display], monkeypatch: pyte
 def test_a_terminal_gets_a_bar_a_file_gets_lines_and_silence_is_silent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert isinstance(make_display(shown=True), Lines)
-    show(make_display(shown=False))
+    assert isinstance(make_display(enabled=True), Lines)
+    show(make_display(enabled=False))
     assert capsys.readouterr() == ("", "")
-    assert isinstance(make_display(shown=False), Silent)
+    assert isinstance(make_display(enabled=False), Silent)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    bar = make_display(shown=True)
+    bar = make_display(enabled=True)
     bar.close()
     assert isinstance(bar, Bar)
 

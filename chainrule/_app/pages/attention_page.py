@@ -9,7 +9,7 @@ from torch import Tensor
 
 from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Shade, Table, marked
 from chainrule.data._images.source import Pixels
-from chainrule.diagnostics._image_attention import brightened
+from chainrule.diagnostics._attention_maps import brightened
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from torch import Tensor
 from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, Terms, Text, marked
 from chainrule._app.pages.read_text import ReadText, visible
 from chainrule._app.pages.surprise_text import surprise_section
-from chainrule.diagnostics._head_kinds import RULES, HeadFigures
-from chainrule.diagnostics._mixer_views import CacheSize, MixerView
+from chainrule.diagnostics._mixer_views import RULES, CacheSize, HeadFigures, MixerView
 
 START = "⊢"
 MOST_DRAWN = 64  # elements to a side of an image of attention
@@ -102,21 +101,21 @@ def head_line(head: HeadFigures) -> str:
 def kept_line(view: MixerView) -> str:
     """Describe how much the gates of a mixer keep; empty for softmax attention.
 
-    >>> kept_line(MixerView("MinGRU", kept=[0.5, 0.9, 0.99], unit="unit"))
+    >>> kept_line(MixerView("MinGRU", retention=[0.5, 0.9, 0.99], unit="unit"))
     '3 units keep 0.50 to 0.99 of their memory a step, the middle one 0.90: half is gone after 1 to 69 elements'
-    >>> kept_line(MixerView("LinearAttention", kept=[1.0, 1.0]))
+    >>> kept_line(MixerView("LinearAttention", retention=[1.0, 1.0]))
     '2 heads keep all of their memory: it only grows'
     """
     if view.weights is not None:
         return ""
-    if not view.kept:
+    if not view.retention:
         return "it has neither attention weights nor gates to show"
-    low, high, count = min(view.kept), max(view.kept), len(view.kept)
+    low, high, count = min(view.retention), max(view.retention), len(view.retention)
     named = f"{count} {view.unit}{'s' * (count != 1)}"
     if low == 1:
         return f"{named} keep all of their memory: it only grows"
     return (
-        f"{named} keep {low:.2f} to {high:.2f} of their memory a step, the middle one {median(view.kept):.2f}: "
+        f"{named} keep {low:.2f} to {high:.2f} of their memory a step, the middle one {median(view.retention):.2f}: "
         f"half is gone after {_half_life(low)} to {_half_life(high)} elements"
     )
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from chainrule._app.pages.page import Content, Figure, Group, Picture, Section, Table, keys, marked
 from chainrule.data._images.source import Pixels
 from chainrule.diagnostics import ReceptiveField
-from chainrule.diagnostics._image_attention import stretched
+from chainrule.diagnostics._attention_maps import stretched
 from chainrule.layers import MaskedConv2d
 
 _CELL = 14  # pixels of a drawn weight

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.bundle import Bundle
     from chainrule._app.tasks.likelihood_record import Basis
     from chainrule._base import Context, TrainableModel
-    from chainrule.coding._batches import Laid
+    from chainrule.coding._batches import RowLayout
     from chainrule.testing import Report as Contract
 
 
@@ -107,7 +107,7 @@ class EncodedFiles:
 
     layout: dict[str, Any]  # sizes required for decoding, as JSON
     side: bytes  # bytes that the elements cannot express
-    laid: "Laid"
+    laid: "RowLayout"
     elements: int
     unit: str  # name of an element, such as "character"
     instead: bytes | None = None  # bytes that FileCodec.restore returns, if not those in the files
@@ -126,7 +126,7 @@ class FileCodec(ABC):
         return model
 
     @abstractmethod
-    def lay_out(self, layout: dict[str, Any], elements: Any = None) -> "Laid":
+    def lay_out(self, layout: dict[str, Any], elements: Any = None) -> "RowLayout":
         """Lay out rows as `express` did; without their elements if none are passed."""
 
     @abstractmethod

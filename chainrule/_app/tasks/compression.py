@@ -16,8 +16,8 @@ from chainrule._app.tasks.capabilities import Compresses, FileCodec
 from chainrule._app.tasks.task import Task
 from chainrule._base import AutoregressiveModel
 from chainrule.coding import DamagedError
-from chainrule.coding._batches import read_batches, write_batches
-from chainrule.coding._container import Container, write_container
+from chainrule.coding._batches import nothing, read_batches, write_batches
+from chainrule.coding._container import Container, unpacked, write_container
 from chainrule.coding._fingerprint import (
     PORTABLE,
     arithmetic_digest,
@@ -26,9 +26,7 @@ from chainrule.coding._fingerprint import (
     portable_form,
     reproducible,
 )
-from chainrule.coding._lockstep import nothing
 from chainrule.coding._range_coder import needed_package
-from chainrule.coding._unpacking import unpacked
 from chainrule.training._computation import usable_threads
 
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]

@@ -66,7 +66,7 @@ def attention_report(
     run: "Task[Any]", model: "nn.Module", examples: "Sequence[AttentionExample]", *, looks_at: str, command: str
 ) -> Report:
     from chainrule._app.pages.page import Page, Section, parts_section
-    from chainrule.diagnostics._attention_focus import attention_focus
+    from chainrule.diagnostics._attention_maps import attention_focus
     from chainrule.diagnostics._parts import parts_of, parts_table
 
     parts = parts_of(model)

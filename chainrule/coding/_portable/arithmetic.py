@@ -1,4 +1,4 @@
-"""Arithmetic whose results are the same bits on every processor, with any number of threads."""
+"""Portable arithmetic: the same bits on every processor, with any number of threads."""
 
 import copy
 import math
@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from chainrule.coding._portable import functions
 
 DIGITS = 53  # of float64
-_KEPT, _FEWEST = 256, 1024  # number of matrices cached as integers, and the fewest elements of one
-_LEAST_POWER = -1000  # its inverse is still finite
+_CACHED, _FEWEST = 256, 1024  # maximum number of matrices cached as integers, and minimum size of each
+_LEAST_POWER = -1000  # 2 to its negative is still finite
 Whole = tuple[Tensor, int]
-# IEEE 754 fixes every bit of their results, or they copy, compare or count.
+# Operations that copy, compare or count, or whose results IEEE 754 defines to the last bit.
 _EXACT = """
 _local_scalar_dense _reshape_alias _to_copy _unsafe_view abs alias all amax amin any argmax argmin argsort
 as_strided cat ceil clamp clamp_max clamp_min clone constant_pad_nd copy detach diagonal div embedding
@@ -26,78 +26,76 @@ nan_to_num ne neg new_empty new_full new_ones new_zeros ones_like permute recipr
 scatter select sign slice sort split split_with_sizes sqrt squeeze stack t topk transpose tril triu unbind
 unfold unsqueeze view view_as_complex view_as_real where zero zeros_like
 """
-_ARITHMETIC = {"abs", "div", "mul", "reciprocal", "sqrt"}  # of complex numbers: several roundings, in some order
-_MAKERS = {"linspace", "logspace"}  # of numbers that are rounded, in some order
+_ARITHMETIC = {"abs", "div", "mul", "reciprocal", "sqrt"}  # not exact for complex numbers: several roundings
+_MAKERS = {"linspace", "logspace"}  # round several times, in some order
 _OWN = ("asinh", "cos", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "tanh")
 
 
 class ExactSums:
-    r"""Sums of numbers rounded to whole multiples of a power of two, with so few digits that float64 holds every sum.
+    r"""Exact sums: terms are rounded to multiples of a power of two, with so few digits that float64 holds every sum.
 
     .. math:: \sum_{k=1}^{K} a_k b_k: \qquad a_k \approx 2^i A_k, \quad b_k \approx 2^j B_k, \quad
         K \max_k |A_k| \max_k |B_k| \le 2^{53}
 
-    All partial sums of the integers :math:`A_k B_k` are then exact, and a vendor's product of matrices gives the same
-    bits, however it orders and fuses its operations. The digits are shared: for K = 512 each factor keeps 22 of them
-    below the largest number of its matrix, about as many as float32 has.
+    All partial sums of the integers :math:`A_k B_k` are then exact, and a vendor's matrix product gives the same bits
+    in any order of operations. The factors share the digits: for K = 512 each factor has 22 digits below the largest
+    number of its matrix, similar to float32.
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Any, tuple[Tensor, Whole]] = OrderedDict()
+        self._cache: OrderedDict[Any, tuple[Tensor, Whole]] = OrderedDict()
 
     def product(self, multiply: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor, terms: int) -> Tensor:
-        """A bilinear function of two tensors, as `multiply` computes it, with at most so many terms in each sum."""
+        """Apply a bilinear function `multiply` with at most `terms` terms in each sum."""
         digits = DIGITS - max(terms - 1, 1).bit_length()
         (a_whole, a_power), (b_whole, b_power) = self._whole(a, digits // 2), self._whole(b, digits - digits // 2)
         return multiply(a_whole, b_whole).mul_(2.0 ** (a_power + b_power)).to(a.dtype)
 
     def total(self, x: Tensor, dim: Any = None, *, keepdim: bool = False) -> Tensor:
-        """The sum over some axes, all of them by default."""
+        """Sum over some axes, all by default."""
         axes = list(range(x.dim())) if dim is None or dim == [] else dim
         whole, power = _rounded(x, DIGITS - max(x.numel() - 1, 1).bit_length())
         return whole.sum(axes, keepdim=keepdim).mul_(2.0**power).to(x.dtype)
 
     def running(self, x: Tensor, dim: int) -> Tensor:
-        """The sums of the elements up to each one along an axis."""
+        """Compute cumulative sums along an axis."""
         whole, power = _rounded(x, DIGITS - max(x.shape[dim] - 1, 1).bit_length())
         return whole.cumsum(dim).mul_(2.0**power).to(x.dtype)
 
     def _whole(self, x: Tensor, digits: int) -> Whole:
-        """The whole numbers of a matrix; kept, because weights come again at every step."""
+        """Round a matrix to whole numbers, with a cache for weights that return at every step."""
         if x.numel() < _FEWEST:
             return _rounded(x, digits)
-        # A kept tensor lives, so that no other can have its place in memory; writing to it changes its version.
+        # The cache keeps the tensor alive, so no other can reuse its address; writing to it changes its version.
         key = (x.data_ptr(), x._version, x.dtype, x.shape, x.stride(), digits)
-        if key not in self._kept:
-            self._kept[key] = x, _rounded(x, digits)
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key][1]
+        if key not in self._cache:
+            self._cache[key] = x, _rounded(x, digits)
+            if len(self._cache) > _CACHED:
+                self._cache.popitem(last=False)
+        self._cache.move_to_end(key)
+        return self._cache[key][1]
 
 
 def _rounded(x: Tensor, digits: int) -> Whole:
-    """Whole numbers below 2^digits, and the power of two that they are multiples of."""
+    """Return whole numbers below 2^digits, and the power of two of their unit."""
     largest = float(x.abs().max()) if x.numel() else 0.0
     power = max(math.frexp(largest)[1] - digits, _LEAST_POWER) if 0 < largest < math.inf else 0
     return (x.double() * 2.0**-power).round_(), power
 
 
 def portable_copy(model: torch.nn.Module) -> Any:
-    """The model in float64 and in evaluation mode, for `PortableArithmetic`."""
+    """Copy a model in float64 and evaluation mode, for `PortableArithmetic`."""
     return copy.deepcopy(model).double().eval()
 
 
 class PortableArithmetic(TorchDispatchMode):
-    """In this block torch computes the same bits on every processor.
+    """Mode in which torch computes the same bits on every processor.
 
-    Sums, and products of matrices, are those of `ExactSums`, which no order of additions changes; exp, log and their
-    relatives are our own (`chainrule.coding._portable.functions`). Everything else must be fixed by IEEE 754.
+    `ExactSums` computes sums and matrix products, independently of the order of additions, and
+    `chainrule.coding._portable.functions` computes exp, log and related functions. IEEE 754 must define all other
+    operations; the mode raises ValueError for operations that have no such form.
 
-    For a model in float64, on a processor, without gradients: see `portable_copy`.
-
-    Raises:
-        ValueError: in the block, where a model uses an operation that has no such form.
+    It requires a model in float64, on the CPU, without gradients; see `portable_copy`.
 
     >>> x = torch.rand(3, 1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     >>> with torch.no_grad(), PortableArithmetic():
@@ -125,16 +123,16 @@ class PortableArithmetic(TorchDispatchMode):
         if replaced is None:
             raise ValueError(f"the model has no portable form: the last bits of {func} depend on the processor")
         out = kwargs.pop("out", args[0] if plain != name else None)
-        made = replaced(*args, **kwargs)
-        return made if out is None else out.copy_(made)
+        result = replaced(*args, **kwargs)
+        return result if out is None else out.copy_(result)
 
-    # The names below are those of torch's operations, with their arguments.
+    # Names and arguments of the methods below follow torch's operations.
 
     def _polar(self, size: Tensor, angle: Tensor) -> Tensor:
         return torch.complex(size * functions.cos(angle), size * functions.sin(angle))
 
     def _mul(self, x: Tensor, y: Tensor) -> Tensor:
-        """A product of complex numbers."""
+        """Multiply complex numbers."""
         real, imaginary = x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real
         return torch.complex(real, imaginary)
 
@@ -203,8 +201,8 @@ class PortableArithmetic(TorchDispatchMode):
             return torch.logsumexp(x, dim, keepdim)  # −inf
         most = x.amax(dim, keepdim=True)
         most = most.masked_fill(most.isinf(), 0)
-        made = functions.log(self._sum(functions.exp(x - most), dim, True)) + most
-        return made if keepdim else made.sum(dim)  # over axes of length 1, which drops them
+        result = functions.log(self._sum(functions.exp(x - most), dim, True)) + most
+        return result if keepdim else result.sum(dim)  # over axes of length 1, which drops them
 
     def _softmax(self, x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
         powers = functions.exp(x - x.amax(dim, keepdim=True))
@@ -228,12 +226,12 @@ class PortableArithmetic(TorchDispatchMode):
         include_last_offset: bool = False,
         padding_idx: int = -1,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sums of equally many rows."""
+        """Sum bags of equal size."""
         size = len(indices) // max(len(offsets), 1)
         even = torch.equal(offsets, size * torch.arange(len(offsets), device=offsets.device))
         if mode != 0 or per_sample_weights is not None or include_last_offset or padding_idx >= 0 or not even:
             raise ValueError(
-                "the model has no portable form: of bags of embeddings, only sums of equally many have one"
+                "the model has no portable form: embedding_bag is portable only as the sum of bags of equal size"
             )
         none = offsets.new_empty(0)
         return self._sum(weight[indices.view(-1, size)], 1), none, none, none
@@ -241,13 +239,13 @@ class PortableArithmetic(TorchDispatchMode):
     _embedding_bag_forward_only = _embedding_bag
 
     def _mean(self, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-        made = self._sum(x, dim, keepdim)
-        return made * made.numel() / x.numel()
+        result = self._sum(x, dim, keepdim)
+        return result * result.numel() / x.numel()
 
     def _index_add(self, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-        """Of one axis, where a processor adds the numbers one after the other."""
+        """Support one axis only, where the CPU adds the numbers sequentially."""
         if x.dim() != 1:
-            raise ValueError("the model has no portable form: of index_add, only that of one axis has one")
+            raise ValueError("the model has no portable form: index_add is portable only for one axis")
         return torch.index_add(x, dim, index, source, alpha=alpha)
 
     def _cumsum(self, x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
@@ -262,17 +260,17 @@ class PortableArithmetic(TorchDispatchMode):
     def _native_layer_norm(
         self, x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        made, mean, scale = self._standard(x, list(range(-len(shape), 0)), eps)
-        made = made if weight is None else made * weight
-        return made if bias is None else made + bias, mean, scale
+        result, mean, scale = self._standard(x, list(range(-len(shape), 0)), eps)
+        result = result if weight is None else result * weight
+        return result if bias is None else result + bias, mean, scale
 
     def _native_group_norm(
         self, x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, area: int, groups: int, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        made, mean, scale = self._standard(x.reshape(n, groups, -1), [-1], eps)
-        made, each = made.view(x.shape), (1, c, *[1] * (x.dim() - 2))
-        made = made if weight is None else made * weight.view(each)
-        return made if bias is None else made + bias.view(each), mean, scale
+        result, mean, scale = self._standard(x.reshape(n, groups, -1), [-1], eps)
+        result, each = result.view(x.shape), (1, c, *[1] * (x.dim() - 2))
+        result = result if weight is None else result * weight.view(each)
+        return result if bias is None else result + bias.view(each), mean, scale
 
     def _standard(self, x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
         mean = self._mean(x, axes, True)
@@ -309,12 +307,12 @@ class PortableArithmetic(TorchDispatchMode):
         def convolve(x: Tensor, weight: Tensor) -> Tensor:
             return torch.ops.aten.convolution(x, weight, None, *settings)
 
-        made = self._sums.product(convolve, x, weight, weight.numel())
-        return made if bias is None else made + bias.view(-1, *[1] * (weight.dim() - 2))
+        result = self._sums.product(convolve, x, weight, weight.numel())
+        return result if bias is None else result + bias.view(-1, *[1] * (weight.dim() - 2))
 
 
 def _kinds(arguments: tuple[Any, ...]) -> Iterator[str]:
-    """The kinds of numbers among arguments, integers and booleans left out."""
+    """Yield the kinds of floating-point numbers among arguments."""
     for argument in arguments:
         if isinstance(argument, list | tuple):
             yield from _kinds(tuple(argument))

@@ -1,24 +1,18 @@
-"""A lossless compressor that begins with nothing and learns while it reads: a mixture of context models of bits.
+"""An adaptive lossless compressor: a mixture of context models of bits, which learns from the data that it codes.
 
-The chain rule over the bits of a file, p(x) = ∏ p(x_t | x_<t): many small models each predict the next bit from
-another part of the past, a gated network mixes their predictions, and a binary arithmetic coder writes the bit in
--log2 p bits. The reader learns the same from the bits that it has read, so nothing but the code need be kept. All
-arithmetic is on integers: a code made on one machine is read on any other.
+The chain rule over the bits of a file, p(x) = ∏ p(x_t | x_<t): many small models predict the next bit from different
+parts of the past, a gated network mixes their predictions, and a binary arithmetic coder writes the bit in -log2 p
+bits. The decoder learns the same from the decoded bits, so only the code is stored. All arithmetic is on integers, so
+any machine can decode the code.
 
 | file | idea |
 | --- | --- |
-| `logistic` | squash and stretch |
-| `histories` | bit histories |
-| `counters` | adaptive probabilities |
-| `past` | which parts of the past are contexts |
-| `contexts` | their tables |
+| `probabilities` | squash and stretch, counters, adaptive probability maps, hashes |
+| `contexts` | bit histories, and the tables of contexts |
 | `match` | the longest earlier occurrence |
 | `mixer` | the network |
-| `refinement` | adaptive probability maps |
-| `predictor` | all of these together |
-| `range_coder` | probabilities to bits |
-| `runs` | long runs of one byte |
-| `bitstream` | the loop |
+| `predictor` | the contexts' parts of the past, and all models together |
+| `bitstream` | arithmetic coder and main loop |
 
 Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Mahoney, "Data compression
 explained"; Veness et al. 2021, "Gated linear networks"; Knoll, cmix. Needs the extra compress: numba compiles the
@@ -31,23 +25,22 @@ from types import ModuleType
 
 import numpy as np
 
-_RAW, _CODED = 0, 1  # the first byte of a code
+_RAW, _CODED = 0, 1  # first byte of a code
+_LONG, _REST = 4096, 512  # bytes: minimum length of a shortened run, and its new length
 
 
 def compress(data: bytes, progress: Callable[[int], None] | None = None) -> bytes:
-    """Write data in about -log2 p bits under the model that learns as it reads; at most a byte longer than data.
+    """Compress data to about -log2 p bits under the adaptive model, at most one byte more than the data.
 
     Args:
-        data: of a file.
-        progress: called with the number of bytes done, long runs left out.
+        data: content of a file.
+        progress: receives the number of processed bytes, without long runs.
 
     Raises:
         ValueError: numba is not installed.
     """
     if not data:
         return b""
-    from chainrule.coding.adaptive._runs import cut_runs
-
     text, cuts = cut_runs(np.frombuffer(data, np.uint8))
     code = _compiled().write(text, progress)
     if code is not None:
@@ -59,17 +52,17 @@ def compress(data: bytes, progress: Callable[[int], None] | None = None) -> byte
 
 
 def decompress(data: bytes, length: int, progress: Callable[[int], None] | None = None) -> bytes:
-    """Read back what `compress` wrote.
+    """Decompress the code of `compress`.
 
-    A code that is damaged may go unnoticed: keep a checksum of the text with it.
+    Damage may go unnoticed: store a checksum of the text with the code.
 
     Args:
         data: the code.
-        length: bytes of the text.
-        progress: called with the number of bytes done, long runs left out.
+        length: number of bytes of the text.
+        progress: receives the number of processed bytes, without long runs.
 
     Raises:
-        ValueError: data is no code of a text of this length, or numba is not installed.
+        ValueError: data is not the code of a text of this length, or numba is not installed.
     """
     wrong = ValueError(f"data: expected the code of {length} bytes, got one that is damaged or of another length")
     if length == 0 or not data:
@@ -80,8 +73,6 @@ def decompress(data: bytes, length: int, progress: Callable[[int], None] | None 
         if len(data) != length + 1:
             raise wrong
         return data[1:]
-    from chainrule.coding.adaptive._runs import restore_runs
-
     try:
         count, at = _read_number(data, 1)
         numbers = []
@@ -99,12 +90,9 @@ def decompress(data: bytes, length: int, progress: Callable[[int], None] | None 
 
 
 def code_length(data: bytes) -> float:
-    r"""The bits that the model needs for data: :math:`-\sum_t \log_2 p(x_t \mid x_{<t})` over its bits.
+    r"""Return the code length of data in bits, :math:`-\sum_t \log_2 p(x_t \mid x_{<t})` over its bits.
 
-    `compress` writes these, rounded up to bytes, and a few bytes more; long runs of one byte it cuts out first.
-
-    Raises:
-        ValueError: numba is not installed.
+    `compress` adds a few bytes, and shortens long runs of one byte first.
     """
     text = np.frombuffer(data, np.uint8)
     ones = _compiled().probabilities(text) / 65536
@@ -112,11 +100,7 @@ def code_length(data: bytes) -> float:
 
 
 def is_compiled() -> bool:
-    """Whether the loops were compiled for these files before; if not, their first use takes about ten seconds.
-
-    Raises:
-        ValueError: numba is not installed.
-    """
+    """Return true if compiled code is cached; otherwise the first use takes about ten seconds."""
     _compiled()
     from chainrule.kernels._machine_code import is_kept
 
@@ -132,7 +116,7 @@ def _compiled() -> ModuleType:
 
 
 def _number(number: int) -> bytes:
-    """A whole number in groups of 7 bits, the lowest first; the eighth bit says that another follows (LEB128)."""
+    """Encode a whole number in groups of 7 bits, lowest first, with a continuation bit (LEB128)."""
     groups = []
     while number > 127:
         groups.append(number & 127 | 128)
@@ -141,7 +125,7 @@ def _number(number: int) -> bytes:
 
 
 def _read_number(data: bytes, at: int) -> tuple[int, int]:
-    """A number below 2^63 that begins at a place, and the place after it; IndexError where it does not end."""
+    """Decode a number below 2^63 at an index, and return it with the next index; IndexError if it does not end."""
     number = 0
     for shift in range(0, 63, 7):
         byte = data[at]
@@ -149,3 +133,25 @@ def _read_number(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return number, at
     raise IndexError
+
+
+def cut_runs(text: np.ndarray) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Shorten long runs of one byte, which only cost time; return the text and (distance, length) of each cut."""
+    starts = np.concatenate([[0], np.flatnonzero(text[1:] != text[:-1]) + 1])
+    lengths = np.diff(starts, append=len(text))
+    long = np.flatnonzero(lengths >= _LONG)
+    pieces, cuts, position = [], [], 0
+    for start, length in zip(starts[long].tolist(), lengths[long].tolist(), strict=True):
+        pieces.append(text[position : start + _REST])
+        cuts.append((start + _REST - position, length - _REST))
+        position = start + length
+    return np.concatenate([*pieces, text[position:]]), cuts
+
+
+def restore_runs(text: np.ndarray, cuts: list[tuple[int, int]]) -> np.ndarray:
+    """Undo `cut_runs`."""
+    parts, position = [], 0
+    for distance, length in cuts:
+        parts += [text[position : position + distance], np.full(length, text[position + distance - 1])]
+        position += distance
+    return np.concatenate([*parts, text[position:]])

@@ -1,4 +1,4 @@
-"""A text to a code and back: one loop for both, in which each bit is predicted, coded and learnt."""
+"""Main loop of the adaptive compressor: predict, code and learn each bit."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,19 +9,19 @@ from chainrule.coding.adaptive import _predictor as model
 from chainrule.kernels._machine_code import compiled, kept
 
 _ALL = 0xFFFFFFFF
-_SLACK = 64  # bytes: more than one byte of a text can cost
-_AHEAD = 4  # bytes: the reader knows so many past those that it needs
-_PIECE = 1 << 14  # bytes between two reports of progress, when Ctrl-C is heard too
+_SLACK = 64  # bytes: more than any byte of a text can cost
+_AHEAD = 4  # bytes that the decoder reads ahead
+_PIECE = 1 << 14  # bytes between progress reports and checks for Ctrl-C
 
 Progress = Callable[[int], None]
 
 
 class Coder(NamedTuple):
-    """The present interval, and the code.
+    """Arithmetic coder: the current interval, and the code.
 
     Attributes:
-        code: bytes written, or to be read.
-        state: (4,) low, high, bytes written or read, and the number that is read.
+        code: bytes to write or read.
+        state: (4,) low, high, number of bytes written or read, and the number being decoded.
     """
 
     code: np.ndarray
@@ -29,13 +29,13 @@ class Coder(NamedTuple):
 
 
 def make_coder(code: np.ndarray) -> Coder:
-    """The whole interval; `code` is read from, or has room for what is written."""
+    """Start with the whole interval; `code` is the input, or a buffer for the output."""
     return Coder(code, np.array([0, _ALL, 0, 0], np.int64))
 
 
 @compiled
 def begin_reading(coder: Coder) -> None:
-    """Read the first 32 bits; bytes past the end are zeros."""
+    """Read the first 32 bits; bytes beyond the end are zeros."""
     for _ in range(4):
         _read(coder)
 
@@ -72,13 +72,13 @@ def _narrow(coder: Coder, middle: int, bit: int, reading: bool) -> None:
 
 @compiled
 def write_bit(coder: Coder, bit: int, p: int) -> None:
-    """Write a bit; p is the probability of a one, 16 bits."""
+    """Encode a bit; p is the 16-bit probability of a one."""
     _narrow(coder, _middle(coder.state, p), bit, False)
 
 
 @compiled
 def read_bit(coder: Coder, p: int) -> int:
-    """Read a bit that was written with the same p."""
+    """Decode a bit that was encoded with the same p."""
     middle = _middle(coder.state, p)
     bit = int(coder.state[3] <= middle)
     _narrow(coder, middle, bit, True)
@@ -87,7 +87,7 @@ def read_bit(coder: Coder, p: int) -> int:
 
 @compiled
 def end_writing(coder: Coder) -> int:
-    """Write the fewest bytes that, followed by zeros, name a number in the interval; returns the length of the code."""
+    """Write the fewest bytes that identify the interval if zeros follow; return the length of the code."""
     code, state = coder
     for length in range(5):
         rest = (1 << 8 * (4 - length)) - 1
@@ -104,16 +104,7 @@ def end_writing(coder: Coder) -> int:
 def _run(
     predictor: model.Predictor, coder: Coder, text: np.ndarray, piece: int, reading: bool, trace: np.ndarray
 ) -> int:
-    """Code one piece of a text after another, or read it; returns the length of the code, -1 where it has no room.
-
-    Args:
-        predictor: as the pieces before left it.
-        coder: likewise.
-        text: all of it, written here in reading.
-        piece: where this piece begins.
-        reading: whether the code is read.
-        trace: (8 len(text),) filled with the probabilities, unless it is empty.
-    """
+    """Encode or decode a piece of a text, and fill a non-empty trace; return the code's length, -1 if too long."""
     if reading and piece == 0:
         begin_reading(coder)
     end = min(len(text), piece + _PIECE)
@@ -122,14 +113,14 @@ def _run(
             return -1
         model.begin_byte(predictor, text, position)
         byte = text[position]
-        for place in range(8):
+        for index in range(8):
             p = model.predict(predictor, text, position)
             if len(trace) > 0:
-                trace[8 * position + place] = p
+                trace[8 * position + index] = p
             if reading:
                 bit = read_bit(coder, p)
             else:
-                bit = byte >> (7 - place) & 1
+                bit = byte >> (7 - index) & 1
                 write_bit(coder, bit, p)
             model.learn(predictor, bit)
         text[position] = predictor.state[0] & 255
@@ -151,21 +142,21 @@ def _code(text: np.ndarray, code: np.ndarray, progress: Progress | None, *, read
 
 
 def write(text: np.ndarray, progress: Progress | None = None) -> np.ndarray | None:
-    """The code of a text; None where it would be longer than the text."""
+    """Encode a text; None if the code would be longer."""
     code = np.empty(len(text) + _SLACK, np.uint8)
     length = _code(text.copy(), code, progress, reading=False, trace=np.empty(0, np.uint16))
     return None if length < 0 or length > len(text) else code[:length]
 
 
 def read(code: np.ndarray, length: int, progress: Progress | None = None) -> np.ndarray:
-    """The text of so many bytes that has this code."""
+    """Decode a text of `length` bytes."""
     text = np.zeros(length, np.uint8)
     _code(text, code.copy(), progress, reading=True, trace=np.empty(0, np.uint16))
     return text
 
 
 def probabilities(text: np.ndarray) -> np.ndarray:
-    """The probability of a one that each bit of a text was coded with, (8 T,), in multiples of 2^-16."""
+    """Return the coding probability of a one for each bit of a text, (8 T,), in multiples of 2^-16."""
     trace = np.empty(8 * len(text), np.uint16)
     _code(text.copy(), np.empty(32 * len(text) + _SLACK, np.uint8), None, reading=False, trace=trace)
     return trace

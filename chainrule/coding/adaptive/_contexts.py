@@ -1,10 +1,10 @@
-"""Contexts: the parts of the past that each predict the next byte, and the tables that remember what followed them.
+"""Contexts: parts of the past that predict the next byte, and tables of the bits that followed them.
 
-Each context of a byte is a hash of a part of the text before it: its last 0 to 6 bytes (orders), its last words, bytes
-further back, and the place in the line. With the bits of the byte that are known already it names one node of a binary
-tree of bits; a node keeps a bit history and a probability, whose rate falls with the bits that the history has seen.
-The nodes of half a byte lie together in a bucket of 16; the first place of a bucket holds a check of the hash, so that
-another context is seldom taken for it, and of two buckets that a hash may use the one with less history gives way.
+A context of a byte is a hash of a part of the preceding text: the last 0 to 6 bytes (orders), the last words, bytes
+further back, and the column. Together with the known bits of the byte it identifies a node of a binary tree of bits. A
+node stores a bit history and a probability, whose learning rate falls with the length of the history. The nodes of half
+a byte share a bucket of 16. The first entry of a bucket holds a check of the hash, so that contexts are rarely
+confused; of two possible buckets, the one with less history is replaced.
 
 Mahoney 2005; Mahoney, "Data compression explained", sections 4.3.2 and 4.3.5.
 """
@@ -13,16 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.coding.adaptive._counters import counters, learn, probability, towards
-from chainrule.coding.adaptive._hashing import combine
-from chainrule.coding.adaptive._logistic import stretch
+from chainrule.coding.adaptive._probabilities import combine, counters, learn, probability, stretch, towards
 from chainrule.kernels._machine_code import compiled
 
-_EXACT = 4  # bits that are kept in order
-_MOST = (48, 40, 16, 12, 10, 8, 8, 7)  # the most that one count may be where the other is 0, 1, 2, ...
-_KEPT = (0, 1, 2, 3, 3, 4, 4, 5)  # that is left of a count of 0, 1, 2, ... when the other bit comes
+_EXACT = 4  # number of bits stored in order
+_MOST = (48, 40, 16, 12, 10, 8, 8, 7)  # maximum of one count if the other is 0, 1, 2, ...
+_REDUCED = (0, 1, 2, 3, 3, 4, 4, 5)  # new value of a count of 0, 1, 2, ... after the other bit
 CONTEXTS = 14
-INPUTS = 4  # of the mixer, from each context
+INPUTS = 4  # inputs of the mixer per context
 BUCKET = 16
 _ORDERS = 6
 _LONGEST_RUN = 15
@@ -38,22 +36,22 @@ class _History(NamedTuple):
 
 
 def _after(history: _History, bit: int) -> _History:
-    """The history one bit later."""
+    """Return the history after another bit."""
     if history.order is not None and len(history.order) < _EXACT:
         order = (*history.order, bit)
         return _History(order, order.count(0), order.count(1), bit)
     same, other = (history.ones, history.zeros) if bit else (history.zeros, history.ones)
-    other = _KEPT[min(other, len(_KEPT) - 1)]
+    other = _REDUCED[min(other, len(_REDUCED) - 1)]
     same = min(same + 1, _MOST[min(other, len(_MOST) - 1)])
     return _History(None, other, same, 1) if bit else _History(None, same, other, 0)
 
 
 def _histories() -> tuple[list[_History], list[tuple[int, int]]]:
-    """All histories that can be reached from the empty one, and the numbers of the two that follow each."""
+    """Return all histories reachable from the empty one, and the indices of the two successors of each."""
     histories = [_History((), 0, 0, 0)]
     numbers = {histories[0]: 0}
     following = []
-    for history in histories:  # which grows meanwhile
+    for history in histories:  # the list grows during the loop
         pair = _after(history, 0), _after(history, 1)
         for new in pair:
             if new not in numbers:
@@ -67,25 +65,25 @@ _ALL, _STEPS = _histories()
 NUMBER = len(_ALL)
 NEXT = np.array(_STEPS, np.uint16)  # (NUMBER, 2)
 SEEN = np.array([history.zeros + history.ones for history in _ALL], np.int32)
-# Bits that a probability counts after a history, which set its rate: the longer the history, the steadier its context.
+# Count of bits that sets a probability's rate after each history: longer histories have steadier contexts.
 COUNT = np.clip(SEEN * SEEN // 4, SEEN, 1023)
-# The probability that a counter begins with, Laplace's rule with 0.4 in place of 1, as 16 bits.
+# Initial 16-bit probability of a counter, by Laplace's rule with 0.4 instead of 1.
 BEGINNING = np.array([(65536 * (10 * h.ones + 4)) // (10 * (h.zeros + h.ones) + 8) for h in _ALL], np.int32)
 
 
 class Contexts(NamedTuple):
-    """Tables of all contexts, one after the other, and the place of each in them.
+    """Tables of all contexts, and the current index of each.
 
     Attributes:
-        mask: buckets of a context, less one.
-        nodes: (CONTEXTS * buckets * 16,) p - 1/2 in 22 bits and the number of the history in 10. At the first place of
-            a bucket its check in 16 bits and the run in its context in 12: how often in a row, and which byte.
+        mask: number of buckets per context, minus one.
+        nodes: (CONTEXTS * buckets * 16,) p - 1/2 in 22 bits and the index of the history in 10. The first entry of a
+            bucket has its check in 16 bits and the run in its context in 12: the repetitions and the byte.
         learnt: (CONTEXTS * NUMBER,) counters of the bits that follow each history.
-        runs: (CONTEXTS * 16,) counters: whether a run of some length goes on.
-        hashes: (CONTEXTS,) of the present byte's contexts.
-        buckets: (CONTEXTS,) where the present bucket of each begins.
-        run_of: (CONTEXTS,) the run in the present byte's context.
-        run_at: (CONTEXTS,) where it is kept.
+        runs: (CONTEXTS * 16,) counters of the continuation of runs by length.
+        hashes: (CONTEXTS,) hashes of the current byte's contexts.
+        buckets: (CONTEXTS,) start of the current bucket of each context.
+        run_of: (CONTEXTS,) run in the current byte's context.
+        run_at: (CONTEXTS,) index of this run.
     """
 
     mask: int
@@ -99,11 +97,11 @@ class Contexts(NamedTuple):
 
 
 def make_contexts(buckets: int) -> Contexts:
-    """Empty tables of a power of two of buckets for each context."""
-    places = CONTEXTS * buckets * BUCKET
+    """Create empty tables with `buckets`, a power of two, per context."""
+    size = CONTEXTS * buckets * BUCKET
     return Contexts(
         buckets - 1,
-        np.zeros(places, np.int32),
+        np.zeros(size, np.int32),
         counters(np.tile(BEGINNING, CONTEXTS), 6),
         counters(np.full(CONTEXTS * 16, 60000), 6),
         np.zeros(CONTEXTS, np.int64),
@@ -115,7 +113,7 @@ def make_contexts(buckets: int) -> Contexts:
 
 @compiled
 def _bucket(nodes: np.ndarray, first: int, h: int) -> int:
-    """Where the bucket of a hash begins; one of the two that it may use is emptied where neither holds it."""
+    """Return the start of a hash's bucket; if neither candidate holds the hash, clear one of them."""
     check = max(1, h >> 16)
     second = first ^ BUCKET
     if nodes[first] >> 12 == check:
@@ -131,7 +129,7 @@ def _bucket(nodes: np.ndarray, first: int, h: int) -> int:
 
 @compiled
 def _find(contexts: Contexts, partial: int) -> None:
-    """Find the buckets of half a byte: of the hashes alone, or of the hashes and the half that is known."""
+    """Find the buckets of half a byte, by the hashes, or by the hashes and the first half."""
     nodes, hashes, buckets = contexts.nodes, contexts.hashes, contexts.buckets
     for which in range(CONTEXTS):
         h = hashes[which] if partial == 1 else combine(hashes[which], partial)
@@ -150,37 +148,29 @@ def begin_byte(contexts: Contexts) -> None:
 
 @compiled
 def begin_half(contexts: Contexts, partial: int) -> None:
-    """Find the buckets of the second half of a byte, whose first half is known."""
+    """Find the buckets of the second half of a byte."""
     _find(contexts, partial)
 
 
 @compiled
 def end_byte(contexts: Contexts, byte: int) -> None:
-    """Note which byte followed the contexts."""
+    """Record the byte that followed the contexts."""
     nodes, run_at, run_of = contexts.nodes, contexts.run_at, contexts.run_of
     for which in range(CONTEXTS):
         run = run_of[which]
         length = 1
         if run > 0 and (run & 255) == byte:
             length = min((run >> 8) + 1, _LONGEST_RUN)
-        # The bucket may have been given to the second half of a byte meanwhile, which has no use for a run.
+        # The second half of a byte may have taken over the bucket; it does not use the run.
         nodes[run_at[which]] = (nodes[run_at[which]] & ~4095) | length << 8 | byte
 
 
 @compiled
-def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, place: int) -> int:
-    """Write the inputs of the mixer; returns how many of the orders have been in their context before.
-
-    Args:
-        contexts: the tables.
-        inputs: stretched probabilities, INPUTS of each context.
-        node: in [1, 16), the bits known of this half of the byte behind a one.
-        partial: the bits known of the byte behind a one.
-        place: how many they are.
-    """
+def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, index: int) -> int:
+    """Write the mixer's INPUTS of each context; return the number of orders with a history."""
     nodes, learnt, runs = contexts.nodes, contexts.learnt, contexts.runs
     buckets, run_of = contexts.buckets, contexts.run_of
-    known = 0
+    matches = 0
     for which in range(CONTEXTS):
         packed = nodes[buckets[which] + node]
         history = packed & 1023
@@ -190,21 +180,21 @@ def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, pla
         inputs[first + 2] = 0
         inputs[first + 3] = 0
         if history > 0:
-            known += 1 <= which <= _ORDERS
+            matches += 1 <= which <= _ORDERS
             p = probability(learnt[which * NUMBER + history])
             inputs[first] = stretch(p)
             inputs[first + 1] = (p - 32768) >> 5
             inputs[first + 2] = stretch(probability(packed))
         run = run_of[which]
         expected = run & 255 | 256
-        if run > 0 and expected >> (8 - place) == partial:
+        if run > 0 and expected >> (8 - index) == partial:
             confidence = stretch(probability(runs[which * 16 + (run >> 8)]))
-            inputs[first + 3] = confidence if expected >> (7 - place) & 1 else -confidence
-    return known
+            inputs[first + 3] = confidence if expected >> (7 - index) & 1 else -confidence
+    return matches
 
 
 @compiled
-def update(contexts: Contexts, node: int, partial: int, place: int, bit: int) -> None:
+def update(contexts: Contexts, node: int, partial: int, index: int, bit: int) -> None:
     """Learn a bit in every context."""
     nodes, learnt, runs = contexts.nodes, contexts.learnt, contexts.runs
     buckets, run_of = contexts.buckets, contexts.run_of
@@ -215,6 +205,6 @@ def update(contexts: Contexts, node: int, partial: int, place: int, bit: int) ->
         nodes[at] = towards(nodes[at] >> 10, bit, COUNT[history]) << 10 | NEXT[history, bit]
         run = run_of[which]
         expected = run & 255 | 256
-        if run > 0 and expected >> (8 - place) == partial:
-            came = int(expected >> (7 - place) & 1 == bit)
+        if run > 0 and expected >> (8 - index) == partial:
+            came = int(expected >> (7 - index) & 1 == bit)
             learn(runs, which * 16 + (run >> 8), came, _RUN_LIMIT)

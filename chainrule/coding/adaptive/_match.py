@@ -1,33 +1,31 @@
-"""The match model: the longest earlier place where the last bytes occurred, and the byte that followed it there.
+"""Match model: predicts the byte that followed the longest earlier occurrence of the last bytes.
 
-It predicts that byte's bits one by one, as surely as matches of that length came true so far, and is silent from the
-first bit that differs. Mahoney, "Data compression explained", section 4.3.6.
+It predicts this byte's bits with the success rate of matches of the same length so far, until a bit differs. Mahoney,
+"Data compression explained", section 4.3.6.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.coding.adaptive._counters import counters, learn, probability
-from chainrule.coding.adaptive._hashing import combine
-from chainrule.coding.adaptive._logistic import stretch
+from chainrule.coding.adaptive._probabilities import combine, counters, learn, probability, stretch
 from chainrule.kernels._machine_code import compiled
 
 INPUTS = 2
-LENGTHS = 32  # kinds of lengths
+LENGTHS = 32  # number of length classes
 _SHORTEST = 5
 _LONGEST = 65535
-_LOOKED_AT = 32  # bytes that are compared when a match is found
+_COMPARED = 32  # maximum number of bytes to compare for a new match
 _LIMIT = 1020
 
 
 class Match(NamedTuple):
-    """The present match.
+    """The current match.
 
     Attributes:
-        places: (2^k,) where the bytes of each hash occurred last, the position after them.
-        state: (2,) the position of the expected byte, and the length of the match, 0 for none.
-        learnt: (LENGTHS,) counters: whether the expected bit comes.
+        places: (2^k,) position after the last occurrence of the bytes of each hash.
+        state: (2,) position of the expected byte, and length of the match, 0 for none.
+        learnt: (LENGTHS,) counters of correct expectations.
     """
 
     places: np.ndarray
@@ -36,13 +34,13 @@ class Match(NamedTuple):
 
 
 def make_match(places: int) -> Match:
-    """No match, and a table of a power of two of places."""
+    """Start without a match, with a table of `places`, a power of two, entries."""
     return Match(np.zeros(places, np.int32), np.zeros(2, np.int64), counters(np.full(LENGTHS, 60000), 6))
 
 
 @compiled
 def find(match: Match, text: np.ndarray, position: int) -> None:
-    """Go on with the match after the byte before `position`, or look for another."""
+    """Extend the match by the byte before `position`, or search for another."""
     state = match.state
     if state[1] > 0 and text[state[0]] == text[position - 1]:
         state[0] += 1
@@ -58,7 +56,7 @@ def find(match: Match, text: np.ndarray, position: int) -> None:
     if state[1] == 0 and match.places[h] > 0:
         candidate = match.places[h]
         length = 0
-        while length < min(candidate, _LOOKED_AT) and text[candidate - 1 - length] == text[position - 1 - length]:
+        while length < min(candidate, _COMPARED) and text[candidate - 1 - length] == text[position - 1 - length]:
             length += 1
         if length >= _SHORTEST:
             state[0] = candidate
@@ -68,7 +66,7 @@ def find(match: Match, text: np.ndarray, position: int) -> None:
 
 @compiled
 def kind_of_length(match: Match) -> int:
-    """The length in steps that grow with it, in [0, LENGTHS); 0 is no match."""
+    """Return the class of the length, in [0, LENGTHS); 0 is no match."""
     length = match.state[1]
     if length < 16:
         return length
@@ -82,19 +80,19 @@ def kind_of_length(match: Match) -> int:
 
 
 @compiled
-def expected_bit(match: Match, text: np.ndarray, partial: int, place: int) -> int:
-    """The next bit that the match expects; -1 without a match, or where it was wrong in this byte."""
+def expected_bit(match: Match, text: np.ndarray, partial: int, index: int) -> int:
+    """Return the next expected bit; -1 without a match, or after a wrong bit in this byte."""
     if match.state[1] == 0:
         return -1
     expected = text[match.state[0]] | 256
-    if expected >> (8 - place) != partial:
+    if expected >> (8 - index) != partial:
         return -1
-    return expected >> (7 - place) & 1
+    return expected >> (7 - index) & 1
 
 
 @compiled
 def predict(match: Match, inputs: np.ndarray, first: int, expected: int) -> None:
-    """Write two inputs of the mixer: the stretched probability, and the plain one."""
+    """Write two inputs of the mixer: the stretched and the plain probability."""
     if expected < 0:
         inputs[first] = 0
         inputs[first + 1] = 0
@@ -108,6 +106,6 @@ def predict(match: Match, inputs: np.ndarray, first: int, expected: int) -> None
 
 @compiled
 def update(match: Match, expected: int, bit: int) -> None:
-    """Learn whether the expected bit came."""
+    """Learn from the outcome of the expected bit."""
     if expected >= 0:
         learn(match.learnt, kind_of_length(match), int(expected == bit), _LIMIT)

@@ -1,4 +1,4 @@
-"""The probability of the next bit: all models, the mixer, and its refinement, in the order in which they are asked."""
+"""Predictor of the next bit: all models, the mixer and its refinement."""
 
 from typing import NamedTuple
 
@@ -7,35 +7,34 @@ import numpy as np
 from chainrule.coding.adaptive import _contexts as context_models
 from chainrule.coding.adaptive import _match as match_model
 from chainrule.coding.adaptive import _mixer as mixing
-from chainrule.coding.adaptive import _refinement as refinement
+from chainrule.coding.adaptive import _probabilities as refinement
 from chainrule.coding.adaptive._contexts import CONTEXTS, Contexts, make_contexts
-from chainrule.coding.adaptive._hashing import combine
-from chainrule.coding.adaptive._logistic import squash
 from chainrule.coding.adaptive._match import Match, expected_bit, kind_of_length, make_match
 from chainrule.coding.adaptive._mixer import ONE, Mixer, make_mixer
+from chainrule.coding.adaptive._probabilities import combine, squash
 from chainrule.kernels._machine_code import compiled
 
 _MATCH_INPUTS = CONTEXTS * context_models.INPUTS
 _BIAS = _MATCH_INPUTS + match_model.INPUTS
-# The gates of the mixer's neurons: length of the match; bits known of the byte; the byte before; orders known and
-# place of the bit; letters of the word and place of the bit.
+# Gates of the mixer's neurons: length of the match; known bits of the byte; last byte; orders with a history and index
+# of the bit; letters of the word and index of the bit.
 _ROWS = (match_model.LENGTHS, 256, 256, 64, 64)
 _GATE_1 = _ROWS[0]
 _GATE_2 = _GATE_1 + _ROWS[1]
 _GATE_3 = _GATE_2 + _ROWS[2]
 _GATE_4 = _GATE_3 + _ROWS[3]
 _RATES = (24, 300, 16, 100, 4096)
-_MAPS = 1 << 16  # contexts of a map, at most
-_LARGEST, _SMALLEST = 1 << 18, 1 << 10  # buckets of a context
+_MAPS = 1 << 16  # maximum number of contexts of a map
+_LARGEST, _SMALLEST = 1 << 18, 1 << 10  # limits of the buckets per context
 
 
 class Past(NamedTuple):
-    """Words and lines before the present byte.
+    """Words and lines before the current byte.
 
     Attributes:
-        words: (3,) hashes of the present word's letters and of the two words before; no word is 0.
-        letters: (1,) number of letters of the present word.
-        lines: (2,) where the present line and the one before begin.
+        words: (3,) hashes of the current word's letters and of the two previous words; 0 without a word.
+        letters: (1,) number of letters in the current word.
+        lines: (2,) start of the current and the previous line.
     """
 
     words: np.ndarray
@@ -44,13 +43,13 @@ class Past(NamedTuple):
 
 
 def make_past() -> Past:
-    """The past of the first byte."""
+    """Create the empty past."""
     return Past(np.zeros(3, np.int64), np.zeros(1, np.int64), np.zeros(2, np.int64))
 
 
 @compiled
 def _kind(byte: int) -> int:
-    """Kinds of bytes: capital, small letter, digit, space, line end, other mark, control, beyond ASCII."""
+    """Classify a byte: capital, small letter, digit, space, line end, other mark, control, beyond ASCII."""
     if byte >= 128:
         return 7
     if 97 <= byte <= 122:
@@ -68,7 +67,7 @@ def _kind(byte: int) -> int:
 
 @compiled
 def note_byte(past: Past, byte: int, position: int) -> None:
-    """Take the byte at a position into words and lines; letters of both cases are the same."""
+    """Update words and lines by the byte at a position; case is ignored."""
     kind = _kind(byte)
     if kind <= 1 or kind == 7:
         past.words[0] = combine(past.words[0], byte | 32 if kind == 0 else byte)
@@ -90,7 +89,7 @@ def _before(text: np.ndarray, position: int, distance: int) -> int:
 
 @compiled
 def hash_past(past: Past, text: np.ndarray, position: int, hashes: np.ndarray) -> None:
-    """Write the hashes of all contexts of the byte at a position."""
+    """Compute the hashes of all contexts of the byte at a position."""
     orders = 0
     for order in range(7):
         if order > 0:
@@ -115,15 +114,15 @@ def hash_past(past: Past, text: np.ndarray, position: int, hashes: np.ndarray) -
 
 
 class Predictor(NamedTuple):
-    """Everything that is learnt.
+    """State of the whole model.
 
     Attributes:
         contexts, match, mixer: the models.
-        past: words and lines before the present byte.
-        maps: the refinement in a hash of the byte before and the bits known of this one.
-        far_maps: the same with the two bytes before.
-        state: (6,) bits known of the byte behind a one, the same of its half, how many; the bit that the match
-            expects; rows of the two maps.
+        past: words and lines before the current byte.
+        maps: refinement by a hash of the previous byte and the known bits of the current one.
+        far_maps: the same with the two previous bytes.
+        state: (6,) known bits of the byte after a leading one, the same of its half, their number; the bit that the
+            match expects; rows of the two maps.
     """
 
     contexts: Contexts
@@ -136,7 +135,7 @@ class Predictor(NamedTuple):
 
 
 def make_predictor(length: int) -> Predictor:
-    """Nothing learnt yet, with tables sized for a text of so many bytes."""
+    """Create an untrained predictor for a text of `length` bytes."""
     buckets = min(_LARGEST, max(_SMALLEST, 1 << length.bit_length()))
     beginning = np.zeros(_BIAS + 1)
     beginning[:_MATCH_INPUTS] = np.tile([0.12, 0.0, 0.05, 0.05], CONTEXTS)
@@ -165,11 +164,11 @@ def begin_byte(predictor: Predictor, text: np.ndarray, position: int) -> None:
 
 @compiled
 def predict(predictor: Predictor, text: np.ndarray, position: int) -> int:
-    """The probability that the next bit is a one, 16 bits, never 0."""
+    """Return the 16-bit probability that the next bit is a one, never 0."""
     mixer, state = predictor.mixer, predictor.state
-    partial, node, place = state[0], state[1], state[2]
-    known = context_models.predict(predictor.contexts, mixer.inputs, node, partial, place)
-    state[3] = expected_bit(predictor.match, text, partial, place)
+    partial, node, index = state[0], state[1], state[2]
+    matches = context_models.predict(predictor.contexts, mixer.inputs, node, partial, index)
+    state[3] = expected_bit(predictor.match, text, partial, index)
     match_model.predict(predictor.match, mixer.inputs, _MATCH_INPUTS, state[3])
     mixer.inputs[_BIAS] = 256
     last = text[position - 1] if position > 0 else 0
@@ -177,8 +176,8 @@ def predict(predictor: Predictor, text: np.ndarray, position: int) -> int:
     mixer.rows[0] = kind_of_length(predictor.match) if state[3] >= 0 else 0
     mixer.rows[1] = _GATE_1 + partial
     mixer.rows[2] = _GATE_2 + last
-    mixer.rows[3] = _GATE_3 + known * 8 + place
-    mixer.rows[4] = _GATE_4 + min(predictor.past.letters[0], 7) * 8 + place
+    mixer.rows[3] = _GATE_3 + matches * 8 + index
+    mixer.rows[4] = _GATE_4 + min(predictor.past.letters[0], 7) * 8 + index
     mixer.last_row[0] = partial
     stretched = mixing.mix(mixer)
     state[4] = refinement.row(predictor.maps, combine(last << 8 | partial, 1))
@@ -190,7 +189,7 @@ def predict(predictor: Predictor, text: np.ndarray, position: int) -> int:
 
 @compiled
 def learn(predictor: Predictor, bit: int) -> None:
-    """Learn the bit that was predicted."""
+    """Learn the predicted bit."""
     state, stretched = predictor.state, predictor.mixer.last_output[0]
     context_models.update(predictor.contexts, state[1], state[0], state[2], bit)
     match_model.update(predictor.match, state[3], bit)
@@ -207,6 +206,6 @@ def learn(predictor: Predictor, bit: int) -> None:
 
 @compiled
 def end_byte(predictor: Predictor, byte: int, position: int) -> None:
-    """Take the byte at a position, whose bits were learnt, into the past."""
+    """Add the byte at a position to the past."""
     context_models.end_byte(predictor.contexts, byte)
     note_byte(predictor.past, byte, position)

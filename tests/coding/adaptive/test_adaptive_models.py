@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from chainrule.coding.adaptive import _contexts as contexts
-from chainrule.coding.adaptive import _counters as counters
-from chainrule.coding.adaptive import _logistic as logistic
 from chainrule.coding.adaptive import _mixer as mixer
-from chainrule.coding.adaptive import _refinement as refinement
+from chainrule.coding.adaptive import _probabilities as counters
+from chainrule.coding.adaptive import _probabilities as logistic
+from chainrule.coding.adaptive import _probabilities as refinement
 
 RNG = np.random.default_rng(1)
 

@@ -43,9 +43,8 @@ def inspect_classifier(
     from chainrule._app.pages.image_page import classifier_sections
     from chainrule._app.pages.page import Page, parts_section
     from chainrule._app.tasks.classify.validation_metric import surest_mistakes
-    from chainrule.diagnostics._attention_distance import attention_distance
     from chainrule.diagnostics._parts import parts_of, parts_table
-    from chainrule.diagnostics._saliency import saliency_method
+    from chainrule.diagnostics._saliency import attention_distance, saliency_method
 
     images, model = run.images(), run.model()
     assert images.valid_labels is not None

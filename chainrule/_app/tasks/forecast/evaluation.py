@@ -122,7 +122,7 @@ def _scores(
 ) -> dict[str, Any]:
 
     from chainrule.metrics import seasonal_naive
-    from chainrule.metrics._forecast_scores import ForecastScores, naive_paths
+    from chainrule.metrics._forecasting import ForecastScores, naive_paths
     from chainrule.training import evaluate as likelihood
 
     values, horizon, unit = file.values, run.data.horizon, np.ones(1)

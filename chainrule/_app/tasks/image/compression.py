@@ -12,7 +12,7 @@ from torch import Tensor
 
 from chainrule._app.tasks.bundle import Bundle
 from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
-from chainrule.coding._batches import Laid, lay_rows
+from chainrule.coding._batches import RowLayout, layout_rows
 from chainrule.data import png
 from chainrule.data._images.reduction import Reduction
 from chainrule.data._images.source import Pixels
@@ -59,9 +59,9 @@ class ImageCodec(FileCodec):
         x = x.permute(0, 3, 1, 2) if array_layout[1] else x
         return EncodedFiles(layout, zlib.compress(data[:start], 9), self.lay_out(layout, x), len(pixels), "dimension")
 
-    def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> Laid:
+    def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> RowLayout:
         size, bits = int(np.prod(self.shape)), (self.reduction.levels - 1).bit_length()
-        return lay_rows(
+        return layout_rows(
             layout["count"], size, elements, most=min(max(ELEMENTS // size, 16), 512), share=BITS_OF_A_PART // bits
         )
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
-from chainrule.coding._batches import CodedBatch, Laid
+from chainrule.coding._batches import CodedBatch, RowLayout
+from chainrule.coding._container import unpacked
 from chainrule.coding._range_coder import read_even, write_even
-from chainrule.coding._unpacking import unpacked
 from chainrule.data._sounds.labels import Labelling, label_number
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SoundCodec(FileCodec):
     def _label(self, name: str, part: _Samples) -> int:
         return label_number(self.labels, self.labelling(name)) if self.labels and part.count else 0
 
-    def lay_out(self, layout: dict[str, Any], elements: Sequence[Numbers] | None = None) -> Laid:
+    def lay_out(self, layout: dict[str, Any], elements: Sequence[Numbers] | None = None) -> RowLayout:
         order = _pieces(layout)
         rows = min(len(order), ROWS)
         batches = []
@@ -96,7 +96,7 @@ class SoundCodec(FileCodec):
             context = torch.tensor(labels) if self.labels else None
             batches.append(CodedBatch(x, lengths, context))
         total = sum(piece.length for piece in order)
-        return Laid(rows, order[0].length, batches, min(max(total // SAMPLES_OF_A_PART, 1), rows))
+        return RowLayout(rows, order[0].length, batches, min(max(total // SAMPLES_OF_A_PART, 1), rows))
 
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int

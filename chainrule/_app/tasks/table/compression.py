@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
-from chainrule.coding._batches import Laid, lay_rows
-from chainrule.coding._unpacking import unpacked
+from chainrule.coding._batches import RowLayout, layout_rows
+from chainrule.coding._container import unpacked
 from chainrule.data._delimited import DECIMAL_COMMA, may_have_decimal_commas
 from chainrule.data._tables.cell_column import LARGEST, MISSING, MOST_DECIMALS, as_number, decimals, number_text
 
@@ -71,8 +71,8 @@ class TableCodec(FileCodec):
         )
         return digit_model
 
-    def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> Laid:
-        return lay_rows(layout["count"], len(self.places), elements, most=ROWS)
+    def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> RowLayout:
+        return layout_rows(layout["count"], len(self.places), elements, most=ROWS)
 
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int

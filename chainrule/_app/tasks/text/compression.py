@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
-from chainrule.coding._batches import CodedBatch, Laid
-from chainrule.coding._unpacking import unpacked
+from chainrule.coding._batches import CodedBatch, RowLayout
+from chainrule.coding._container import unpacked
 from chainrule.data._characters import split_words
 from chainrule.data._vocabulary import REPLACEMENT
 
@@ -56,7 +56,7 @@ class TextCodec(FileCodec):
         side = lzma.compress(json.dumps(extra).encode(), lzma.FORMAT_ALONE, preset=9) if extra else b""
         return EncodedFiles(layout, side, self.lay_out(layout, rows), len(ids), self.unit)
 
-    def lay_out(self, layout: dict[str, Any], elements: "Sequence[Ids] | None" = None) -> Laid:
+    def lay_out(self, layout: dict[str, Any], elements: "Sequence[Ids] | None" = None) -> RowLayout:
         length, symbols = layout["length"], layout["symbols"]
         count = layout["count"] if self.eos is not None else -(-symbols // length)
         size = min(count, STREAMS)
@@ -67,7 +67,7 @@ class TextCodec(FileCodec):
             x = None if elements is None else torch.from_numpy(_padded(elements[start : start + size], size))
             batches.append(CodedBatch(x, lengths))
         coders = min(max(symbols // SYMBOLS_OF_A_PART, 1), size)
-        return Laid(size, length, batches, coders, self.eos)
+        return RowLayout(size, length, batches, coders, self.eos)
 
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int

@@ -60,7 +60,8 @@ def inspect_heads(
         "bits_per_element": mean,
         "cache": asdict(cache),
         "blocks": [
-            {"mixer": view.name, "heads": [asdict(head) for head in view.heads], "kept": view.kept} for view in views
+            {"mixer": view.name, "heads": [asdict(head) for head in view.heads], "kept": view.retention}
+            for view in views
         ],
         "rows": [
             {

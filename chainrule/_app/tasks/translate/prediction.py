@@ -61,7 +61,7 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
                     yield line, source, rank, answer.text, nats, answer.score, answer.ended, answer.proven
 
     def figure() -> "Figure":
-        from chainrule.diagnostics._attention_map import attention_map
+        from chainrule.diagnostics._attention_maps import attention_map
 
         if not translator.model.has_attention:
             raise ValueError("--plot: expected a run with attention, got one that reads a fixed vector")

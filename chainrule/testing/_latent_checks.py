@@ -1,31 +1,32 @@
-"""The bounds of a model with a latent code are bounds, and the KL divergence is one."""
+"""Checks of the posterior, the KL divergence, the bounds and the decoder of models with a latent code."""
 
 import math
 from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from chainrule._latent import ROWS, LatentModel
-from chainrule.testing._contract_check import contract_check
-from chainrule.testing._evidence import Average
+from chainrule.heads._adapter import head_of
+from chainrule.testing._contract_check import Result, contract_check
+from chainrule.testing._evidence import ERRORS, Average
 from chainrule.testing._latent_subject import LatentSubject
-from chainrule.testing._report import Result
 from chainrule.testing._subject import Violation, independent_copy
 
-NEAR = 0.02  # nats between the bound with 5,000 draws and a known likelihood
-INTEGRALS = 8  # numbers of the code at most whose divergence is integrated
-COUNTS = (1, 4, 16)  # draws of the bounds that are compared
+NEAR = 0.02  # allowed nats between the bound with 5,000 draws and a known likelihood
+INTEGRALS = 8  # maximum number of code dimensions whose divergence is integrated
+COUNTS = (1, 4, 16)  # draws of the compared bounds
 NODES = 2001
-EXACT = 1e-6  # of integrals over a normal density on a grid: their error is far below
+EXACT = 1e-6  # tolerance of integrals over a normal density on a grid, whose error is far smaller
 
 
 @contract_check(LatentSubject)
 @torch.no_grad()
 def check_posterior(subject: LatentSubject) -> str:
-    """Draws of q(z | x) have its mean and its variance, and its density is that of the draws.
+    """Check that draws of q(z | x) follow its mean, variance and density.
 
-    Draws of the prior have the moments of N(0, I), where the code has one layer.
+    If the code has one layer, draws of the prior must have the moments of N(0, I).
     """
     posterior = subject.posterior
     mean, variance = posterior.mean, posterior.variance
@@ -34,7 +35,7 @@ def check_posterior(subject: LatentSubject) -> str:
     Average.of((z - mean) ** 2).require(
         variance, "encode: the draws of row {row} have variance {seen}, where `variance` is {expected}"
     )
-    # Weights r / q of a narrower density r have mean 1, and are bounded.
+    # The weights r / q of a narrower density r are bounded and have mean 1.
     narrow = torch.distributions.Normal(mean, 0.7 * variance.sqrt()).log_prob(z).sum(-1)
     Average.of((narrow - posterior.log_prob(z)).exp()).require(
         torch.ones_like(mean[:, 0]), "encode: log_prob of row {row} is not the density of its draws: {seen}, not 1"
@@ -50,9 +51,9 @@ def check_posterior(subject: LatentSubject) -> str:
 @contract_check(LatentSubject)
 @torch.no_grad()
 def check_kl_divergence(subject: LatentSubject) -> str:
-    """The KL divergence is never negative, the sum over the code, the mean of ln q − ln p over draws, and the integral.
+    """Check that the KL divergence is >= 0 and the sum of its terms, and equals the mean of ln q − ln p over draws.
 
-    The integral and ln p are those of N(0, I) where the code has one layer.
+    If the code has one layer, p is N(0, I), and each term must also equal a numerical integral.
     """
     model = subject.model
     kl = subject.of_rows(model.kl(subject.x, subject.generator(1), lengths=subject.lengths), "kl")
@@ -63,7 +64,7 @@ def check_kl_divergence(subject: LatentSubject) -> str:
         least = min(float(terms.min()), float(kl.min()))
         raise Violation(f"the KL divergence is negative: {least:.4g} nats")
     if not torch.allclose(kl, terms.sum(-1)):
-        raise Violation(f"kl of row 0 is {float(kl[0]):.6g} nats, its terms add up to {float(terms[0].sum()):.6g}")
+        raise Violation(f"kl of row 0 is {float(kl[0]):.6g} nats, the sum of its terms {float(terms[0].sum()):.6g}")
     drawn = model.draw(subject.x, subject.draws_each, subject.generator(2), lengths=subject.lengths)
     exact = drawn.kl_terms.sum(-1)
     expected = Average.of(exact) if exact.dim() == 2 else exact
@@ -88,13 +89,13 @@ def check_kl_divergence(subject: LatentSubject) -> str:
 
 
 def _integral(subject: LatentSubject, number: int) -> Tensor:
-    """∫ q ln(q / N(0, 1)) of one number of the code by its own density, the others at their means, (B,)."""
+    """Integrate q ln(q / N(0, 1)) over one dimension of the code, with the others at their means, (B,)."""
     posterior = subject.posterior
     mean, deviation = posterior.mean, posterior.variance.sqrt()
     steps = torch.linspace(-12, 12, NODES, dtype=mean.dtype, device=mean.device).unsqueeze(1)
     z = mean.repeat(NODES, 1, 1)
     z[..., number] = mean[:, number] + steps * deviation[:, number]
-    log_q = posterior.log_prob(z)  # but for a constant, that of the other numbers
+    log_q = posterior.log_prob(z)  # up to a constant from the other dimensions, normalised away below
     width = 24 * deviation[:, number] / (NODES - 1)
     log_q = log_q - (log_q.logsumexp(0) + width.log())
     log_p = torch.distributions.Normal(0.0, 1.0).log_prob(z[..., number])
@@ -104,10 +105,10 @@ def _integral(subject: LatentSubject, number: int) -> Tensor:
 @contract_check(LatentSubject)
 @torch.no_grad()
 def check_bounds(subject: LatentSubject) -> str:
-    """In expectation `importance_bound` is the `elbo` with one draw, grows with the draws, and stays below ln p(x).
+    """Check that `importance_bound` with one draw is the `elbo`, grows with the draws, and stays below ln p(x).
 
-    Both are, in expectation, those of ln p(x | z), ln p(z) and ln q(z | x) of draws. p(x) is estimated from draws of
-    the prior, where enough of them come near x; it exceeds the elbo, and e^importance_bound on average.
+    Both bounds must agree, in expectation, with ln p(x | z), ln p(z) and ln q(z | x) of draws. If enough draws of the
+    prior come near x, they estimate p(x), which must exceed the elbo, and e^importance_bound on average.
     """
     model, repeats = subject.model, max(subject.draws_each // 10, 50)
     elbo = Average.of(_repeated(subject, repeats, "elbo", 2))
@@ -119,7 +120,7 @@ def check_bounds(subject: LatentSubject) -> str:
     for count, bound in bounds.items():
         bound.require(
             Average.of(weights.view(-1, count, len(subject.x)).logsumexp(1) - math.log(count)),
-            f"importance_bound of row {{row}} is {{seen}} nats on average, that of {count} weights {{expected}}",
+            f"importance_bound of row {{row}} is {{seen}} nats on average, from {count} weights {{expected}}",
         )
     for fewer, more in pairwise(COUNTS):
         bounds[fewer].require(
@@ -130,7 +131,7 @@ def check_bounds(subject: LatentSubject) -> str:
     evidence = _evidence(subject)
     if evidence is None:
         return f"{repeats} repetitions of 1, 4 and 16 draws; too few draws of the prior come near x to estimate p(x)"
-    # One-sided: where q is narrow, the weights have so long a tail that their mean falls short of p(x).
+    # One-sided: if q is narrow, the weights have such a long tail that their sample mean falls short of p(x).
     Average.of(weights.view(-1, COUNTS[-1], len(subject.x)).logsumexp(1).exp() / COUNTS[-1]).require(
         evidence,
         "the mean of e^importance_bound of row {row} is {seen}, above p(x), {expected} by draws from the prior",
@@ -145,7 +146,7 @@ def check_bounds(subject: LatentSubject) -> str:
 
 
 def _repeated(subject: LatentSubject, repeats: int, name: str, draws: int) -> Tensor:
-    """A bound of each row with draws of its own in every repetition, (repetitions, B)."""
+    """Compute a bound of each row several times with independent draws, (repetitions, B)."""
     rows = subject.rows.repeat(repeats)
     lengths = None if subject.lengths is None else subject.lengths[rows]
     bound = getattr(subject.model, name)
@@ -154,7 +155,7 @@ def _repeated(subject: LatentSubject, repeats: int, name: str, draws: int) -> Te
 
 
 def _log_likelihoods(subject: LatentSubject, z: Tensor) -> Tensor:
-    """ln p(x | z) of K codes (K, B, L) for each row, (K, B)."""
+    """Return ln p(x | z) of K codes (K, B, L) for each row, (K, B)."""
     rows = subject.rows.repeat(len(z))
     terms = []
     for part, codes in zip(rows.split(ROWS), z.flatten(0, 1).split(ROWS), strict=True):
@@ -164,7 +165,7 @@ def _log_likelihoods(subject: LatentSubject, z: Tensor) -> Tensor:
 
 
 def _evidence(subject: LatentSubject) -> Average | None:
-    """p(x) of each row, from draws of the prior; `None` where few of them come near x."""
+    """Estimate p(x) of each row from draws of the prior; `None` if few of them come near x."""
     z = subject.model.prior_sample(subject.draws_each, subject.generator(4))
     if tuple(z.shape) != (subject.draws_each, subject.model.latent_size):
         raise Violation(
@@ -179,14 +180,14 @@ def _evidence(subject: LatentSubject) -> Average | None:
 
 @torch.no_grad()
 def check_exact(model: LatentModel, x: Tensor, exact: Tensor, *, samples: int = 5000, seed: int = 0) -> Result:
-    """`importance_bound` with many draws is within 0.02 nats of a known ln p(x).
+    """Check that `importance_bound` with many draws is within 0.02 nats of a known ln p(x).
 
     Args:
-        model: one whose likelihood is known.
-        x: (B, ...).
+        model: model with a known likelihood.
+        x: (B, ...) rows.
         exact: (B,) ln p(x), nats.
-        samples: draws for each row.
-        seed: of the draws.
+        samples: number of draws for each row.
+        seed: seed of the draws.
     """
     twin = independent_copy(model)
     wide = x.double() if x.is_floating_point() else x
@@ -195,3 +196,79 @@ def check_exact(model: LatentModel, x: Tensor, exact: Tensor, *, samples: int = 
     row = int(gaps.argmax())
     detail = f"with {samples} draws row {row} has {float(bound[row]):.5g} nats, ln p(x) is {float(exact[row]):.5g}"
     return Result("exact", bool(gaps[row] <= NEAR), detail)
+
+
+MOST_DRAWS = 4000  # from one decoded code
+_SPREAD, _HALVINGS = 0.5, 20  # wanted standard deviation of log-ratios, and maximum number of halvings
+
+
+@contract_check(LatentSubject)
+@torch.no_grad()
+def check_decoder(subject: LatentSubject) -> str:
+    r"""Check that the decoder is normalised, its samples follow it, and `sample` decodes a draw of the prior.
+
+    For integers, the probabilities of all distinct draws and the share of draws that occur once sum to 1 (Good 1953).
+    For any x, ratios of the densities of two codes have mean 1 under the draws of one of them.
+    """
+    model = subject.model
+    count = min(subject.draws_each, MOST_DRAWS)
+    z = subject.normal((2, model.latent_size))
+    near = z + 0.3 * subject.normal(z.shape)
+    for code, other in zip(z, near, strict=True):
+        decoded = model.decode(code.expand(count, -1))
+        if not isinstance(decoded, Distribution) or tuple(decoded.batch_shape) != (count,):
+            got = tuple(decoded.batch_shape) if isinstance(decoded, Distribution) else type(decoded).__name__
+            raise Violation(f"decode: expected a distribution of batch shape (B,) = ({count},), got {got}")
+        x = head_of(decoded).sample(generator=subject.generator(1))
+        logs = _log_prob(decoded, x)
+        if not (logs > -torch.inf).all():
+            raise Violation(f"decode: a draw has probability 0: {x[~(logs > -torch.inf)][0].flatten()[:8].tolist()}")
+        own = model.log_likelihood(x, code.expand(count, -1))
+        if own.shape != logs.shape or not torch.allclose(own, logs):
+            raise Violation("log_likelihood is not the log_prob of decode")
+        if not x.is_floating_point():
+            _require_total(x, logs)
+        ratios = _tame(model, x, logs, code, other).exp()
+        message = (
+            "decode: the ratio of the densities of two codes has mean {seen} under the draws of one of them, not 1"
+        )
+        Average.of(ratios.unsqueeze(1)).require(torch.ones_like(ratios[:1]), message)
+    drawn = model.sample(5, subject.generator(2))
+    if drawn.shape[0] != 5 or drawn.shape[1:] != x.shape[1:]:
+        raise Violation(f"sample: expected shape (5, {', '.join(map(str, x.shape[1:]))}), got {tuple(drawn.shape)}")
+    z = model.prior_sample(5, generator := subject.generator(2))
+    expected = head_of(model.decode(z)).sample(generator=generator)
+    if not torch.equal(drawn.double().nan_to_num(), expected.double().nan_to_num()):
+        raise Violation("sample: expected a draw of decode at a draw of prior_sample, got another")
+    return f"{count} draws from each of 2 codes"
+
+
+def _tame(model: LatentModel, x: Tensor, logs: Tensor, code: Tensor, other: Tensor) -> Tensor:
+    """Return log-ratios (B,) of the densities of two codes, moving the second closer until their spread is small."""
+    # Decoders of large images separate codes so well that no draw of one is likely under the other.
+    for _ in range(_HALVINGS):
+        ratios = _log_prob(model.decode(other.expand(len(x), -1)), x) - logs
+        if ratios.std() <= _SPREAD:
+            break
+        other = (code + other) / 2
+    return ratios
+
+
+def _log_prob(decoded: Distribution, x: Tensor) -> Tensor:
+    logs = decoded.log_prob(x)
+    if tuple(logs.shape) != (len(x),):
+        raise Violation(f"decode: expected log_prob of shape (B,) = ({len(x)},), got {tuple(logs.shape)}")
+    return logs
+
+
+def _require_total(x: Tensor, logs: Tensor) -> None:
+    """Raise `Violation` unless the distinct draws have the expected total probability."""
+    _, where, counts = x.flatten(1).unique(dim=0, return_inverse=True, return_counts=True)
+    different = torch.zeros(len(counts), dtype=logs.dtype, device=logs.device).index_copy(0, where, logs)
+    seen, unseen = float(different.exp().sum()), float((counts == 1).sum()) / len(x)
+    # McAllester and Schapire (2000) bound the error of Good's estimate of the unseen mass.
+    if not abs(seen + unseen - 1) <= ERRORS * len(x) ** -0.5 + 1e-6 or not seen <= 1 + 1e-6:
+        raise Violation(
+            f"decode: the probabilities of {len(counts)} different x sum to {seen:.6g}, "
+            f"where {1 - unseen:.6g} of the probability is expected: the decoder is not normalised"
+        )

@@ -1,4 +1,4 @@
-"""All values that a module holds, registered or not, in its `state_dict` or not."""
+"""Access to all values of a module, including unregistered ones and those outside its `state_dict`."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -11,25 +11,25 @@ from torch import Tensor, nn
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
 
-def leaves(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Every tensor, array and plain value reachable from a module, with the path of attributes that leads to it."""
+def module_values(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yield every tensor, array and plain value reachable from a module, with its attribute path."""
     yield from _walk(module, "", set())
 
 
 def hidden_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors that are neither parameters nor buffers; arrays of numpy come as tensors on the same memory."""
+    """Return the tensors that are neither parameters nor buffers; NumPy arrays become tensors that share memory."""
     registered = {id(tensor) for tensor in [*module.parameters(), *module.buffers()]}
-    found = {}
-    for path, leaf in leaves(module):
-        if isinstance(leaf, numpy.ndarray) and leaf.dtype.kind in "fiu" and leaf.flags.writeable:
-            leaf = torch.from_numpy(leaf)
-        if isinstance(leaf, Tensor) and id(leaf) not in registered:
-            found[path] = leaf
-    return found
+    hidden = {}
+    for path, value in module_values(module):
+        if isinstance(value, numpy.ndarray) and value.dtype.kind in "fiu" and value.flags.writeable:
+            value = torch.from_numpy(value)
+        if isinstance(value, Tensor) and id(value) not in registered:
+            hidden[path] = value
+    return hidden
 
 
 def transient_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """The buffers that `state_dict` leaves out (`persistent=False`)."""
+    """Return the buffers that `state_dict` omits (`persistent=False`)."""
     return {
         f"{path}.{name}".lstrip("."): part._buffers[name]
         for path, part in module.named_modules()
@@ -39,18 +39,18 @@ def transient_buffers(module: nn.Module) -> dict[str, Tensor]:
 
 
 def snapshot(module: nn.Module) -> dict[str, Any]:
-    """A copy of everything that a module holds now."""
-    return {path: _kept(leaf) for path, leaf in leaves(module)}
+    """Copy all current values of a module."""
+    return {path: _copied(value) for path, value in module_values(module)}
 
 
-def _kept(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor):
-        return leaf.detach().clone()
-    return leaf.copy() if isinstance(leaf, numpy.ndarray) else leaf
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return value.copy() if isinstance(value, numpy.ndarray) else value
 
 
 def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """The paths at which two snapshots differ."""
+    """Return the paths at which two snapshots differ."""
     return sorted(
         path
         for path in before.keys() | after.keys()

@@ -1,45 +1,49 @@
-"""The joint distribution of the channels of a pixel: mixtures of logistics, coupled inside each component."""
+"""Distributions of a pixel's channels, and of images with independent pixels."""
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from chainrule._ranges import check_sizes
-from chainrule.heads._discretized_logistic_mixture import DiscretizedLogisticMixture, check_levels, outside
-from chainrule.heads._head import Choose, TensorHead, at_least_float32, broadcast_shapes
-from chainrule.heads._logistic_bins import bin_centres, log_bin_mass
+from chainrule.heads._bernoulli import Bernoulli
+from chainrule.heads._categorical import Categorical
+from chainrule.heads._discretized_logistic_mixture import (
+    DiscretizedLogisticMixture,
+    bin_centres,
+    check_levels,
+    log_bin_mass,
+    outside,
+)
+from chainrule.heads._head import Choose, Head, TensorHead, at_least_float32, broadcast_shapes
 
 
 class PixelLogisticMixture(TensorHead):
-    r"""A discretised mixture of logistics over C channels at once (Salimans et al. 2017, PixelCNN++).
+    r"""A discretised mixture of logistics over the C channels of a pixel (Salimans et al. 2017, PixelCNN++).
 
-    A component is drawn once for the pixel. Inside it a channel's mean is linear in the channels before it, green in
-    red, blue in red and green:
+    All channels share one component. Within it, a channel's mean is linear in the earlier channels: green depends on
+    red, blue on red and green:
 
     .. math:: p(x_1, \ldots, x_C) = \sum_k \pi_k \prod_{c=1}^{C}
         P\left(x_c \mid \mu_{ck} + \sum_{j<c} \alpha_{cjk} u(x_j),\ s_{ck}\right), \qquad u(x) = \frac{2x + 1}{L} - 1
 
-    where P is the mass of a logistic in the bin of an integer, as in `DiscretizedLogisticMixture`. By the chain rule it
-    is also one such mixture after the other, each channel's with **posterior** weights:
+    where P is the mass of a logistic in the bin of an integer, as in `DiscretizedLogisticMixture`. By the chain rule
+    each channel follows such a mixture with **posterior** weights:
 
     .. math:: p(x_c \mid x_{<c}) = \sum_k \pi_k^{(c)} P(x_c \mid \ldots), \qquad
         \pi_k^{(c)} \propto \pi_k \prod_{j<c} P(x_j \mid \ldots)
 
-    `conditional` gives the next of them and `conditionals` all, so that a model of one channel at a time
-    has the same density. In float32 a coupled mean is rounded once: the mass is that of a mean so rounded.
+    `conditional` returns the mixture of the next channel and `conditionals` all of them, so that a model of one channel
+    at a time has the same density. In float32 coupled means are rounded before the mass is computed.
 
     Args:
         logits: (..., K) real scores of the components.
-        means: (..., C, K) μ, where [−1, 1] spans the levels.
+        means: (..., C, K) μ in units in which the levels span [−1, 1].
         log_scales: (..., C, K) log s in the same units.
-        coefficients: (..., C(C−1)/2, K) real α, not bounded, of the pairs (2,1), (3,1), (3,2), (4,1), … of a channel
+        coefficients: (..., C(C−1)/2, K) unbounded α of the channel pairs (2,1), (3,1), (3,2), (4,1), …, each a channel
             and an earlier one. The authors' code bounds them with tanh; to do the same, apply tanh to this argument.
-        levels: L, the number of values of a channel.
-
-    Raises:
-        ValueError: shapes that do not belong together, no component, no channel, fewer than 2 levels.
+        levels: number of values L of a channel.
 
     >>> count = PixelLogisticMixture.num_parameters(channels=3, components=10)
     >>> count
@@ -77,17 +81,14 @@ class PixelLogisticMixture(TensorHead):
 
     @staticmethod
     def num_parameters(channels: int, components: int) -> int:
-        """How many numbers a network must give for one pixel: K·(1 + 2C + C(C−1)/2)."""
+        """Return the number of network outputs per pixel, K·(1 + 2C + C(C−1)/2)."""
         return components * (1 + 2 * channels + _pairs(channels))
 
     @classmethod
     def from_parameters(cls, outputs: Tensor, channels: int, levels: int = 256) -> Self:
-        """From outputs of a network (..., P), P = `num_parameters(channels, K)`, as they are.
+        """Build the mixture from a network's outputs (..., P), P = `num_parameters(channels, K)`.
 
-        They are rows of K: one of logits, C of means, C of log-scales, C(C−1)/2 of coefficients.
-
-        Raises:
-            ValueError: the last axis is no positive multiple of the parameters of one component, or no channel.
+        The outputs are rows of K: one of logits, C of means, C of log-scales, C(C−1)/2 of coefficients.
         """
         check_sizes(channels=channels)
         rows = [1, channels, channels, _pairs(channels)]
@@ -101,7 +102,7 @@ class PixelLogisticMixture(TensorHead):
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
-        """logits (..., K), means and log_scales (..., C, K), coefficients (..., C(C−1)/2, K), in at least float32."""
+        """Tuple of logits (..., K), means, log_scales (..., C, K) and coefficients (..., C(C−1)/2, K)."""
         return self.logits, self.means, self.log_scales, self.coefficients
 
     @property
@@ -113,18 +114,15 @@ class PixelLogisticMixture(TensorHead):
         return constraints.independent(constraints.integer_interval(0, self.levels - 1), 1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p of all channels, nats; value (..., C) broadcast against the batch shape, −inf unless all are levels."""
+        """Return log p of all channels, nats; value (..., C) broadcasts. −inf unless all values are levels."""
         terms = self.logits.log_softmax(-1) + self._log_masses(value, self._event_shape[0]).sum(-2)
         return terms.logsumexp(-1).masked_fill(outside(value, self.levels).any(-1), -torch.inf)
 
     def conditional(self, earlier: Tensor) -> DiscretizedLogisticMixture:
-        """p(x_c | x_<c), of batch shape (...).
+        """Return p(x_c | x_<c), of batch shape (...).
 
         Args:
-            earlier: (..., c) the channels before it, 0 <= c < C, broadcast against the batch shape.
-
-        Raises:
-            ValueError: there are as many channels as the pixel has, or more.
+            earlier: (..., c) earlier channels, 0 <= c < C, broadcast against the batch shape.
         """
         channel = earlier.shape[-1]
         if channel >= self._event_shape[0]:
@@ -137,7 +135,7 @@ class PixelLogisticMixture(TensorHead):
         return DiscretizedLogisticMixture(logits, means, log_scales, self.levels)
 
     def conditionals(self, value: Tensor) -> DiscretizedLogisticMixture:
-        """p(x_c | x_<c) of every channel of value (..., C), of batch shape (..., C); the last channel is not read."""
+        """Return p(x_c | x_<c) for every channel of value (..., C), batch shape (..., C); ignores the last channel."""
         channels = self._event_shape[0]
         before = self._log_masses(value, channels - 1).cumsum(-2)  # (..., C-1, K)
         prior = self.logits.log_softmax(-1).unsqueeze(-2).expand(*before.shape[:-2], 1, before.shape[-1])
@@ -147,7 +145,7 @@ class PixelLogisticMixture(TensorHead):
         return DiscretizedLogisticMixture(logits, means, log_scales, self.levels)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
-        """Draw integers (..., C), each channel from its conditional given those that were drawn before it."""
+        """Draw integers (..., C), each channel from its conditional given the earlier channels."""
         pixel = self.expand(torch.Size(sample_shape) + self._batch_shape)
         drawn = torch.empty(*pixel.batch_shape, 0, dtype=torch.long, device=self.logits.device)
         with torch.no_grad():
@@ -157,15 +155,15 @@ class PixelLogisticMixture(TensorHead):
         return drawn
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
-        """Write or read the channels (B, C) one after the other, each by its conditional."""
-        known = torch.empty(*self._batch_shape, 0, dtype=torch.long, device=self.logits.device)
-        for place in range(self._event_shape[0]):
-            channel = self.conditional(known).code(choose, None if value is None else value[..., place])
-            known = torch.cat([known, channel.unsqueeze(-1)], -1)
-        return known
+        """Encode or decode the channels (B, C) one after the other, each by its conditional."""
+        earlier = torch.empty(*self._batch_shape, 0, dtype=torch.long, device=self.logits.device)
+        for index in range(self._event_shape[0]):
+            channel = self.conditional(earlier).code(choose, None if value is None else value[..., index])
+            earlier = torch.cat([earlier, channel.unsqueeze(-1)], -1)
+        return earlier
 
     def _log_masses(self, value: Tensor, count: int) -> Tensor:
-        """log P of the first `count` channels in each component, (..., count, K)."""
+        """Return log P of the first `count` channels in each component, (..., count, K)."""
         value = value[..., :count]
         if not count:
             shape = broadcast_shapes(value.shape[:-1], self._batch_shape)
@@ -175,10 +173,10 @@ class PixelLogisticMixture(TensorHead):
         return log_bin_mass(value, means, self.log_scales[..., :count, :], self.levels)
 
     def _coupled_means(self, value: Tensor, channel: int) -> Tensor:
-        """The mean of a channel in each component given the channels before it, (..., K)."""
-        own = self.coefficients[..., _pairs(channel) : _pairs(channel + 1), :]
+        """Return a channel's mean in each component given the earlier channels, (..., K)."""
+        coefficients = self.coefficients[..., _pairs(channel) : _pairs(channel + 1), :]
         earlier = bin_centres(value[..., :channel].to(self.means.dtype), self.levels).unsqueeze(-1)
-        return self.means[..., channel, :] + (own * earlier).sum(-2)
+        return self.means[..., channel, :] + (coefficients * earlier).sum(-2)
 
     def __repr__(self) -> str:
         return (
@@ -189,3 +187,84 @@ class PixelLogisticMixture(TensorHead):
 
 def _pairs(channels: int) -> int:
     return channels * (channels - 1) // 2
+
+
+PixelKind = Literal["bernoulli", "categorical", "mixture"]
+
+
+class IndependentPixels(Head):
+    r"""A distribution of images (C, H, W) with independent pixels; the channels of a pixel may be dependent.
+
+    .. math:: \log p(x) = \sum_{ij} \log p(x_{ij})
+
+    Log-likelihoods are sums over all pixels, in nats per image, not means.
+
+    Args:
+        pixels: a `Bernoulli` or `Categorical` of batch shape (..., C, H, W), or a `PixelLogisticMixture` of batch shape
+            (..., H, W).
+
+    >>> noise = IndependentPixels(Bernoulli(torch.zeros(2, 1, 4, 4)))
+    >>> noise.log_prob(torch.ones(2, 1, 4, 4))  # 16 ln 1/2
+    tensor([-11.0904, -11.0904])
+    """
+
+    def __init__(self, pixels: TensorHead):
+        self.pixels = pixels
+        shape = pixels.batch_shape
+        self._channels_last = isinstance(pixels, PixelLogisticMixture)
+        event = pixels.event_shape + shape[-2:] if self._channels_last else shape[-3:]
+        super().__init__(shape[: -2 if self._channels_last else -3], event, validate_args=False)
+
+    @staticmethod
+    def num_parameters(kind: PixelKind, channels: int, levels: int, components: int) -> int:
+        """Return the number of network outputs per pixel for a `kind`."""
+        if kind == "mixture":
+            return PixelLogisticMixture.num_parameters(channels, components)
+        return channels * (levels if kind == "categorical" else 1)
+
+    @classmethod
+    def from_parameters(cls, kind: PixelKind, outputs: Tensor, channels: int, levels: int) -> "IndependentPixels":
+        """Build the distribution from a network's outputs (B, N, H, W), N = `num_parameters`."""
+        if kind == "bernoulli":
+            return cls(Bernoulli(outputs))
+        if kind == "categorical":
+            return cls(Categorical(outputs.unflatten(1, (channels, levels)).movedim(2, -1)))
+        return cls(PixelLogisticMixture.from_parameters(outputs.movedim(1, -1), channels, levels))
+
+    @property
+    def support(self) -> constraints.Constraint:
+        pixels: Any = self.pixels.support
+        return constraints.independent(pixels.base_constraint if self._channels_last else pixels, 3)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return log p(x), (...), nats; value (..., C, H, W) broadcasts against the batch shape."""
+        if self._channels_last:
+            return self.pixels.log_prob(value.movedim(-3, -1)).sum((-1, -2))
+        return self.pixels.log_prob(value).sum((-1, -2, -3))
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw images of integers, sample_shape + batch shape + (C, H, W)."""
+        drawn = self.pixels.sample(sample_shape, generator=generator).long()
+        return drawn.movedim(-1, -3) if self._channels_last else drawn
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected image, (..., C, H, W), in levels; mixtures condition each channel on the rounded earlier means."""
+        if isinstance(self.pixels, Bernoulli):
+            return self.pixels.probs
+        if isinstance(self.pixels, Categorical):
+            return _expected(self.pixels)
+        assert isinstance(self.pixels, PixelLogisticMixture)
+        means: list[Tensor] = []
+        for _ in range(self._event_shape[0]):
+            earlier = torch.stack(means, -1).round() if means else self.pixels.logits[..., :0]
+            means.append(_expected(self.pixels.conditional(earlier).categorical()))
+        return torch.stack(means, -3)
+
+    def __repr__(self) -> str:
+        return f"IndependentPixels({self.pixels})"
+
+
+def _expected(values: Categorical) -> Tensor:
+    probs = values.probs
+    return probs @ torch.arange(probs.shape[-1], dtype=probs.dtype, device=probs.device)

@@ -1,0 +1,189 @@
+"""Mixtures over the real line: normal and Student's t components."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from chainrule.heads._head import at_least_float32, largest_exponent
+from chainrule.heads._location_scale_mixture import LocationScaleMixture
+from chainrule.kernels._transforms import values_are_known
+
+HALVINGS = 2200  # limit of the bisection in `icdf`: from the largest to the smallest number of float64
+
+
+class GaussianMixture(LocationScaleMixture):
+    r"""A mixture of K normal densities on the real line (Bishop 1994, mixture density networks).
+
+    .. math:: p(x) = \sum_k \pi_k \, \mathcal{N}(x \mid \mu_k, s_k^2), \qquad
+        \log p(x) = \operatorname{logsumexp}_k \left[ \log \pi_k - \tfrac{1}{2} \left(\frac{x - \mu_k}{s_k}\right)^2
+        - \log s_k - \tfrac{1}{2} \log 2\pi \right]
+
+    The log-density depends on the unit of x: it is larger by log c for x / c. If a component sits on a repeated value
+    and its scale goes to 0, the likelihood grows without bound: for data with atoms use another head, or add noise.
+
+    Args:
+        logits: (..., K) real scores of the components, π = softmax(logits).
+        means: (..., K) μ.
+        log_scales: (..., K) log s.
+
+    >>> x = GaussianMixture(torch.zeros(2), torch.tensor([-1.0, 1.0]), torch.zeros(2))
+    >>> x.log_prob(torch.tensor(0.0)), x.mean, x.variance
+    (tensor(-1.4189), tensor(0.), tensor(2.))
+    >>> x.cdf(torch.tensor(0.0)), x.icdf(torch.tensor(0.9))
+    (tensor(0.5000), tensor(1.8495))
+    """
+
+    support = constraints.real
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.log_weights.exp() * self.means).sum(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        spread = (self.means - self.mean.unsqueeze(-1)).square()
+        return self._weighted((2 * self.log_scales).exp() + spread)
+
+    def component_log_prob(self, value: Tensor) -> Tensor:
+        log_scales = self.log_scales.clamp_min(-largest_exponent(self.means.dtype))
+        return -self._standard(value).square() / 2 - log_scales - math.log(2 * math.pi) / 2
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Return P(X <= value); value (...) broadcasts against the batch shape."""
+        return (self.log_weights.exp() * torch.special.ndtr(self._standard(value))).sum(-1)
+
+    def log_mass(self, low: Tensor, high: Tensor) -> Tensor:
+        """Return log P(low < X <= high), nats; both (...) broadcast and may be infinite."""
+        a, b = self._standard(low), self._standard(high)
+        # In the upper half, mirror the interval: subtract two small tails instead of two numbers near 1.
+        upper = a > 0
+        a, b = torch.where(upper, -b, a), torch.where(upper, -a, b)
+        below, all_below = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
+        terms = all_below + torch.log(-torch.expm1((below - all_below).clamp(max=0)))
+        return (self.log_weights + terms).logsumexp(-1)
+
+    @torch.no_grad()
+    def icdf(self, value: Tensor) -> Tensor:
+        """Return the quantile x at which `cdf` reaches a probability, by bisection; without gradient.
+
+        The quantile of a mixture lies between the smallest and the largest of its components' quantiles.
+
+        Args:
+            value: (...) probabilities that broadcast against the batch shape; 0 and 1 give −inf and inf.
+        """
+        if values_are_known(value) and not bool(((value >= 0) & (value <= 1)).all()):
+            raise ValueError(f"value: expected probabilities in [0, 1], got {value.min()} to {value.max()}")
+        largest = largest_exponent(self.means.dtype)
+        scales = self.log_scales.clamp(-largest, largest).exp()
+        quantiles = self.means + scales * torch.special.ndtri(value.unsqueeze(-1))
+        low, high = quantiles.amin(-1), quantiles.amax(-1)
+        epsilon, narrowest = torch.finfo(high.dtype).eps, scales.amin(-1)
+        for _ in range(HALVINGS):
+            if not bool((high - low > epsilon * (high.abs() + narrowest)).any()):  # inf - inf is NaN: finished
+                break
+            middle = (low + high) / 2
+            below = self.cdf(middle) < value
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return high
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw real numbers of shape sample_shape + batch shape."""
+        means, log_scales = self._draw_component(sample_shape, generator, self.means, self.log_scales)
+        scales = log_scales.clamp(max=largest_exponent(means.dtype)).exp()
+        return means + scales * torch.randn_like(means, generator=generator)
+
+
+class StudentTMixture(LocationScaleMixture):
+    r"""A mixture of K Student's t densities, each with a location, a scale and degrees of freedom.
+
+    .. math:: p(x) = \sum_k \pi_k \frac{\Gamma(\frac{\nu_k + 1}{2})}
+        {\Gamma(\frac{\nu_k}{2}) \sqrt{\pi \nu_k}\, s_k}
+        \left(1 + \frac{1}{\nu_k} \left(\frac{x - \mu_k}{s_k}\right)^2\right)^{-(\nu_k + 1) / 2}
+
+    Its tails fall as a power of x, not as :math:`e^{-x^2}`: an outlier costs little and has little influence. As ν
+    grows it becomes a `GaussianMixture`. The log-density, in nats, depends on the unit of x.
+
+    `from_parameters` takes a network's outputs (..., 4K): logits, means, log-scales, and a with ν = 2 + softplus(a).
+    More than two degrees of freedom keep the variance finite, and so averages of draws converge.
+
+    Args:
+        logits: (..., K) real scores of the components, π = softmax(logits).
+        means: (..., K) μ.
+        log_scales: (..., K) log s.
+        degrees: (..., K) ν > 0.
+
+    >>> x = StudentTMixture(torch.zeros(1), torch.zeros(1), torch.zeros(1), torch.tensor([3.0]))
+    >>> x.log_prob(torch.tensor([0.0, 10.0])), x.variance
+    (tensor([-1.0009, -8.0731]), tensor(3.))
+    >>> StudentTMixture.from_parameters(torch.zeros(5, StudentTMixture.num_parameters(2)))
+    StudentTMixture(batch_shape=(5,), K=2)
+    """
+
+    support = constraints.real
+    component_size = 4
+
+    def __init__(self, logits: Tensor, means: Tensor, log_scales: Tensor, degrees: Tensor):
+        super().__init__(logits, means, log_scales)
+        if degrees.shape != logits.shape:
+            raise ValueError(f"degrees: expected the shape of logits {tuple(logits.shape)}, got {tuple(degrees.shape)}")
+        self.degrees = at_least_float32(degrees)
+
+    @classmethod
+    def _split(cls, outputs: Tensor) -> tuple[Tensor, ...]:
+        *parameters, raw = super()._split(outputs)
+        return *parameters, 2 + torch.nn.functional.softplus(at_least_float32(raw))
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Tuple of logits, means, log_scales and degrees, (..., K) each, in at least float32."""
+        return self.logits, self.means, self.log_scales, self.degrees
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean; NaN where a component has none, ν <= 1."""
+        means = torch.where(self.degrees > 1, self.means, torch.nan)
+        return self._weighted(means)
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance; infinite where ν <= 2 for a component, NaN where there is no mean."""
+        excess = torch.where(self.degrees > 2, self.degrees / (self.degrees - 2), torch.inf)
+        spread = (self.means - self.mean.unsqueeze(-1)).square()
+        return self._weighted((2 * self.log_scales).exp() * excess + spread)
+
+    def component_log_prob(self, value: Tensor) -> Tensor:
+        half = self.degrees / 2
+        peak = log_gamma_ratio(half) - math.log(2 * math.pi) / 2
+        largest = torch.finfo(self.means.dtype).max ** 0.5 / 2  # for ν < 1 the division exceeds `_standard`'s clamp
+        tail = (half + 0.5) * (self._standard(value) / self.degrees.sqrt()).clamp(-largest, largest).square().log1p()
+        return peak - tail - self.log_scales.clamp_min(-largest_exponent(self.means.dtype))
+
+    @torch.no_grad()
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw real numbers of shape sample_shape + batch shape, exactly, by the polar method of Bailey (1994)."""
+        means, log_scales, degrees = self._draw_component(sample_shape, generator, *self.parameters[1:])
+        radius, angle = (torch.rand_like(means, generator=generator) for _ in range(2))
+        radius = (1 - radius).log() * (-2 / degrees)  # u is in [0, 1): 1 - u is never 0
+        standard = (degrees * torch.expm1(radius)).sqrt() * (2 * math.pi * angle).cos()
+        return means + log_scales.clamp(max=largest_exponent(means.dtype)).exp() * standard
+
+
+def log_gamma_ratio(x: Tensor) -> Tensor:
+    r"""Return :math:`\log \Gamma(x + \tfrac{1}{2}) - \log \Gamma(x) - \tfrac{1}{2} \log x` for x > 0, to rounding.
+
+    For large x the three terms cancel: from 10 on this sums the asymptotic series in 1/x (Tricomi and Erdélyi 1951),
+    whose first omitted term is below 4e-14.
+
+    >>> log_gamma_ratio(torch.tensor([0.5, 1e8]))
+    tensor([-2.2579e-01, -1.2500e-09])
+    """
+    small = x.clamp(max=10.0)
+    direct = torch.lgamma(small + 0.5) - torch.lgamma(small) - small.log() / 2
+    inverse = x.clamp(min=10.0).reciprocal()
+    square = inverse.square()
+    series = 17 / 14336 - 31 / 18432 * square
+    series = inverse * (-1 / 8 + square * (1 / 192 + square * (-1 / 640 + square * series)))
+    return torch.where(x < 10, direct, series)
