@@ -187,10 +187,7 @@ class AutoregressiveModel(LikelihoodModel):
     def useful_prefix(self, drawn: int) -> int | None:
         """Number of last elements of a prefix to read before `drawn` more; `None` for all.
 
-        `reach`, as far as positions leave room.
-
-        Raises:
-            ValueError: the positions end before.
+        It is `reach`, as far as the positions leave room; ValueError if they end before.
         """
         end = self.positions_end
         if end is None:

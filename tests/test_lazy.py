@@ -16,7 +16,7 @@ PACKAGES = [
         "chainrule",
         *(module.name for module in walk_packages(chainrule.__path__, "chainrule.") if module.ispkg),
     )
-    if "attach(__name__)" in Path(import_module(name).__file__).read_text(encoding="utf-8")
+    if "__dir__ = attach(__name__)" in Path(import_module(name).__file__).read_text(encoding="utf-8")
 ]
 
 

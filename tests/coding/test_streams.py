@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.coding import DamagedError, decode, encode
-from chainrule.heads import Column
+from chainrule.heads import Categorical, Column
 from chainrule.heads._head import NotDiscreteError
+from chainrule.kernels._executors import RecurrentExecutor
 from chainrule.models import MADE, Forecaster, PixelCNNPP, RecurrentLM, TableMADE
 from chainrule.models._series_scaling import SeriesScaling
 
@@ -120,13 +121,13 @@ def test_other_weights_are_refused():
 def test_a_machine_that_rounds_otherwise_is_refused(monkeypatch):
     model, x = language_model(), torch.randint(7, (2, 9))
     data = encode(model, x)
-    advance = RecurrentLM._predictor
+    step = RecurrentExecutor._prepared_step
 
-    def last_bit(self):
-        predict = advance(self)
-        return lambda h: predict(h * np.float32(1 + 2**-22))
+    def last_bit(self, x_prev, state):
+        conditional, state = step(self, x_prev, state)
+        return Categorical(conditional.logits * np.float32(1 + 2**-22)), state
 
-    monkeypatch.setattr(RecurrentLM, "_predictor", last_bit)
+    monkeypatch.setattr(RecurrentExecutor, "_prepared_step", last_bit)
     with pytest.raises(ValueError, match="other last bits"):
         decode(model, data)
 

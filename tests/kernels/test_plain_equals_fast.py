@@ -216,7 +216,6 @@ def test_a_model(name, monkeypatch):
         ("_chunked_rules.chunk_decays", lambda log_decay: (log_decay[..., None] * 0, log_decay), "linear attention"),
         ("_attention.as_bias", lambda mask, dtype: torch.zeros(mask.shape, dtype=dtype), "banded attention"),
     ],
-    ids=str,
 )
 def test_a_broken_kernel_is_seen(kernel, broken, case, monkeypatch):
     torch.manual_seed(0)
