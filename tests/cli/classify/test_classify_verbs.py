@@ -44,7 +44,7 @@ def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with the weights that a model begins with; not to be written to."""
     out = tmp_path_factory.mktemp("runs") / "reviews"
     asked = RunConfig(
-        sources={"source": str(files / "train.tsv"), "validation": None},
+        sources={"source": str(files / "train.tsv"), "validation": None, "vectors": None},
         data=LabelledData(max_length=9),
         model="classifier",
         options=ClassifyTask.MODELS["classifier"].options(hidden_size=4, embedding_size=6),
