@@ -36,7 +36,7 @@ class Inputs:
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self._folder = TemporaryDirectory(prefix="chainrule-")
-        self._names: dict[str, str] = {}  # of sources, by the path of the file that they were written to
+        self.names: dict[str, str] = {}  # of sources, by the path of the file that they were written to
 
     def __enter__(self) -> "Inputs":
         return self
@@ -44,7 +44,7 @@ class Inputs:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         files = sorted(Path(self._folder.name).iterdir())
         self._folder.cleanup()
-        names = {str(file): file.stem for file in files} | self._names
+        names = {str(file): file.stem for file in files} | self.names
         if isinstance(error, ValueError) and (named := [name for name in names if name in str(error)]):
             # the caller knows the argument, not the file it was written to
             longest = max(named, key=len)
@@ -80,7 +80,7 @@ class Inputs:
         folder = Path(self._folder.name) / name
         folder.mkdir()
         made = str(gather(source, folder, kind, self._text_column))
-        self._names[made] = "standard input" if source == STDIN else source
+        self.names[made] = "standard input" if source == STDIN else source
         return made
 
     def text(self, text: str) -> str:
@@ -241,7 +241,9 @@ class Inputs:
 def inputs_of(run: "Task[Any]") -> Inputs:
     """Return the `Inputs` for the verbs and methods of a run."""
     column = getattr(run.data, "text_column", None)
-    return Inputs(run.name, rate=getattr(run, "rate", None), text_column=column)
+    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column)
+    run.source_names = inputs.names
+    return inputs
 
 
 def _existing(path: str) -> str:

@@ -54,6 +54,7 @@ class Task(Recipe, ABC, Generic[M]):
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
         self.config = config
+        self.source_names: dict[str, str] = {}  # of temporary files, as the user named the data in them
 
     @property
     def data(self) -> Any:

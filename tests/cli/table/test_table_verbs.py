@@ -257,7 +257,7 @@ def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused,
     (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *rows]))
     message = refused("train", tmp_path / "wide.csv", "--out", tmp_path / "run", "--steps", 1)
     assert "600 columns make a model of" in message
-    assert "GiB to train, more than the 1 GiB of this machine: leave columns out with --types" in message
+    assert "GiB to train, more than the 1 GiB of this machine: skip columns with --types" in message
     assert not (tmp_path / "run").exists()
 
 

@@ -278,7 +278,8 @@ def inspect_classifier(run: "ClassifyTask", data: str | None, options: Classifie
         held_out = zip(lines, texts.valid_texts, strict=True)
         rows = [_labelled.LabelledText(line, text, "") for line, text in islice(held_out, options.rows)]
     else:
-        rows, source = list(islice(run.file(data, labelled=False), options.rows)), f"texts of {data}"
+        rows = list(islice(run.file(data, labelled=False), options.rows))
+        source = f"texts of {run.source_names.get(data, data)}"
     read = list(answers(run, model, rows))
     if not read:
         raise ValueError(f"{data}: expected at least one text, got none")

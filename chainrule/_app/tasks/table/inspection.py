@@ -125,7 +125,9 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
         "another": dict(zip(names, other.tolist(), strict=True)),
     }
     lines = [f"{name}: {a:.3f} nats, {b:.3f} with another code" for name, a, b in zip(names, own, other, strict=True)]
-    read = f"{len(x):,} held-out rows" if file is None else f"{counted(len(x), 'row')} of {file}"
+    read = f"{len(x):,} held-out rows"
+    if file is not None:
+        read = f"{counted(len(x), 'row')} of {run.source_names.get(file, file)}"
     about = about_code(run, model, f"{run.facts.source.name}; {read}")
     command = inspect_again(run, file, rows=options.rows, seed=seed)
     figures = {"rows": len(x), "column_nats": nats}

@@ -64,7 +64,8 @@ def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences
     if not with_words:
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
     untagged = _tagged.number_sentences([replace(sentence, tags=()) for sentence in with_words], run.vocabulary)
-    return untagged, [list(sentence.words) for sentence in with_words], f"sentences of {file.name}"
+    source = run.source_names.get(data, file.name)
+    return untagged, [list(sentence.words) for sentence in with_words], f"sentences of {source}"
 
 
 def _certainty(
