@@ -208,9 +208,9 @@ def read_record(make: Callable[..., Made], types: Mapping[str, Any], content: An
     try:
         if type(content) is not dict:
             raise ValueError(f"expected an object, got {content!r:.80}")
-        found = content.get("format")
-        if type(found) is not int or found != version:
-            raise ValueError(f"format: expected {version}, got {found!r:.80}")
+        file_version = content.get("format")
+        if type(file_version) is not int or file_version != version:
+            raise ValueError(f"format: expected {version}, got {file_version!r:.80}")
         return make(**read_fields(types, {name: value for name, value in content.items() if name != "format"}))
     except ValueError as error:
         raise ValueError(f"{error}; the file is damaged, or a newer chainrule wrote it") from None

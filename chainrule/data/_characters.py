@@ -169,8 +169,8 @@ class ByteVocabulary(Vocabulary):
 _ESCAPE = re.compile(rb"\xed[\xb2\xb3][\x80-\xbf]")  # U+DC80 to U+DCFF, as UTF-8 would write them
 
 
-def _escaped_byte(found: re.Match[bytes]) -> bytes:
-    return bytes([(found[0][1] << 6 | found[0][2] & 0x3F) & 0xFF])
+def _escaped_byte(match: re.Match[bytes]) -> bytes:
+    return bytes([(match[0][1] << 6 | match[0][2] & 0x3F) & 0xFF])
 
 
 _MOST_COUNTED = 1_000_000
@@ -233,8 +233,8 @@ class WordVocabulary(Vocabulary):
                 counts = Counter({word: count for word, count in counts.items() if count > floor})
                 floor += 1
         del counts[UNKNOWN]
-        kept = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
-        return cls(kept if vocabulary_size is None else kept[: max(vocabulary_size - 2, 0)])
+        frequent = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+        return cls(frequent if vocabulary_size is None else frequent[: max(vocabulary_size - 2, 0)])
 
     def __len__(self) -> int:
         return len(self.words) + 2

@@ -103,7 +103,7 @@ def prepare_corpus(
     _check_options(level, reading, validation_fraction, vocabulary_size, min_count)
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
-    asked = {
+    settings = {
         "format": FORMAT,
         "source": text.fingerprint(progress),
         "validation": held_out and held_out.fingerprint(progress),
@@ -111,7 +111,7 @@ def prepare_corpus(
         "options": options,
     }
     directory = Path(directory)
-    existing = _open_same(directory, asked)
+    existing = _open_same(directory, settings)
     if existing is not None and (vocabulary is None or vocabulary.to_json() == existing.vocabulary.to_json()):
         return existing
     strict = not LEVELS[level].reads_any_bytes
@@ -138,7 +138,7 @@ def prepare_corpus(
                 written = _write_tokens(chunks, writer, name, vocabulary, by_lines=by_lines)
             counts[name] = written | {"bytes": part.stop - part.start}
         vocabulary.save(writer.path("vocabulary.json"))
-        writer.finish(asked | counts)
+        writer.finish(settings | counts)
     return open_corpus(directory)
 
 
@@ -182,12 +182,12 @@ def _check_options(
         raise ValueError(f"vocabulary_size: expected at least 3, got {vocabulary_size}")
 
 
-def _open_same(directory: Path, asked: dict[str, Any]) -> Corpus | None:
+def _open_same(directory: Path, settings: dict[str, Any]) -> Corpus | None:
     try:
         corpus = open_corpus(directory)
     except (FileNotFoundError, ValueError):
         return None
-    return corpus if all(corpus.manifest.get(name) == value for name, value in asked.items()) else None
+    return corpus if all(corpus.manifest.get(name) == value for name, value in settings.items()) else None
 
 
 def _check_manifest(manifest: dict[str, Any], vocabulary: Vocabulary) -> None:

@@ -125,22 +125,22 @@ class DelimitedFile:
         with self.open() as file:
             first_lines = (file.read(_BEGINNING) + file.readline(LONGEST_LINE)).split(b"\n")
         beginning = b"\n".join(first_lines[before:])
-        found = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
-        cutting = [delimiter for delimiter, rows in found.items() if rows and len(rows[0]) > 1]
+        rows_by_delimiter = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
+        cutting = [delimiter for delimiter, rows in rows_by_delimiter.items() if rows and len(rows[0]) > 1]
         if "\t" in cutting and plain_name(self.name).endswith(".tsv"):
             return "\t"
         if cutting:
-            return max(cutting, key=lambda one: _fitness(found[one]))
+            return max(cutting, key=lambda one: _fitness(rows_by_delimiter[one]))
         with closing(self.lines()) as lines:
             first = next((text for _, text in islice(lines, before, None) if text.strip()), "")
         return max(DELIMITERS, key=first.count)
 
     def _first_rows(self, beginning: bytes, delimiter: str) -> list[list[str]]:
         """The cells of the first rows, up to one that cannot be read."""
-        found: list[list[str]] = []
+        sample: list[list[str]] = []
         with closing(self.quoted_rows(delimiter, io.BytesIO(beginning))) as rows, suppress(ValueError):
-            found.extend(cells for _, cells in islice(rows, _ROWS_TO_COMPARE))
-        return found
+            sample.extend(cells for _, cells in islice(rows, _ROWS_TO_COMPARE))
+        return sample
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         """Open the file for reading bytes, unpacked where it is compressed."""

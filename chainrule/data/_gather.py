@@ -42,10 +42,10 @@ def paths_of(source: str) -> list[str]:
         return [source]
     if any(sign in source for sign in _MAGIC):
         matches = glob.glob(source, recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
-        found = sorted(path for path in matches if Path(path).is_file())
-        if not found:
+        paths = sorted(path for path in matches if Path(path).is_file())
+        if not paths:
             raise FileNotFoundError(f"{source}: no file matches this pattern")
-        return found
+        return paths
     try:
         words = shlex.split(source)
     except ValueError:
@@ -123,15 +123,15 @@ def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path
 def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: bytes) -> None:
     """Files one after the other, each ended by some line feeds; of tables the header once."""
     header = b""
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         with closing(_unpacked(path)) as chunks:
             last = b""
             beginning = next(chunks, b"")
             if headers and len(paths) > 1:
                 line, _, rest = beginning.partition(b"\n")
-                if place and line.rstrip(b"\r") != header:
+                if index and line.rstrip(b"\r") != header:
                     raise ValueError(f"{path}: its first line is not that of {paths[0]}: give tables with one header")
-                header, beginning = line.rstrip(b"\r"), rest if place else beginning
+                header, beginning = line.rstrip(b"\r"), rest if index else beginning
             for chunk in chain([beginning], chunks):
                 out.write(chunk)
                 last = (last + chunk)[-len(end) :]

@@ -160,12 +160,12 @@ class _BoundedTarInfo(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        found = super().frombuf(buf, encoding, errors)
-        if found.type in _EXTENDING and found.size > _LONGEST_RECORD:
-            raise RuntimeError(f"a header of {found.size:,} bytes: expected at most {_LONGEST_RECORD:,}")
-        if found.type == tarfile.GNUTYPE_SPARSE:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _EXTENDING and member.size > _LONGEST_RECORD:
+            raise RuntimeError(f"a header of {member.size:,} bytes: expected at most {_LONGEST_RECORD:,}")
+        if member.type == tarfile.GNUTYPE_SPARSE:
             raise RuntimeError(_SPARSE)
-        return found
+        return member
 
     def _proc_gnusparse_10(self, *where: Any) -> None:  # tarfile's own would read a map of any length
         raise RuntimeError(_SPARSE)

@@ -105,12 +105,12 @@ class BPEVocabulary(Vocabulary):
 
     def encode(self, text: str) -> Ids:
         units = self._units.findall(text)
-        known = self._known
-        unknown = [unit for unit in set(units) if unit not in known]
+        cache = self._known
+        unknown = [unit for unit in set(units) if unit not in cache]
         for unit, encoding in zip(unknown, self._tokenizer.encode_batch_fast(_scalars(unknown)), strict=True):
-            known[unit] = np.array(encoding.ids, dtype=np.int32).tobytes()
-        ids = np.frombuffer(b"".join(map(known.__getitem__, units)), dtype=np.int32).astype(np.int64)
-        if len(known) > _MOST_KNOWN:
+            cache[unit] = np.array(encoding.ids, dtype=np.int32).tobytes()
+        ids = np.frombuffer(b"".join(map(cache.__getitem__, units)), dtype=np.int32).astype(np.int64)
+        if len(cache) > _MOST_KNOWN:
             self._forget()
         return ids
 
@@ -127,27 +127,27 @@ class BPEVocabulary(Vocabulary):
         [['␣', 'th'], ['␣', 'the']]
         """
         units = _scalars(self._units.findall(text))
-        known = units[-1].encode() if units else b""
-        if not 0 < len(known) <= _LONGEST_OPEN or (self.eos is not None and known == b"\n"):
+        prefix = units[-1].encode() if units else b""
+        if not 0 < len(prefix) <= _LONGEST_OPEN or (self.eos is not None and prefix == b"\n"):
             return super().begin(text)
-        return Beginning(self.encode("".join(units[:-1])), units[-1], self._covers(known))
+        return Beginning(self.encode("".join(units[:-1])), units[-1], self._covers(prefix))
 
-    def _covers(self, known: bytes) -> list[tuple[int, ...]]:
+    def _covers(self, prefix: bytes) -> list[tuple[int, ...]]:
         """The beginnings, up to the symbol that reaches their end, of the encodings of units that begin with bytes."""
         pieces = sorted(piece for piece in self._bytes if self.eos is None or b"\n" not in piece)
         texts = set[str]()
-        for start in range(max(0, len(known) - max(map(len, pieces))), len(known)):
-            rest = known[start:]
-            for place in range(bisect_left(pieces, rest), len(pieces)):
-                if not pieces[place].startswith(rest):
+        for start in range(max(0, len(prefix) - max(map(len, pieces))), len(prefix)):
+            rest = prefix[start:]
+            for index in range(bisect_left(pieces, rest), len(pieces)):
+                if not pieces[index].startswith(rest):
                     break
-                texts |= _completed(known[:start] + pieces[place])
-        found = set[tuple[int, ...]]()
+                texts |= _completed(prefix[:start] + pieces[index])
+        encodings = set[tuple[int, ...]]()
         for encoding in self._tokenizer.encode_batch_fast([text + more for text in texts for more in _FOLLOWING]):
             ends = accumulate(len(self._bytes[symbol]) for symbol in encoding.ids)
-            stop = next(place for place, end in enumerate(ends, 1) if end >= len(known))
-            found.add(tuple(encoding.ids[:stop]))
-        return sorted(found)
+            stop = next(index for index, end in enumerate(ends, 1) if end >= len(prefix))
+            encodings.add(tuple(encoding.ids[:stop]))
+        return sorted(encodings)
 
     def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
         ids = self.encode(text)
@@ -238,9 +238,9 @@ def _completed(piece: bytes) -> set[str]:
     """The text of bytes; where they end inside a character, with many of the characters that it may be."""
     with suppress(UnicodeDecodeError):
         return {piece.decode()}
-    found = set[str]()
+    texts = set[str]()
     for missing in (1, 2, 3):
         for middle, last in product((b"\x80", b"\x90", b"\xa0")[: 3 if missing > 1 else 1], _NEXT_BYTES):
             with suppress(UnicodeDecodeError):
-                found.add((piece + middle * (missing - 1) + last).decode())
-    return found
+                texts.add((piece + middle * (missing - 1) + last).decode())
+    return texts

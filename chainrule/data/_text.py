@@ -226,14 +226,14 @@ def builtin_text() -> str:
         raise FileNotFoundError(
             "no DATA given, and this Python lacks the built-in text (pydoc_data.topics): name a text file"
         ) from None
-    found: set[str] = set()
+    seen: set[str] = set()
     texts = []
     for name in sorted(topics):
         new = []
         for paragraph in topics[name].split("\n\n"):
             words = " ".join(paragraph.split())
-            if words not in found:
-                found.add(words)
+            if words not in seen:
+                seen.add(words)
                 new.append(paragraph)
         if new:
             texts.append("\n\n".join(new).rstrip("\n") + "\n")
@@ -368,7 +368,7 @@ def _character_start(text: bytes | mmap, position: int) -> int:
     """The place next to `position` where a UTF-8 character begins; in other bytes than UTF-8, `position` itself."""
     first = max(position - 3, 0)
     window = text[first : position + 4]  # wide enough to hold the beginning of some character
-    starts = [first + place for place, byte in enumerate(window) if byte & 0xC0 != 0x80]
+    starts = [first + index for index, byte in enumerate(window) if byte & 0xC0 != 0x80]
     if not starts:
         return position
     return min((start for start in starts if start > 0), key=lambda start: abs(start - position), default=0)

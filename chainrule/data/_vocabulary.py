@@ -186,16 +186,16 @@ def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[
     symbols = vocabulary.check_ids(ids).tolist()
     text = vocabulary.decode(symbols)
     window: list[int] = []
-    shown, at, spans = 0, 0, []
+    emitted, at, spans = 0, 0, []
     for symbol in symbols:
         window.append(symbol)
         now = len(vocabulary.decode(window))
-        start, at = at, at + now - shown
+        start, at = at, at + now - emitted
         if vocabulary.level == "word" and at - start > 1 and text[start] == " ":
             start += 1
         spans.append((min(start, at - 1), at))
         window = window[1 - _WINDOW :]
-        shown = len(vocabulary.decode(window))
+        emitted = len(vocabulary.decode(window))
     assert at == len(text)
     return text, spans
 

@@ -94,7 +94,7 @@ class Checkpoint:
 
     def take(self, name: str, *shape: int) -> Tensor:
         """A tensor of a shape; ValueError where it is absent or has another."""
-        found = self.shape(name)
-        if found != shape:
-            raise ValueError(f"{self.path}: {name}: expected shape {shape}, got {found}")
+        actual_shape = self.shape(name)
+        if actual_shape != shape:
+            raise ValueError(f"{self.path}: {name}: expected shape {shape}, got {actual_shape}")
         return self._tensors[name].detach()

@@ -54,10 +54,10 @@ class Symbols:
         return self._ours(weight, 0.0), self._ours(bias, IMPOSSIBLE)
 
     def _ours(self, table: Tensor, absent: float) -> Tensor:
-        known = torch.tensor([row is not None for row in self.rows])
-        found = table[torch.tensor([0 if row is None else row for row in self.rows])]
-        found[~known] = absent
-        return found
+        present = torch.tensor([row is not None for row in self.rows])
+        embedding = table[torch.tensor([0 if row is None else row for row in self.rows])]
+        embedding[~present] = absent
+        return embedding
 
 
 def read_symbols(path: Path | None, *, start: str | None) -> Symbols:
@@ -109,7 +109,7 @@ def _characters(path: Path, text: str) -> dict[str, int]:
     if len(text) > 1 and text.endswith("\n") and "\n" in text[:-1]:  # an editor's last line end
         text = text[:-1]
     if len(set(text)) != len(text):
-        again = next(character for place, character in enumerate(text) if character in text[:place])
+        again = next(character for index, character in enumerate(text) if character in text[:index])
         raise ValueError(f"{path}: expected every character once, in the model's order, got {again!r} twice")
     return {character: number for number, character in enumerate(text)}
 
@@ -149,8 +149,8 @@ def _of_tokens(path: Path, numbers: dict[str, int], start: str | None) -> Symbol
 
 def _start(path: Path, numbers: dict[str, int], start: str | None) -> int:
     names = _STARTS if start is None else (start,)
-    found = next((numbers[name] for name in names if name in numbers), None)
-    if found is None:
+    number = next((numbers[name] for name in names if name in numbers), None)
+    if number is None:
         wanted = "one of " + ", ".join(map(json.dumps, _STARTS)) if start is None else json.dumps(start)
         raise ValueError(f"--start: {path.name} has no symbol {wanted}: name the one that the first symbol follows")
-    return found
+    return number

@@ -280,8 +280,8 @@ class Engine:
         ends = reading.place + len(symbols) == reading.symbols.shape[1]
         for stream in reading.streams:
             decoder, request = Decoder(self.vocabulary, reading.request.prompt[: reading.place]), stream.request
-            for place, (symbol, log_prob, others) in enumerate(zip(symbols, log_probs, likeliest, strict=True), 1):
-                last = ends and place == len(symbols)
+            for index, (symbol, log_prob, others) in enumerate(zip(symbols, log_probs, likeliest, strict=True), 1):
+                last = ends and index == len(symbols)
                 text = decoder.add(symbol) + (decoder.rest() if last else "")
                 finish = "length" if last and not request.max_tokens else None
                 others = others[: request.alternatives]
@@ -324,22 +324,22 @@ class Engine:
     def _draw(self, rows: list[_Row], scores: Categorical, state: State) -> tuple[Tensor, list[bool]]:
         """Draw a symbol for each row and deliver it: the symbols (B,), and which rows go on."""
         groups = defaultdict[Any, list[int]](list)
-        for place, row in enumerate(rows):
-            groups[row.filters].append(place)
+        for index, row in enumerate(rows):
+            groups[row.filters].append(index)
         drawn = torch.empty(len(rows), dtype=torch.int64)
         for filters, places in groups.items():
             part = scores if len(groups) == 1 else Categorical(scores.parameters[0][places])
-            drawn[places] = part.filtered(*filters).sample_rows([rows[place].generator for place in places])
+            drawn[places] = part.filtered(*filters).sample_rows([rows[index].generator for index in places])
         logits = scores.logits
         log_probs = logits.gather(1, drawn.unsqueeze(1)).squeeze(1).tolist()
         most = max(row.request.alternatives for row in rows)
         likeliest = _likeliest(logits, most) if most else [()] * len(rows)
         going = []
-        for place, (row, symbol) in enumerate(zip(rows, drawn.tolist(), strict=True)):
+        for index, (row, symbol) in enumerate(zip(rows, drawn.tolist(), strict=True)):
             request = row.request
-            own = select(state, torch.tensor([place])) if request.keep_states else None
-            others = likeliest[place][: request.alternatives]
-            tokens = row.drawn(symbol, log_probs[place], others, own)
+            own = select(state, torch.tensor([index])) if request.keep_states else None
+            others = likeliest[index][: request.alternatives]
+            tokens = row.drawn(symbol, log_probs[index], others, own)
             for token in tokens:
                 self._send(row.stream, token)
             going.append(not (tokens and tokens[-1].finish))
@@ -368,9 +368,9 @@ def _deliver(tokens: list[tuple[Stream, Token | Exception]]) -> None:
 
 
 def _categorical(conditional: Any) -> Categorical:
-    found = head_of(conditional).categorical()
-    assert found is not None  # of symbols
-    return found
+    categorical = head_of(conditional).categorical()
+    assert categorical is not None  # of symbols
+    return categorical
 
 
 def _likeliest(logits: Tensor, number: int) -> list[tuple[tuple[int, float], ...]]:

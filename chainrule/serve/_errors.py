@@ -69,5 +69,5 @@ def _first_fault(error: RequestValidationError | ValidationError) -> str:
     fault = error.errors()[0]
     if fault["type"] == "json_invalid":
         return "body: expected JSON in UTF-8"
-    place = ".".join(str(part) for part in fault["loc"] if part != "body")
-    return f"{place}: {fault['msg']}" if place else fault["msg"]
+    field = ".".join(str(part) for part in fault["loc"] if part != "body")
+    return f"{field}: {fault['msg']}" if field else fault["msg"]

@@ -75,8 +75,8 @@ class Guard:
         if origin is not None and urlsplit(origin).netloc.lower() != names[0].lower():
             return 403, "Origin: pages of other sites may not ask this server"
         if self.token is not None and scope["path"] not in self.public:
-            given = headers.get("authorization", "").encode("latin-1", "replace")
-            if not compare_digest(given, f"Bearer {self.token}".encode()):
+            header = headers.get("authorization", "").encode("latin-1", "replace")
+            if not compare_digest(header, f"Bearer {self.token}".encode()):
                 return 401, "Authorization: expected Bearer and the token that the server was started with"
         if scope["method"] in ("GET", "HEAD"):
             return None
@@ -108,13 +108,13 @@ class Guard:
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """A function that gives the body first, and then what comes after it."""
-    given = False
+    delivered = False
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        nonlocal delivered
+        if delivered:
             return await receive()
-        given = True
+        delivered = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay

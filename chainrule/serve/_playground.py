@@ -141,8 +141,8 @@ def playground_router(state: ServerState) -> APIRouter:
 
     @router.get("/playground/runs")
     async def list_runs() -> Any:
-        found = [await state.call(about, name, run, name in state.engines) for name, run in state.runs.items()]
-        return {"runs": finite(found)}
+        listing = [await state.call(about, name, run, name in state.engines) for name, run in state.runs.items()]
+        return {"runs": finite(listing)}
 
     @router.post("/playground/text")
     async def text(body: TextBody) -> StreamingResponse:

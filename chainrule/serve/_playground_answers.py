@@ -66,25 +66,30 @@ def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dic
     row = _partial(task, cells)
     generator = torch.Generator().manual_seed(seed)
     rows, effective = complete_block(cast(Any, run.model), task.schema, [row] * n, _PARTICLES, generator)
-    kept = task.schema.kept
-    missing = [place for place, known in enumerate(row.known) if not known]
-    columns = [_distribution(kept[place], [drawn[place] for drawn in rows]) for place in missing]
-    names = [column.name for column in kept]
-    shown = [dict(zip(names, drawn, strict=True)) for drawn in rows[:8]]
-    return {"columns": columns, "rows": shown, "n": n, "effective": effective and min(effective)}
+    schema_columns = task.schema.kept
+    missing = [index for index, is_known in enumerate(row.known) if not is_known]
+    columns = [_distribution(schema_columns[index], [drawn[index] for drawn in rows]) for index in missing]
+    names = [column.name for column in schema_columns]
+    examples = [dict(zip(names, drawn, strict=True)) for drawn in rows[:8]]
+    return {"columns": columns, "rows": examples, "n": n, "effective": effective and min(effective)}
 
 
 def _partial(task: Any, cells: Mapping[str, str]) -> Any:
     from chainrule.data._tables.cell_column import MISSING
     from chainrule.data._tables.schema import PartialRow
 
-    kept = task.schema.kept
-    if unknown := cells.keys() - {column.name for column in kept}:
+    schema_columns = task.schema.kept
+    if unknown := cells.keys() - {column.name for column in schema_columns}:
         raise ValueError(f"cells: there is no column {min(unknown)!r}")
-    given = [cells.get(column.name, "") for column in kept]
-    known = [cell not in MISSING for cell in given]
-    numbers = [column.encode(cell) if there else 0.0 for column, cell, there in zip(kept, given, known, strict=True)]
-    return PartialRow([cell if there else None for cell, there in zip(given, known, strict=True)], numbers, known)
+    values = [cells.get(column.name, "") for column in schema_columns]
+    is_known = [cell not in MISSING for cell in values]
+    numbers = [
+        column.encode(cell) if there else 0.0
+        for column, cell, there in zip(schema_columns, values, is_known, strict=True)
+    ]
+    return PartialRow(
+        [cell if there else None for cell, there in zip(values, is_known, strict=True)], numbers, is_known
+    )
 
 
 def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
@@ -124,10 +129,10 @@ def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
     from chainrule._app.tasks.table.rows import nats_of
 
     task = _table(run)
-    kept = task.schema.kept
-    numbers = [column.encode(cells.get(column.name, "")) for column in kept]
+    schema_columns = task.schema.kept
+    numbers = [column.encode(cells.get(column.name, "")) for column in schema_columns]
     nats = nats_of(cast(Any, run.model), torch.tensor([numbers], dtype=torch.float64))[0].tolist()
-    each = [{"name": column.name, "nats": value} for column, value in zip(kept, nats, strict=True)]
+    each = [{"name": column.name, "nats": value} for column, value in zip(schema_columns, nats, strict=True)]
     return {"nats": sum(nats), "columns": each}
 
 
@@ -173,12 +178,16 @@ def translate_text(run: "Run", text: str, beam: int) -> dict[str, Any]:
     translator = translator_of(cast(Any, run._task), None, "cpu")
     sentences = []
     for row in run.translate(lines, beam=beam):
-        found = {"source": row["source"], "translation": row["translation"], "nats": row["nats"]}
+        sentence = {"source": row["source"], "translation": row["translation"], "nats": row["nats"]}
         if translator.model.has_attention and row["translation"]:
             read, written = translator.symbols(row["source"], row["translation"])
             weights = translator.attention(row["source"], row["translation"]).double()
-            found |= {"read": read, "written": written, "weights": [[round(w, 4) for w in r] for r in weights.tolist()]}
-        sentences.append(found)
+            sentence |= {
+                "read": read,
+                "written": written,
+                "weights": [[round(w, 4) for w in r] for r in weights.tolist()],
+            }
+        sentences.append(sentence)
     return {"sentences": sentences}
 
 
@@ -259,11 +268,11 @@ def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]
                 "name": task.schema.targets[number],
                 "past": series.values[max(origin - past, series.spans[number, 0]) : origin, number].tolist(),
                 "came": series.values[origin : origin + horizon, number].tolist(),
-                "quantiles": quantiles[:, place].tolist(),
-                "mean": drawn[:, place].mean(0).tolist(),
+                "quantiles": quantiles[:, index].tolist(),
+                "mean": drawn[:, index].mean(0).tolist(),
                 "times": [],
             }
-            for place, (origin, number) in enumerate(places)
+            for index, (origin, number) in enumerate(places)
         ]
     }
 
@@ -278,27 +287,27 @@ def forecast_text(run: "Run", text: str, paths: int, seed: int) -> dict[str, Any
         file = Path(folder) / "series.csv"
         file.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
         try:
-            given = _series(run).schema.open(str(file))
+            series = _series(run).schema.open(str(file))
             result = list(run.forecast(file, paths=paths, seed=seed, quantiles="0.1,0.5,0.9"))
         except ValueError as error:
             raise ValueError(str(error).replace(str(file), "series")) from None
     schema, past = _series(run).schema, max(_PAST * _series(run).data.horizon, _LEAST_PAST)
     item = schema.item or "series"
     time = next(name for name in result[0] if name != item)
-    found: list[dict[str, Any]] = []
+    forecasts: list[dict[str, Any]] = []
     for number, name in enumerate(schema.targets):
-        start, stop = given.spans[number].tolist()
+        start, stop = series.spans[number].tolist()
         rows = [row for row in result if row[item] == name]
-        if not rows or len(found) == _MOST_SERIES:
+        if not rows or len(forecasts) == _MOST_SERIES:
             continue
-        found.append(
+        forecasts.append(
             {
                 "name": name,
-                "past": given.values[max(stop - past, start) : stop, number].tolist(),
+                "past": series.values[max(stop - past, start) : stop, number].tolist(),
                 "came": [],
                 "quantiles": [[row[f"q{level:g}"] for row in rows] for level in (0.1, 0.5, 0.9)],
                 "mean": [row["mean"] for row in rows],
                 "times": [str(row[time]) for row in rows],
             }
         )
-    return {"series": found}
+    return {"series": forecasts}

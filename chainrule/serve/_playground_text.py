@@ -211,8 +211,8 @@ def gates_of(run: "Run", symbols: Sequence[int], layer: int, unit: int) -> dict[
     with torch.no_grad():
         passages, _, _ = replay(subject_of(run.model, x))
     passage = passages[layer]
-    found = dict(passage.gates) | ({} if passage.c is None else {"cell": passage.c}) | {"output h": passage.h}
-    values = {name: _rounded(value[1:, 0, unit]) for name, value in found.items()}
+    signals = dict(passage.gates) | ({} if passage.c is None else {"cell": passage.c}) | {"output h": passage.h}
+    values = {name: _rounded(value[1:, 0, unit]) for name, value in signals.items()}
     suggested = passage.h[1:, 0].std(0, correction=0).topk(min(_SUGGESTED, parts["units"])).indices.tolist()
     return {"values": values, "suggested": suggested}
 
@@ -238,7 +238,7 @@ def attention_of(run: "Run", symbols: Sequence[int], layer: int, head: int) -> d
     views, _ = mixer_views(model, torch.tensor([list(symbols)]))  # type: ignore[arg-type]
     weights = views[layer].weights
     assert weights is not None
-    return {"weights": [_rounded(row[: place + 1]) for place, row in enumerate(weights[head])]}
+    return {"weights": [_rounded(row[: index + 1]) for index, row in enumerate(weights[head])]}
 
 
 def _check(value: int, count: int, name: str) -> None:

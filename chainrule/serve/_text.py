@@ -58,9 +58,9 @@ class Held:
         if not self._stop:
             return self._released(len(self._tokens))
         text = "".join(held.text for held in self._tokens)
-        found = min((place for stop in self._stop if (place := text.find(stop)) >= 0), default=None)
-        if found is not None:
-            return self._cut(found)
+        stop_at = min((index for stop in self._stop if (index := text.find(stop)) >= 0), default=None)
+        if stop_at is not None:
+            return self._cut(stop_at)
         if finish:
             return self._released(len(self._tokens))
         certain = len(text) - max(_overlap(text, stop) for stop in self._stop)
@@ -78,13 +78,13 @@ class Held:
 
     def _cut(self, length: int) -> list[Token]:
         """The tokens of so many characters; at least one, as the last has to say that it is."""
-        kept, begin = list[Token](), 0
+        released, begin = list[Token](), 0
         for token in self._tokens:
-            if begin >= length and kept:
+            if begin >= length and released:
                 break
-            kept.append(replace(token, text=token.text[: max(length - begin, 0)]))
+            released.append(replace(token, text=token.text[: max(length - begin, 0)]))
             begin += len(token.text)
-        return [*kept[:-1], replace(kept[-1], finish="stop")]
+        return [*released[:-1], replace(released[-1], finish="stop")]
 
 
 def _overlap(text: str, stop: str) -> int:

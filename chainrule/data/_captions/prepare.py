@@ -233,7 +233,7 @@ def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool =
     Raises:
         ValueError: an image is missing, or there is no caption; the message names file and line.
     """
-    found: dict[str, list[Caption]] = {}
+    by_image: dict[str, list[Caption]] = {}
     named: dict[str, str] = {}  # with its folders, which the store may have others of
     for caption in read_captions(path):
         name = PurePosixPath(caption.image.replace("\\", "/")).name
@@ -244,10 +244,10 @@ def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool =
                 f"{path} line {caption.line}: {named[name]} and {caption.image}: expected one image of each name"
             )
         text = caption.text.lower() if lower_case else caption.text
-        found.setdefault(name, []).append(replace(caption, image=name, text=text))
-    if not found:
+        by_image.setdefault(name, []).append(replace(caption, image=name, text=text))
+    if not by_image:
         raise ValueError(f"{path}: expected captions, got none")
-    return found
+    return by_image
 
 
 def store_fingerprint(path: str | Path) -> dict[str, Any]:

@@ -97,8 +97,8 @@ def _opened(content: bytes, label: str) -> Image.Image:
                 ImageOps.exif_transpose(file, in_place=True)  # which copies nothing where it need not turn
                 image: Image.Image = file
     except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
-        known = ", ".join(FORMATS)
-        reason = f"expected {known}, got another format" if isinstance(error, UnidentifiedImageError) else error
+        formats = ", ".join(FORMATS)
+        reason = f"expected {formats}, got another format" if isinstance(error, UnidentifiedImageError) else error
         raise BadImageError(f"{label}: cannot be read ({reason})") from None
     if frames > 1:
         raise ValueError(f"{label}: expected one image, got {frames}, such as an animation: split it into files")
@@ -173,7 +173,7 @@ class ImageFolder(ImageSource):
         self._levels = black_and_white if self._survey(files, skip_bad) == "1" and self._reading == Reading() else 256
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
-            places = {name: place for place, name in enumerate(names)}
+            places = {name: index for index, name in enumerate(names)}
             numbers = np.array([places[parents[file.name]] for file in self._files], np.int64)
             self.labels = ImageLabels(numbers, names)
 
@@ -191,8 +191,8 @@ class ImageFolder(ImageSource):
     def fingerprint(self) -> dict[str, Any]:
         return self._members.fingerprint()
 
-    def called(self, place: int) -> str:
-        return self._files[place].name
+    def called(self, index: int) -> str:
+        return self._files[index].name
 
     def _pixels(self, file: Member) -> tuple[Pixels, str]:
         with file.open() as content:
@@ -201,7 +201,7 @@ class ImageFolder(ImageSource):
     def _survey(self, files: list[Member], skip_bad: bool) -> str:
         """Look at every file once: which can be read, and whether they agree; return their mode."""
         skipped = []
-        kept: list[Member] = []
+        readable: list[Member] = []
         first: tuple[Member, str] | None = None
         for file in files:
             try:
@@ -224,10 +224,10 @@ class ImageFolder(ImageSource):
                 )
             self.deep += mode == _SIXTEEN
             self.transparent += mode in _TRANSPARENT
-            kept.append(file)
+            readable.append(file)
         if first is None:
             raise ValueError(f"{self.path}: none of the {len(files)} images can be read: expected at least one")
-        self._files, self.count, self.skipped = kept, len(kept), tuple(skipped)
+        self._files, self.count, self.skipped = readable, len(readable), tuple(skipped)
         return first[1]
 
 

@@ -150,16 +150,16 @@ def _label_name(name: str) -> str:
 def _idx_labels(path: Path, count: int, labelled: bool | None) -> ImageLabels | None:
     usual = path.with_name(_label_name(path.name))
     other = usual.with_suffix("") if usual.suffix == ".gz" else usual.with_name(usual.name + ".gz")
-    found = next((file for file in (usual, other) if file != path and file.is_file()), None)
-    if found is None:
+    label_file = next((file for file in (usual, other) if file != path and file.is_file()), None)
+    if label_file is None:
         return None
-    shape = _header(found).shape
+    shape = _header(label_file).shape
     if shape != (count,):
         raise ValueError(
-            f"{found}: expected {count} labels, one for each image of {path.name}, got shape {shape}"
+            f"{label_file}: expected {count} labels, one for each image of {path.name}, got shape {shape}"
             f"{_leave_out(labelled)}"
         )
-    return _labels(found, None, count)
+    return _labels(label_file, None, count)
 
 
 def _leave_out(labelled: bool | None) -> str:

@@ -49,8 +49,8 @@ def grid(images: Pixels, columns: int | None = None, *, gap: int = 2, least: int
     large = images.repeat(scale, 2).repeat(scale, 3)
     height, width = height * scale + gap, width * scale + gap
     sheet = np.full((channels, rows * height + gap, columns * width + gap), 96, np.uint8)
-    for place, image in enumerate(large):
-        row, column = divmod(place, columns)
+    for index, image in enumerate(large):
+        row, column = divmod(index, columns)
         sheet[:, row * height + gap : (row + 1) * height, column * width + gap : (column + 1) * width] = image
     return sheet[0] if channels == 1 else sheet.transpose(1, 2, 0)
 

@@ -115,9 +115,9 @@ def prepare_images(
         everything = (np.ones(each.count, dtype=np.bool_) for each in (source, held_out))
         parts = [(TRAIN, source, next(everything), stored), (VALID, held_out, next(everything), reduction)]
     with StoreWriter(directory, _MANIFEST) as writer:
-        for place, (part, read, rows, how) in enumerate(parts, start=1):
+        for number, (part, read, rows, how) in enumerate(parts, start=1):
             pixels = writer.growing(f"{part}.pixels", np.uint8, source.shape)
-            random, start = np.random.default_rng([seed, place]), 0
+            random, start = np.random.default_rng([seed, number]), 0
             for block in read.blocks():
                 pixels.append(how.apply(block[rows[start : start + len(block)]], random))
                 start += len(block)
@@ -154,8 +154,8 @@ def open_images(directory: str | Path) -> PreparedImages:
         reduction = Reduction(manifest["found_levels"], manifest["bits"], manifest["binarise"])
         for part in (TRAIN, VALID):
             count = manifest["images"][part]
-            found = reduction.found if part == TRAIN and manifest["binarise"] == "per-epoch" else reduction.levels
-            below = found if found < 256 else None  # a byte holds no larger one
+            level_count = reduction.found if part == TRAIN and manifest["binarise"] == "per-epoch" else reduction.levels
+            below = level_count if level_count < 256 else None  # a byte holds no larger one
             pixels[part] = store.array(f"{part}.pixels", np.uint8, (count, *shape), below)
             if classes is not None:
                 labels[part] = np.array(store.array(f"{part}.labels", np.int64, (count,), len(classes)))

@@ -31,8 +31,8 @@ class ImageLabels:
         >>> ImageLabels.of(np.array([3, 7, 3])).names
         ('3', '7')
         """
-        found, numbers = np.unique(values, return_inverse=True)
-        return cls(numbers.astype(np.int64), tuple(str(value) for value in found.tolist()))
+        distinct, numbers = np.unique(values, return_inverse=True)
+        return cls(numbers.astype(np.int64), tuple(str(value) for value in distinct.tolist()))
 
     def among(self, names: tuple[str, ...], where: str) -> npt.NDArray[np.int64]:
         """The same labels as places in another list of names.
@@ -40,7 +40,7 @@ class ImageLabels:
         Raises:
             ValueError: one of them is not in it.
         """
-        places = {name: place for place, name in enumerate(names)}
+        places = {name: index for index, name in enumerate(names)}
         unknown = [name for name in self.names if name not in places]
         if unknown:
             raise ValueError(f"{where}: the label {unknown[0]!r} was not in training (known: {', '.join(names):.200})")
@@ -87,9 +87,9 @@ class ImageSource(ABC):
     def fingerprint(self) -> dict[str, Any]:
         """`name`, number of `bytes` and `sha256`: equal for equal content."""
 
-    def called(self, place: int) -> str:
+    def called(self, index: int) -> str:
         """The name that identifies the image at this index, from 0, to a reader."""
-        return f"{self.name}[{place}]"
+        return f"{self.name}[{index}]"
 
     def _rows_of_a_block(self) -> int:
         return max(1, BLOCK_BYTES // int(np.prod(self.shape)))

@@ -56,8 +56,8 @@ class Labels(Record):
 
     def listed(self, most: int = 8) -> str:
         """The names in a line, the first few of many."""
-        shown = ", ".join(name if len(name) <= 24 else name[:23] + "…" for name in self.names[:most])
-        return shown if len(self) <= most else f"{shown}, ... ({len(self)})"
+        listing = ", ".join(name if len(name) <= 24 else name[:23] + "…" for name in self.names[:most])
+        return listing if len(self) <= most else f"{listing}, ... ({len(self)})"
 
     @property
     def prior(self) -> tuple[float, ...]:

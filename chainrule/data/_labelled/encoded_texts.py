@@ -127,8 +127,8 @@ class TextSymbols(Record):
 
 def _most_frequent(counts: Counter[str], least: int) -> list[str]:
     """Entries of at least this count, the most frequent first."""
-    kept = [symbol for symbol, count in counts.items() if count >= least]
-    return sorted(kept, key=lambda symbol: (-counts[symbol], symbol))[:_MOST]
+    frequent = [symbol for symbol, count in counts.items() if count >= least]
+    return sorted(frequent, key=lambda symbol: (-counts[symbol], symbol))[:_MOST]
 
 
 def _parts(word: str) -> set[str]:
@@ -188,11 +188,11 @@ class EncodedTexts:
         """
         inputs, lengths = self.tokens.padded(rows, limit, NOTHING)
         if self.bags is not None:
-            kinds, place = inputs.unique(return_inverse=True)  # each bag once, and nothing
+            kinds, inverse = inputs.unique(return_inverse=True)  # each bag once, and nothing
             real = kinds[kinds != NOTHING]
             bags, _ = self.bags.padded(real.numpy(), fill=NOTHING)
             nothing = bags.new_full((len(kinds) - len(real), max(bags.shape[1], 1)), NOTHING)
-            inputs = torch.cat([nothing, bags if bags.shape[1] else nothing[:0]])[place]
+            inputs = torch.cat([nothing, bags if bags.shape[1] else nothing[:0]])[inverse]
         return {"inputs": inputs, "lengths": lengths}
 
     def without_parts(self) -> "EncodedTexts":

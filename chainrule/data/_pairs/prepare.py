@@ -148,7 +148,7 @@ def prepare_pairs(
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
     check_fraction("validation_fraction", validation_fraction)
     every = None if validation_source is not None else round(1 / validation_fraction)
-    made = dict(zip(SIDES, vocabularies or (), strict=False)) or {
+    by_side = dict(zip(SIDES, vocabularies or (), strict=False)) or {
         side: LEVELS[level].fit(
             (
                 f"{getattr(pair, side)}\n"
@@ -170,10 +170,10 @@ def prepare_pairs(
         "validation_target": validation_target,
     }
     with StoreWriter(directory, _MANIFEST) as writer:
-        for side, vocabulary in made.items():
+        for side, vocabulary in by_side.items():
             vocabulary.save(writer.path(f"{side}.json"))
-        train = _Written(writer, "train", made, max_length, names)
-        valid = _Written(writer, "valid", made, max_length, names if validation_source is None else dev_names)
+        train = _Written(writer, "train", by_side, max_length, names)
+        valid = _Written(writer, "valid", by_side, max_length, names if validation_source is None else dev_names)
         for pair, held_out in _shared_out(read_pairs(source, target), every, seed):
             (valid if held_out else train).add(pair)
         for pair in () if validation_source is None else read_pairs(validation_source, validation_target):
@@ -185,7 +185,7 @@ def prepare_pairs(
             **{name: None if path is None else fingerprint(path) for name, path in files.items()},
             "train": train.counts(),
             "valid": valid.counts(),
-            "symbols": {side: len(vocabulary) for side, vocabulary in made.items()},
+            "symbols": {side: len(vocabulary) for side, vocabulary in by_side.items()},
         }
         writer.finish(manifest)
     return open_pairs(directory)

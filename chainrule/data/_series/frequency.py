@@ -278,12 +278,12 @@ def fill_in(values: Floats, names: Sequence[str], where: str) -> Floats:
     """
     filled, rows = values.copy(), np.arange(len(values))
     for name, column in zip(names, filled.T, strict=True):
-        known = ~np.isnan(column)
-        for end, place in (("first", 0), ("last", -1)):
-            if not known[place]:
+        present = ~np.isnan(column)
+        for end, index in (("first", 0), ("last", -1)):
+            if not present[index]:
                 raise ValueError(
                     f"{where}, column {name!r}: expected a value in the {end} row that others have, got an empty cell, "
                     "which has no neighbour to be filled in from: write it, or leave out the rows or the column"
                 )
-        column[~known] = np.interp(rows[~known], rows[known], column[known])
+        column[~present] = np.interp(rows[~present], rows[present], column[present])
     return filled

@@ -161,12 +161,12 @@ def by_past(places: Sequence[tuple[int, int]], spans: Spans, past: int) -> list[
     >>> by_past([(10, 0), (10, 1), (14, 0)], np.array([[0, 20], [9, 16]]), past=5)
     [(5, [0, 2]), (1, [1])]
     """
-    known: dict[int, int] = {}
+    history: dict[int, int] = {}
     for origin, series in places:
-        known[series] = min(known.get(series, past), origin - int(spans[series, 0]))
+        history[series] = min(history.get(series, past), origin - int(spans[series, 0]))
     groups: dict[int, list[int]] = {}
     for number, (_, series) in enumerate(places):
-        groups.setdefault(known[series], []).append(number)
+        groups.setdefault(history[series], []).append(number)
     return list(groups.items())
 
 
@@ -190,7 +190,7 @@ def window_evaluation(
         batch_size: windows of a batch.
         spans: (S, 2) rows of each series; all rows if not given.
     """
-    for known, numbers in by_past(places, whole_spans(values) if spans is None else spans, past):
+    for history, numbers in by_past(places, whole_spans(values) if spans is None else spans, past):
         for start in range(0, len(numbers), batch_size):
             chosen = [places[number] for number in numbers[start : start + batch_size]]
-            yield window_batch(values, features, chosen, known, horizon)
+            yield window_batch(values, features, chosen, history, horizon)

@@ -62,8 +62,8 @@ class _Pieces:
         starts, stops = tokens.line_bounds(np.arange(tokens.line_count))
         counts = -(-(stops - starts) // longest)
         self._tokens, self._labels, self._clips = tokens, labels, np.repeat(np.arange(len(counts)), counts)
-        place = np.arange(len(self._clips)) - np.repeat(np.cumsum(counts) - counts, counts)
-        self._starts = starts[self._clips] + place * longest
+        piece = np.arange(len(self._clips)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self._starts = starts[self._clips] + piece * longest
         self.lengths = np.minimum(longest, stops[self._clips] - self._starts)
 
     def batch(self, pieces: Ids, width: int) -> Batch:

@@ -27,8 +27,8 @@ class Labelling:
         if pattern.count("{label}") != 1:
             raise ValueError(f"label_pattern: expected {{label}} once, as in '{{label}}_*', got {pattern!r}")
         parts = re.split(r"(\{label\}|\*)", pattern)
-        known = {"{label}": "(.+?)", "*": ".*?"}
-        self._expression = re.compile("".join(known.get(part, re.escape(part)) for part in parts))
+        patterns = {"{label}": "(.+?)", "*": ".*?"}
+        self._expression = re.compile("".join(patterns.get(part, re.escape(part)) for part in parts))
 
     def __call__(self, name: str) -> str:
         *folders, file = name.split("/")
@@ -36,10 +36,10 @@ class Labelling:
             if not folders:
                 raise ValueError(f"{name}: expected a folder named after its label, as all the others have")
             return folders[-1]
-        found = self._expression.fullmatch(file.rpartition(".")[0])
-        if found is None:
+        match = self._expression.fullmatch(file.rpartition(".")[0])
+        if match is None:
             raise ValueError(f"{name}: does not fit --label-pattern {self.pattern!r}: rename it, or change the pattern")
-        return found[1]
+        return match[1]
 
 
 def ordered(labels: Iterable[str]) -> list[str]:

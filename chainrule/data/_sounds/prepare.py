@@ -227,7 +227,7 @@ def prepare_sounds(
             "source": collection.fingerprint(),
             "validation": None if held_out is None else held_out.fingerprint(),
             "rate": rate,
-            "rates": {str(found): count for found, count in sorted(rates.items())},
+            "rates": {str(hertz): count for hertz, count in sorted(rates.items())},
             "law": law,
             "levels": levels,
             "sequences": sequences,
@@ -273,10 +273,10 @@ def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling 
     if pattern is not None:
         return Labelling(pattern)
     folders = {name.rpartition("/")[0] for name in names}
-    found = len(folders) > 1 and "" not in folders
-    if labels == "folders" and not found:
+    has_folders = len(folders) > 1 and "" not in folders
+    if labels == "folders" and not has_folders:
         raise ValueError("labels: expected sounds in two folders or more, one for each label, got one")
-    return Labelling(None) if labels == "folders" or (labels == "auto" and found) else None
+    return Labelling(None) if labels == "folders" or (labels == "auto" and has_folders) else None
 
 
 def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:

@@ -145,8 +145,8 @@ class _WithoutLength:
         start = self._content.tell()
         part = bytearray(self._content.read(size))
         for length in self._unknown:
-            for place in range(max(length - start, 0), min(length + 4 - start, len(part))):
-                part[place] = 0xFF
+            for offset in range(max(length - start, 0), min(length + 4 - start, len(part))):
+                part[offset] = 0xFF
         return bytes(part)
 
 
@@ -178,16 +178,16 @@ def _refuse_cut_wav(content: BinaryIO, label: str) -> int | None:
     return data
 
 
-def _are_chunks(place: int, content: BinaryIO, size: int) -> bool:
+def _are_chunks(offset: int, content: BinaryIO, size: int) -> bool:
     """Whether chunks of a wav file, or nothing, follow to its very end."""
-    while place < size:
-        content.seek(place)
+    while offset < size:
+        content.seek(offset)
         chunk = content.read(8)
         if len(chunk) < 8 or not all(0x20 <= byte < 0x7F for byte in chunk[:4]):
             return False
         length = int.from_bytes(chunk[4:], "little")
-        place += 8 + length + length % 2
-    return place == size
+        offset += 8 + length + length % 2
+    return offset == size
 
 
 def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:

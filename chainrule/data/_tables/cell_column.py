@@ -139,7 +139,7 @@ class CellColumn(ABC):
         """N."""
 
     @abstractmethod
-    def cell(self, place: int) -> str:
+    def cell(self, index: int) -> str:
         """The text of one cell."""
 
     @abstractmethod
@@ -185,24 +185,24 @@ class ListedCells(CellColumn):
     def __len__(self) -> int:
         return len(self._cells)
 
-    def cell(self, place: int) -> str:
-        return self._cells[place]
+    def cell(self, index: int) -> str:
+        return self._cells[index]
 
     def part(self, chosen: Flags | slice) -> "ListedCells":
         if isinstance(chosen, slice):
             return ListedCells(self._cells[chosen])
-        return ListedCells([self._cells[place] for place in np.flatnonzero(chosen).tolist()])
+        return ListedCells([self._cells[index] for index in np.flatnonzero(chosen).tolist()])
 
     def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
         counted = Counter(self._cells).items()
         return list(counted) if among is None else [(cell, count) for cell, count in counted if cell in among]
 
     def numbers(self, *, fraction: bool = True) -> NumberCells:
-        found: dict[str, tuple[float, str]] = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
-        seen = [found[cell] for cell in self._cells]
+        by_cell: dict[str, tuple[float, str]] = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
+        seen = [by_cell[cell] for cell in self._cells]
         first: dict[str, int] = {}
-        for place, (_, kind) in enumerate(seen):
-            first.setdefault(kind, place)
+        for index, (_, kind) in enumerate(seen):
+            first.setdefault(kind, index)
         values = np.array([value for value, _ in seen], dtype=np.float64)
         return NumberCells(
             values, first.get("word"), first.get("infinite"), first.get("fraction") if fraction else None

@@ -75,9 +75,13 @@ class ColumnFacts:
         if self._word is not None:
             return  # no column of numbers: its moments are not asked for
         numbers = cells.numbers(fraction=self._fraction is None)
-        for name, place in (("_word", numbers.word), ("_infinite", numbers.infinite), ("_fraction", numbers.fraction)):
-            if place is not None and getattr(self, name) is None:
-                setattr(self, name, (int(lines[place]), cells.cell(place)))
+        for name, position in (
+            ("_word", numbers.word),
+            ("_infinite", numbers.infinite),
+            ("_fraction", numbers.fraction),
+        ):
+            if position is not None and getattr(self, name) is None:
+                setattr(self, name, (int(lines[position]), cells.cell(position)))
         values = numbers.values[~np.isnan(numbers.values)]
         if len(values):
             self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
@@ -158,11 +162,11 @@ class ColumnFacts:
         if self._word is None:
             return None
         line, cell = self._word
-        numbers = sum(as_number(known) is not None for known in self._cells)
-        errors = [known for known in self._cells if _SHEET_ERROR.fullmatch(known)]
+        numbers = sum(as_number(text) is not None for text in self._cells)
+        errors = [text for text in self._cells if _SHEET_ERROR.fullmatch(text)]
         if errors and numbers > 0 and numbers + len(errors) >= _ALMOST_ALL * self.distinct:
             return f"{errors[0]!r} is an error of a spreadsheet among numbers: empty such cells"
-        odd = [known for known in self._cells if is_odd_number(known)]
+        odd = [text for text in self._cells if is_odd_number(text)]
         if odd and numbers + len(odd) >= _ALMOST_ALL * self.distinct:
             return f"its cells look like numbers, which are written with a point and no unit, as 66.96, not {odd[0]!r}"
         if self.distinct < _FEW or numbers < _ALMOST_ALL * self.distinct or _CODE.fullmatch(cell):
@@ -243,11 +247,11 @@ class ColumnFacts:
 
     def decimals(self) -> tuple[int, int] | None:
         """The fewest and the most digits after the point; None where a cell has an exponent, or too many to be kept."""
-        found = [decimals(cell) for cell in self._cells]
-        known = [digits for digits in found if digits is not None]
-        if len(known) < len(found) or max(known) > MOST_DECIMALS:
+        digit_ranges = [decimals(cell) for cell in self._cells]
+        ranges = [digits for digits in digit_ranges if digits is not None]
+        if len(ranges) < len(digit_ranges) or max(ranges) > MOST_DECIMALS:
             return None
-        return min(known), max(known)
+        return min(ranges), max(ranges)
 
     def categories(self, min_count: int) -> list[str]:
         """Texts that occur at least so often, sorted."""
@@ -304,9 +308,9 @@ class ColumnFacts:
             often = [value for value in often if counts[value] >= 0.1 * total]
         return tuple(sorted(often))
 
-    def _refuse_cell(self, found: tuple[int, str] | None, expected: str, remedy: str) -> None:
-        if found is not None:
-            line, cell = found
+    def _refuse_cell(self, cell_at_line: tuple[int, str] | None, expected: str, remedy: str) -> None:
+        if cell_at_line is not None:
+            line, cell = cell_at_line
             raise ValueError(
                 f"{self._where} line {line}, column {self.name!r}: expected {expected}, got {cell!r}: {remedy}"
             )

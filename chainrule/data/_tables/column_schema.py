@@ -164,8 +164,8 @@ class ColumnSchema:
         if self.numbers is None:
             other = float(self._codes.get(OTHER, math.nan))
             missing = self._codes.get("")
-            known = self._codes if missing is None else self._codes | dict.fromkeys(MISSING, missing)
-            values = cells.codes(known, other)
+            codes = self._codes if missing is None else self._codes | dict.fromkeys(MISSING, missing)
+            values = cells.codes(codes, other)
             return values, _first(np.isnan(values))
         if checked is None:
             values = cells.numbers(fraction=False).values

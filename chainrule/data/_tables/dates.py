@@ -31,7 +31,7 @@ def as_date(cell: str) -> datetime | None:
     >>> as_date("112"), as_date("01/02/2020")
     (None, None)
     """
-    cell = _DAY_FIRST.sub(lambda found: f"{found[3]}-{found[2]:0>2}-{found[1]:0>2}", cell, count=1)
+    cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
     if month := _MONTH.fullmatch(cell):
         year, number = map(int, month.groups())
         return datetime(year, number, 1) if 1 <= number <= 12 and year else None

@@ -59,11 +59,11 @@ def find_layout(file: DelimitedFile) -> Layout:
     if not _may_be_title(layout.cells) and "" not in first:
         return layout
     for before in range(1, len(first)):
-        found = _layout(file, before, _FEW_ROWS) if first[before] else layout
-        if found.before and _is_regular(found.cells):
-            cells, width = found.cells, len(found.cells[0])
+        candidate = _layout(file, before, _FEW_ROWS) if first[before] else layout
+        if candidate.before and _is_regular(candidate.cells):
+            cells, width = candidate.cells, len(candidate.cells[0])
             titles = [text for text in first[:before] if text]
-            widths = [sum(map(bool, text.split(found.delimiter))) for text in titles]
+            widths = [sum(map(bool, text.split(candidate.delimiter))) for text in titles]
             named = header_evidence(cells) >= HEADER
             comments = all(text.startswith("#") for text in titles)
             bare = comments and (named or width not in widths) and not first[before].startswith("#")
@@ -80,15 +80,15 @@ def _layout(file: DelimitedFile, before: int, most: int = _ROWS) -> Layout:
 
 def _first_rows(file: DelimitedFile, delimiter: str, before: int, most: int = _ROWS) -> list[Row]:
     """The first rows, up to one that cannot be read: reading the table says what is wrong with it."""
-    found: list[Row] = []
+    sample: list[Row] = []
     with closing(file.quoted_rows(delimiter, before=before)) as rows, suppress(ValueError):
         cells = 0
         for row in rows:
-            found.append(row)
+            sample.append(row)
             cells += len(row[1])
-            if len(found) == most or cells >= _CELLS:
+            if len(sample) == most or cells >= _CELLS:
                 break
-    return found
+    return sample
 
 
 def _may_be_title(rows: Sequence[Sequence[str]]) -> bool:
@@ -135,7 +135,7 @@ def header_evidence(rows: Sequence[Sequence[str]], *, texts: int | None = None) 
     """
     first, *others = rows
     columns = [
-        _Column(cell, [row[place] for row in others if len(row) == len(first)]) for place, cell in enumerate(first)
+        _Column(cell, [row[index] for row in others if len(row) == len(first)]) for index, cell in enumerate(first)
     ]
     names = {column.first: column for column in columns}  # the same word twice says no more than once
     free = None if texts is None else columns[texts]
@@ -156,7 +156,7 @@ def is_units(rows: Sequence[Sequence[str]]) -> bool:
     if len(others) < 2:
         return False
     columns = [
-        _Column(cell, [row[place] for row in others if len(row) == len(first)]) for place, cell in enumerate(first)
+        _Column(cell, [row[index] for row in others if len(row) == len(first)]) for index, cell in enumerate(first)
     ]
     numeric = [column for column in columns if column.usual in ("number", "date")]
     words = [column for column in numeric if column.kind == "word"]

@@ -139,13 +139,13 @@ def _fitted_schema(
     if count < 2:
         raise ValueError(f"{path}: expected at least two rows to train on, got {count}: give more rows")
     schema = TableSchema.fit(facts, file.header, types, min_count)
-    kept = {column.name for column in schema.kept}
-    if all(column.constant for column in facts if column.name in kept):
+    kept_names = {column.name for column in schema.kept}
+    if all(column.constant for column in facts if column.name in kept_names):
         raise ValueError(f"{path}: every column is constant in the training rows: there is nothing to learn")
     columns = [
-        {"name": column.name, "kind": schema.columns[place].kind, "found": column.kind(),
+        {"name": column.name, "kind": schema.columns[index].kind, "found": column.kind(),
          "missing": column.missing, "distinct": column.counted(), "doubt": column.doubt()}
-        for place, column in enumerate(facts)
+        for index, column in enumerate(facts)
     ]  # fmt: skip
     return schema, columns
 

@@ -36,8 +36,8 @@ class PolarsCells(CellColumn):
     def __len__(self) -> int:
         return len(self._series)
 
-    def cell(self, place: int) -> str:
-        return str(self._series[place])
+    def cell(self, index: int) -> str:
+        return str(self._series[index])
 
     def part(self, chosen: Flags | slice) -> "PolarsCells":
         if isinstance(chosen, slice):
@@ -84,18 +84,18 @@ class PolarsCells(CellColumn):
 
     def codes(self, codes: Mapping[str, int], other: float) -> Floats:
         polars = _polars()
-        found = self._series.replace_strict(
+        numbers = self._series.replace_strict(
             list(codes), [float(code) for code in codes.values()], default=other, return_dtype=polars.Float64
         )
-        return np.array(found.to_numpy(), dtype=np.float64)
+        return np.array(numbers.to_numpy(), dtype=np.float64)
 
 
 def _with_points(series: Any) -> Any:
     """As `with_point`, of each cell."""
-    found = series.str.contains(f"^{DECIMAL_COMMA.pattern}$")
-    if not found.any():
+    has_comma = series.str.contains(f"^{DECIMAL_COMMA.pattern}$")
+    if not has_comma.any():
         return series
-    return series.str.replace_all(f"[{GROUPING}]", "").str.replace(",", ".", literal=True).zip_with(found, series)
+    return series.str.replace_all(f"[{GROUPING}]", "").str.replace(",", ".", literal=True).zip_with(has_comma, series)
 
 
 def _is_in(series: Any, cells: Collection[str]) -> Any:
@@ -202,7 +202,7 @@ def _frame(stretch: bytes, quotes: Places, newlines: Places, delimiter: str, wid
     frame = polars.read_csv(
         stretch,
         has_header=False,
-        schema={str(place): polars.String for place in range(width)},
+        schema={str(index): polars.String for index in range(width)},
         separator=delimiter,
         quote_char='"' if len(quotes) else None,
         empty_string_is_null=False,

@@ -88,12 +88,12 @@ class TableFile:
 
     def left_out(self) -> str:
         """Tell which lines before the rows are neither header nor data; empty where there are none."""
-        told = []
+        notes = []
         if self._before:
-            told.append(f"{'line 1' if self._before == 1 else f'lines 1 to {self._before}'}, before the table")
+            notes.append(f"{'line 1' if self._before == 1 else f'lines 1 to {self._before}'}, before the table")
         if self.units:
-            told.append(f"line {self._lines_of_header}, which gives units")
-        return f"{self.path}: {' and '.join(told)}: left out" if told else ""
+            notes.append(f"line {self._lines_of_header}, which gives units")
+        return f"{self.path}: {' and '.join(notes)}: left out" if notes else ""
 
     def rows(self, *, empty_end: bool = False) -> Generator[Row, None, None]:
         """The rows with the number of the line where each ends (for Parquet of the row), cells as text.

@@ -103,12 +103,12 @@ class ConllFile:
         All that is yielded, a line end after each, is the file, with nothing changed but the tags.
         """
         start, count = 0, len(self._lines)
-        for number, (sentence, given) in enumerate(zip(self.sentences, tags, strict=True), 1):
+        for number, (sentence, sentence_tags) in enumerate(zip(self.sentences, tags, strict=True), 1):
             stop = sentence.lines[-1] if sentence.lines else start + 1
             while stop < count and (number == len(self.sentences) or self._lines[stop - 1].strip()):
                 stop += 1
             written = list(self._lines[start:stop])
-            for line, tag in zip(sentence.lines, given, strict=True):
+            for line, tag in zip(sentence.lines, sentence_tags, strict=True):
                 written[line - 1 - start] = self._with_tag(self._lines[line - 1], tag)
             yield "\n".join(written)
             start = stop
@@ -118,7 +118,7 @@ class ConllFile:
         if self.separator is not None:
             cells = line.split(self.separator)
             return self.separator.join([*cells[: self._tag], tag, *cells[self._tag + 1 :]])
-        spans = [found.span() for found in re.finditer("[^ \t]+", line)]
+        spans = [match.span() for match in re.finditer("[^ \t]+", line)]
         if self._tag == len(spans):
             return line.rstrip(_BLANKS) + ("\t" if len(spans) == 1 else " ") + tag
         start, stop = spans[self._tag]
@@ -208,11 +208,11 @@ class ConllFile:
         """Whether it is a line between documents."""
         return self._documents and _is_separator(line)
 
-    def _cell(self, cells: list[str], place: int, what: str, number: int) -> str:
-        cell = cells[place].strip(_BLANKS)
+    def _cell(self, cells: list[str], index: int, what: str, number: int) -> str:
+        cell = cells[index].strip(_BLANKS)
         if not cell.strip() or (what == "tag" and cell == "_"):
             raise ValueError(
-                f"{self.name} line {number}: expected a {what} in column {place + 1}, got {cells[place]!r}"
+                f"{self.name} line {number}: expected a {what} in column {index + 1}, got {cells[index]!r}"
             )
         return cell
 

@@ -94,8 +94,8 @@ def _cut(tag: str, separator: str, suffix: bool) -> tuple[str, str]:
 
 def _letters(roles: dict[str, str]) -> str:
     """A letter for each of B, I, E and S: those that are there, the others of the same family."""
-    found = set("".join(roles.values()).upper())
-    family = next((family for family in _FAMILIES if found <= set(family)), _FAMILIES[0])
+    letters = set("".join(roles.values()).upper())
+    family = next((family for family in _FAMILIES if letters <= set(family)), _FAMILIES[0])
     if all(letter.islower() for letter in roles.values()):
         family = family.lower()
     return "".join(roles.get(role, usual) for role, usual in zip("BIES", family, strict=True))
@@ -132,11 +132,11 @@ def impossible(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
     (1, 'O after B-PER')
     """
     before = "O"
-    for place, tag in enumerate(tags):
+    for index, tag in enumerate(tags):
         within = scheme == "bioes" and before[0] in "BI"  # a span that must go on
         goes_on = tag[0] in "IE" and before[0] in "BI" and before[2:] == tag[2:]
         if not goes_on and (tag[0] in "IE" or within):
-            return place, f"{tag} after {before}" if place else f"{tag} first in its sentence"
+            return index, f"{tag} after {before}" if index else f"{tag} first in its sentence"
         before = tag
     if scheme == "bioes" and before[0] in "BI":
         return len(tags) - 1, f"{before} last in its sentence"
@@ -160,10 +160,10 @@ def repaired(tags: Sequence[str], scheme: Scheme) -> list[str]:
         begins.append(tag != "O" and not (tag[0] in "IE" and before[0] in "BI" and before[2:] == tag[2:]))
         before = tag
     whole = []
-    for place, tag in enumerate(tags):
-        following = place + 1 < len(tags) and tags[place + 1] != "O" and not begins[place + 1]
-        letter = "B" if begins[place] else "I"
+    for index, tag in enumerate(tags):
+        following = index + 1 < len(tags) and tags[index + 1] != "O" and not begins[index + 1]
+        letter = "B" if begins[index] else "I"
         if scheme == "bioes" and not following:
-            letter = "S" if begins[place] else "E"
+            letter = "S" if begins[index] else "E"
         whole.append("O" if tag == "O" else letter + tag[1:])
     return whole

@@ -93,8 +93,8 @@ class TaggedVocabulary(Record):
         try:
             return self._tag_numbers[tag]
         except KeyError:
-            known = ", ".join(self.tags[:40]) + (", ..." if len(self.tags) > 40 else "")
-            raise ValueError(f"the tag {tag!r} was never seen in training (there were: {known})") from None
+            listing = ", ".join(self.tags[:40]) + (", ..." if len(self.tags) > 40 else "")
+            raise ValueError(f"the tag {tag!r} was never seen in training (there were: {listing})") from None
 
     def standard(self, tags: Iterable[str]) -> list[str]:
         """Tags of spans as BIO or BIOES name them, however they are spelt; see `Spelling`."""
