@@ -101,7 +101,7 @@ def parse_json(text: bytes) -> Any:
 
 
 def umask() -> int:
-    """The permissions that the process leaves out of new files."""
+    """Return the permissions that the process leaves out of new files."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -109,7 +109,7 @@ def umask() -> int:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A place to write what will become `path`, in one indivisible move when the block ends without an error.
+    """Yield a temporary path that atomically replaces `path` when the block ends without an error.
 
     The new content is on the disk before the move, and the move before the return; a process killed at any moment
     leaves the old file or the new one. A half-written file of a killed process lies in the folder `.partial` next to
@@ -163,7 +163,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Content of the file."""
-        record: Any = self  # a dataclass, or a class with a method of its own
+        record: Any = self  # a dataclass, or a class with its own method
         return {"format": self.FORMAT, **asdict(record)}
 
     @classmethod

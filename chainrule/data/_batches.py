@@ -74,7 +74,7 @@ class Shuffled:
         self._epoch, self._order = -1, np.zeros((0, 0), dtype=np.int64)
 
     def at(self, step: int) -> Rows:
-        """The rows of a step, (B,), of all processes; steps count from 0 over all epochs."""
+        """Return the rows of a step, (B,), of all processes; steps count from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._batches(epoch)
@@ -85,7 +85,7 @@ class Shuffled:
         return rows[self.rank :: self.world]
 
     def _batches(self, epoch: int) -> Rows:
-        """The rows of each step of an epoch, (steps, B)."""
+        """Return the rows of each step of an epoch, (steps, B)."""
         random = np.random.default_rng([self._seed, *self._stream, epoch])
         order = random.permutation(self._count)[: self.steps_per_epoch * self.batch_size]
         if self._sort is None:
@@ -172,7 +172,7 @@ class Batches:
         self.steps_per_epoch = order.steps_per_epoch
 
     def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
+        """Return the batch of a step, counted from 0 over all epochs."""
         return self._make(step, self._order.at(step))
 
 

@@ -46,7 +46,7 @@ class Corpus:
 
     @property
     def reading(self) -> str:
-        """How the text is read: as one `stream`, or as `lines` that each end in `<eos>`."""
+        """Mode of reading the text: as one `stream`, or as `lines` that each end in `<eos>`."""
         return str(self.manifest["options"]["reading"])
 
     def summary(self) -> dict[str, Any]:
@@ -80,11 +80,11 @@ def prepare_corpus(
         directory: the folder to write to.
         level: unit that a symbol represents: char, byte, word or bpe.
         reading: `stream` reads the text as one sequence; `lines` reads each line as a sequence that ends in `<eos>`.
-        validation: a file to hold out in place of a part of `source`.
+        validation: a validation file; by default a part of `source` is held out.
         validation_fraction: the part of `source` to hold out, in (0, 1).
         vocabulary_size: largest number of symbols, `<unk>` and `<eos>` included; not at level byte.
-        min_count: a symbol (for bpe: a pair to merge) seen less often in training gets none of its own.
-        tokenizer: a tokenizer.json whose symbols are used at level bpe, in place of fitted ones; see `read_tokenizer`.
+        min_count: a symbol (for bpe: a pair to merge) seen less often in training is not in the vocabulary.
+        tokenizer: a tokenizer.json whose symbols are used at level bpe instead of fitted ones; see `read_tokenizer`.
         vocabulary: of another corpus of this level and reading; one is made of the text by default.
         progress: called with a stage, bytes done and bytes to do.
 

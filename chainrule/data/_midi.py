@@ -13,7 +13,7 @@ _VELOCITY = 80
 def midi_file(
     roll: ArrayLike, *, lowest: int = LOWEST, frames_per_quarter: int = 4, quarters_per_minute: int = 120
 ) -> bytes:
-    """The bytes of a standard MIDI file, format 0, of one piano: a note sounds as long as its key is down.
+    """Return the bytes of a standard MIDI file, format 0, of one piano: a note sounds as long as its key is down.
 
     Args:
         roll: (T, D) of 0 and 1: which of D keys are down in each of T frames.

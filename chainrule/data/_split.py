@@ -61,7 +61,7 @@ class OneInEvery:
         self._first = 0
 
     def take(self, count: int) -> Flags:
-        """Whether each of the next `count` rows is held out."""
+        """Return whether each of the next `count` rows is held out."""
         if self._every is None or not count:
             return np.zeros(count, dtype=np.bool_)
         group, index = np.divmod(np.arange(self._row, self._row + count), self._every)

@@ -91,7 +91,7 @@ class StoreWriter:
                 (self.directory / name).unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:
-        """The path of a file of the folder, which the caller writes."""
+        """Return the path of a file of the folder, which the caller writes."""
         self._names.append(name)
         return self.directory / name
 

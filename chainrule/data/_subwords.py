@@ -115,7 +115,7 @@ class BPEVocabulary(Vocabulary):
         return ids
 
     def begin(self, text: str) -> Beginning:
-        """The symbols of a text that goes on.
+        """Return the symbols of an unfinished text.
 
         `covers` are the sequences of symbols with which the encodings of texts that begin so continue `ids`, one for
         each that some such text has. They are looked for in the last unit, white space and the word after it: what
@@ -133,7 +133,7 @@ class BPEVocabulary(Vocabulary):
         return Beginning(self.encode("".join(units[:-1])), units[-1], self._covers(prefix))
 
     def _covers(self, prefix: bytes) -> list[tuple[int, ...]]:
-        """The beginnings, up to the symbol that reaches their end, of the encodings of units that begin with bytes."""
+        """Return the encodings of units that begin with `prefix`, each up to the symbol that reaches its end."""
         pieces = sorted(piece for piece in self._bytes if self.eos is None or b"\n" not in piece)
         texts = set[str]()
         for start in range(max(0, len(prefix) - max(map(len, pieces))), len(prefix)):
@@ -201,7 +201,7 @@ def _tokenizer(pieces: dict[str, int], merges: list[tuple[str, str]]) -> "Tokeni
 
 @cache
 def _byte_characters() -> str:
-    """The printable character of each byte: itself where it is printable Latin-1, else one from U+0100
+    """Return the printable character of each byte: itself where it is printable Latin-1, else one from U+0100
     on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
@@ -209,7 +209,7 @@ def _byte_characters() -> str:
 
 
 def _beginning(chunks: Iterable[str]) -> Iterator[str]:
-    """As much of a text as merges are fitted on."""
+    """Yield the beginning of a text, on which merges are fitted."""
     characters, words = 0, set[str]()
     for chunk in chunks:
         yield chunk[: _FIT_CHARACTERS - characters]
@@ -235,7 +235,7 @@ _NEXT_BYTES = [bytes([byte]) for byte in range(0x80, 0xC0)]  # of a character, a
 
 
 def _completed(piece: bytes) -> set[str]:
-    """The text of bytes; where they end inside a character, with many of the characters that it may be."""
+    """Return the text of bytes; if they end inside a character, one text for each likely completion."""
     with suppress(UnicodeDecodeError):
         return {piece.decode()}
     texts = set[str]()

@@ -35,7 +35,7 @@ class CausalLM:
 
 
 def misfit(model: nn.Module) -> str:
-    """The reason why a model has no layout of `transformers`; empty where it has one."""
+    """Return the reason why a model has no layout of `transformers`; empty where it has one."""
     if not isinstance(model, TransformerLM):
         return f"a {type(model).__name__} has no layout there"
     stack, block = model.stack, model.stack.layers[0]
@@ -54,7 +54,7 @@ def misfit(model: nn.Module) -> str:
 
 @torch.no_grad()
 def causal_lm(model: TransformerLM) -> CausalLM:
-    """The config and the weights of an equal model in `transformers`; see `misfit`."""
+    """Return the config and the weights of an equal model in `transformers`; see `misfit`."""
     reason = misfit(model)
     if reason:
         raise ValueError(f"model: expected one with a layout in transformers, but {reason}")
@@ -198,13 +198,13 @@ class _Wide:
         return _contiguous(tensors)
 
     def written(self, x: Tensor) -> Tensor:
-        """What is added to the stream, (.., D) to (.., D′)."""
+        """Widen a term that is added to the stream, (.., D) to (.., D′)."""
         if self.mirrored:
             return torch.cat([x, -x], -1)
         return nn.functional.pad(x - x.mean(-1, keepdim=True), (0, self.wide - self.size))
 
     def read(self, weight: Tensor) -> Tensor:
-        """A weight (n, D) of a product that reads a norm, (n, D′)."""
+        """Widen a weight (n, D) that multiplies the output of a norm to (n, D′)."""
         return nn.functional.pad(weight, (0, self.wide - self.size))
 
     def norm(self, name: str, norm: nn.Module, *, last: bool = False) -> dict[str, Tensor]:

@@ -63,7 +63,7 @@ def _write_hub(run: Task[Any], folder: Path) -> list[str]:
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
-    """What is left out of a copy: checkpoints, pages, and prepared data."""
+    """Return the names to leave out of a copy: checkpoints, pages, and prepared data."""
     exclusions = set(shutil.ignore_patterns(*_LEFT)(folder, names))
     if Path(folder).name == DATA:
         exclusions |= {name for name in names if not name.endswith(_KEPT)}
@@ -147,7 +147,7 @@ def _load_code(to: Literal["onnx", "torch-export"]) -> str:
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `out` when the block ends without an error."""
+    """Yield a folder to fill, which becomes `out` when the block ends without an error."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileExistsError(f"--out {out}: there is something already: name a new or an empty folder")
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ class Foreign:
 
 
 def nanogpt(file: Checkpoint, symbols: Symbols) -> Foreign:
-    """A checkpoint of nanoGPT: `model_args` and the state dict."""
+    """Read a checkpoint of nanoGPT: `model_args` and the state dict."""
     arguments = file.about.get("model_args")
     heads = arguments.get("n_head") if isinstance(arguments, dict) else None
     if type(heads) is not int:
@@ -113,7 +113,7 @@ def _gpt2(file: Checkpoint, symbols: Symbols, heads: int, activation: str) -> Fo
 
 
 def recurrent(file: Checkpoint, symbols: Symbols) -> Foreign:
-    """A state dict of nn.LSTM, nn.GRU or nn.RNN between an embedding, or one-hot vectors, and a linear layer."""
+    """Read a state dict of nn.LSTM, nn.GRU or nn.RNN between an embedding, or one-hot vectors, and a linear layer."""
     matches = [name for name in file.names() if name.endswith("weight_hh_l0")]
     if len(matches) != 1:
         raise ValueError(f"{file.path}: expected one nn.LSTM, nn.GRU or nn.RNN (weight_hh_l0), got {len(matches)}")

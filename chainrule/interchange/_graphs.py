@@ -108,7 +108,7 @@ def _log_probs(conditional: Any) -> Tensor:
 
 
 def graphs_of(model: nn.Module) -> Graphs:
-    """Export a model, and check the graphs at sizes other than those of the example.
+    """Export a model, and check the graphs at sizes other than the example's.
 
     Raises:
         ValueError: the model cannot be exported; the message says why.
@@ -130,7 +130,7 @@ def graphs_of(model: nn.Module) -> Graphs:
 
 
 def _start(model: nn.Module) -> int:
-    """The number of the start symbol."""
+    """Return the number of the start symbol."""
     match model:
         case RecurrentLM(adaptive=None) | TransformerLM():
             return model.vocab_size
@@ -147,7 +147,7 @@ def _start(model: nn.Module) -> int:
 
 @torch.no_grad()
 def _full_state(model: AutoregressiveModel) -> tuple[dict[str, Tensor], Any]:
-    """The leaves of the initial state of one row, those that grow at full size, and its skeleton."""
+    """Return the leaves of the initial state of one row, those that grow at full size, and its skeleton."""
     begun, skeleton = flatten(model.initial_state(1))
     state: State = model.initial_state(1)
     before, x = None, None
@@ -163,7 +163,7 @@ def _full_state(model: AutoregressiveModel) -> tuple[dict[str, Tensor], Any]:
 
 
 def rows_of(state: dict[str, Tensor], rows: int) -> list[Tensor]:
-    """The leaves of an initial state for as many rows."""
+    """Return the leaves of an initial state, expanded to `rows` rows."""
     return [leaf.expand(rows, *leaf.shape[1:]).contiguous() for leaf in state.values()]
 
 
@@ -246,7 +246,7 @@ def write_graphs(model: nn.Module, folder: Path, form: Literal["onnx", "torch-ex
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch says of its own future, of packages that it can do without, and of errors that it raises."""
+    """Silence torch's warnings of deprecations, of optional packages and of errors that it also raises."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch._guards", "torch._dynamo")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

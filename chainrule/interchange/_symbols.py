@@ -45,7 +45,7 @@ class Symbols:
             )
 
     def inputs(self, table: Tensor) -> Tensor:
-        """The rows of an embedding (V′, E) in our order, the start symbol last: (V + 1, E)."""
+        """Return the rows of an embedding (V′, E) in our order, the start symbol last: (V + 1, E)."""
         return torch.cat([self._ours(table, 0.0), table[self.start : self.start + 1]])
 
     def outputs(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -115,7 +115,7 @@ def _characters(path: Path, text: str) -> dict[str, int]:
 
 
 def _numbered(path: Path, content: Any) -> dict[str, int]:
-    """The number of each symbol in JSON: a list, {"a": 0}, {"0": "a"}, or one of these under a usual name."""
+    """Return the number of each symbol in JSON: a list, {"a": 0}, {"0": "a"}, or one of these under a usual name."""
     for name in ("stoi", "token_to_idx", "vocab", "itos", "idx_to_token", "chars"):
         if isinstance(content, dict) and isinstance(content.get(name), list | dict):
             content = content[name]

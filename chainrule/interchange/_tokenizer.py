@@ -11,7 +11,7 @@ _BLANKS = r"[ \t\r\v\f]+"
 
 
 def tokenizer_of(vocabulary: Vocabulary) -> Any:
-    """A `tokenizers.Tokenizer` that encodes a text as the vocabulary does, behind the start symbol V."""
+    """Return a `tokenizers.Tokenizer` that encodes a text as the vocabulary does, behind the start symbol V."""
     library = package("tokenizers")
     models, splits, decoders = library.models, library.pre_tokenizers, library.decoders
     byte_level = splits.ByteLevel(add_prefix_space=False, use_regex=isinstance(vocabulary, BPEVocabulary))

@@ -1,8 +1,8 @@
 """Continuous batching: texts drawn side by side from one `step`; requests join between steps, finished ones leave.
 
-A row is a text with a state, a generator and filters of its own, so that it is the same text alone or in company. A
-prompt is read alone, a chunk between two steps of the others, and its first symbol is drawn at once; the row then joins
-the batch, whose state is concatenated and selected as rows come and go.
+A row is a text with its state, generator and filters, so that it is the same text alone or in a batch. A prompt is read
+alone, a chunk between two steps of the others, and its first symbol is drawn at once. The row then joins the batch,
+whose state is concatenated and selected as rows come and go.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class _Row:
         self.left = self.request.max_tokens
 
     def drawn(self, symbol: int, *facts: Any) -> list[Token]:
-        """The tokens to deliver after a symbol was drawn; the last has a `finish` if the text has ended."""
+        """Return the tokens to deliver after a symbol was drawn; the last has a `finish` if the text has ended."""
         self.left -= 1
         finish = "stop" if symbol == self.eos else None if self.left else "length"
         return self.held.add(symbol, finish, *facts)
@@ -75,7 +75,7 @@ class _Reading:
         return self.place >= self.symbols.shape[1]
 
     def takes(self, request: Request) -> bool:
-        """Whether a text with the same prompt may join: nothing has been read yet."""
+        """Return whether a text with the same prompt may join: nothing has been read yet."""
         own = self.request
         fresh = self.place == 0 and request.start is None and own.start is None
         return fresh and (request.prompt, request.score_prompt) == (own.prompt, own.score_prompt)
@@ -113,7 +113,7 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether the worker lives."""
+        """True if the worker lives."""
         return self._thread.is_alive()
 
     @property
@@ -122,7 +122,7 @@ class Engine:
         return self._active
 
     def encode(self, text: str, *, scored: bool = False) -> list[int]:
-        """The symbols of a prompt.
+        """Return the symbols of a prompt.
 
         Args:
             text: the prompt.
@@ -139,21 +139,21 @@ class Engine:
         return ids.tolist()
 
     def shown(self, text: str) -> str:
-        """A prompt without what the model does not read of it."""
+        """Return the part of a prompt that the model reads."""
         text = text.removeprefix("\ufeff")
         return text.rstrip(" ") if self.vocabulary.cuts_at_spaces else text  # the next word brings its blank
 
     def decode(self, symbols: Sequence[int]) -> str:
-        """The text of symbols."""
+        """Return the text of symbols."""
         return self.vocabulary.decode(list(symbols))
 
     def token(self, symbol: int) -> str:
-        """One symbol as text; what is no text of its own, such as a byte of a character, by its name."""
+        """Return one symbol as text, or its name if it is not valid text alone, such as a byte of a character."""
         text = self.vocabulary.decode([symbol])
         return text if text and "\N{REPLACEMENT CHARACTER}" not in text else self.vocabulary.token(symbol)
 
     def generate(self, request: Request) -> Stream:
-        """The tokens of a text as they are drawn; see `submit`."""
+        """Return the tokens of a text as they are drawn; see `submit`."""
         return self.submit([request])[0]
 
     def submit(self, requests: Sequence[Request]) -> list[Stream]:
@@ -374,6 +374,6 @@ def _categorical(conditional: Any) -> Categorical:
 
 
 def _likeliest(logits: Tensor, number: int) -> list[tuple[tuple[int, float], ...]]:
-    """The likeliest symbols of each row (B, V) with their log-probabilities, likeliest first."""
+    """Return the likeliest symbols of each row (B, V) with their log-probabilities, likeliest first."""
     log_probs, symbols = logits.topk(min(number, logits.shape[1]), -1)
     return [tuple(zip(*row, strict=True)) for row in zip(symbols.tolist(), log_probs.tolist(), strict=True)]

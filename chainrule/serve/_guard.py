@@ -23,7 +23,7 @@ class Guard:
 
     Args:
         app: the other.
-        hosts: names that a request may call this server by, beside localhost and addresses.
+        hosts: names that a request may call this server by, besides localhost and addresses.
         token: that every request has to bear; None lets everybody in.
         public: paths that need no token.
         limits: of requests.
@@ -67,7 +67,7 @@ class Guard:
         return f"a request may have {self.limits.body:,} bytes"
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
-        """The status and the reason of a request that is refused."""
+        """Return the status and the reason of a request that is refused."""
         names = headers.getlist("host")
         if len(names) != 1 or not self._is_own(names[0]):
             return 403, "Host: expected localhost, an address, or the name that the server was started with (--host)"
@@ -95,7 +95,7 @@ class Guard:
             return False
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """The body, or a little more than the limit of it; None where the client has gone."""
+        """Return the body, or a little more than the limit of it; None where the client has gone."""
         body = bytearray()
         while True:
             message = await receive()
@@ -107,7 +107,7 @@ class Guard:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A function that gives the body first, and then what comes after it."""
+    """Return a function that gives the body first, and then what comes after it."""
     delivered = False
 
     async def replay() -> Message:

@@ -1,8 +1,8 @@
 """OpenAI's completions and models, from the engines of the runs of texts.
 
-What differs is more than OpenAI gives: `echo` with `logprobs` has the exact log-probability of every symbol of a
-prompt, the first one too, and their sum is what `Run.score` says. Log-probabilities are those of the model, whatever
-the temperature and the filters.
+Unlike OpenAI's API, `echo` with `logprobs` gives the exact log-probability of every symbol of a prompt, including the
+first one, and their sum equals `Run.score`. Log-probabilities come from the model, before the temperature and the
+filters.
 """
 
 import asyncio
@@ -58,14 +58,14 @@ class Completion(BaseModel):
     logit_bias: dict[str, float] | None = None
 
     def stops(self) -> tuple[str, ...]:
-        """The stop strings."""
+        """Return the stop strings."""
         stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         if len(stops) > _MOST_STOPS or not all(0 < len(stop) <= _LONGEST_STOP for stop in stops):
             raise ValueError(f"stop: expected at most {_MOST_STOPS} strings of 1 to {_LONGEST_STOP} characters")
         return stops
 
     def samples(self, limits: Limits) -> int:
-        """The number of samples of each prompt.
+        """Return the number of samples of each prompt.
 
         Raises:
             ValueError: it is beyond the limit, or the request has an option that is not served here.
@@ -81,7 +81,7 @@ class Completion(BaseModel):
         return n
 
     def prompts(self, engine: Engine) -> list[list[int]]:
-        """The symbols of each prompt."""
+        """Return the symbols of each prompt."""
         prompt: Any = self.prompt or ""
         whole = isinstance(prompt, str) or isinstance(prompt[0], int)
         scored = bool(self.echo and self.logprobs is not None)
@@ -104,7 +104,7 @@ class _Choice:
     tokens: list[Token] = field(default_factory=list)
 
     def taken(self, tokens: Sequence[Token]) -> dict[str, Any]:
-        """What further tokens add, as a choice of an answer."""
+        """Return the text of further tokens as a choice of an answer."""
         text, self.echoed = self.echoed, ""
         self.offset += len(text)
         offsets = []
@@ -128,7 +128,7 @@ class _Choice:
         return token.text or self.engine.token(token.symbol)
 
     def _likeliest(self, token: Token) -> dict[str, float]:
-        """The likeliest symbols and the token's own, each named as in its place: a word with the space before it."""
+        """Return the log-probabilities of the likeliest symbols and the token, each named with the space before it."""
         own = self.engine.token(token.symbol)
         before = token.text.removesuffix(own) if token.text.endswith(own) else ""
         alternatives = {self._name(token): max(token.log_prob, _LEAST)}
@@ -153,7 +153,7 @@ class _Events(StreamingResponse):
 
 
 def openai_router(state: ServerState) -> APIRouter:
-    """The routes below /v1."""
+    """Return the routes below /v1."""
     router, began = APIRouter(prefix="/v1"), int(time())
 
     def model(name: str) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def openai_router(state: ServerState) -> APIRouter:
 
 
 def _request(body: Completion, prompt: list[int], index: int) -> _stream.Request:
-    """One sample; the seed of a further one is the next number."""
+    """Return the request for one sample; each further sample takes the next seed."""
     return _stream.Request(
         prompt,
         16 if body.max_tokens is None else body.max_tokens,
@@ -223,7 +223,7 @@ async def _all(streams: list[Stream]) -> list[list[Token]]:
 async def _events(
     head: dict[str, Any], choices: list[_Choice], streams: list[Stream], read: int, *, counted: bool, seconds: float
 ) -> AsyncIterator[str]:
-    """The events of an answer, each with the tokens of one text that have come since the last."""
+    """Yield the events of an answer, each with the tokens of one text that have come since the last."""
     drawn = 0
     try:
         async with asyncio.timeout(seconds):

@@ -32,7 +32,7 @@ def _series(run: "Run") -> "ForecastTask":
 
 
 def about_table(run: "Run") -> dict[str, Any]:
-    """The columns, in the order of the model."""
+    """Return the columns, in the order of the model."""
     return {"columns": [_column(column) for column in _table(run).schema.kept]}
 
 
@@ -93,7 +93,7 @@ def _partial(task: Any, cells: Mapping[str, str]) -> Any:
 
 
 def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
-    """How the drawn cells of a column spread: shares of its categories, or a histogram."""
+    """Summarise the drawn cells of a column: shares of its categories, or a histogram."""
     about = {"name": column.name, "kind": column.kind}
     numbers = [] if column.kind == "categorical" else [float(cell) for cell in cells if cell]
     missing = sum(not cell for cell in cells) / len(cells)
@@ -105,7 +105,7 @@ def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
     import numpy as np
 
     low, high = min(numbers), max(numbers)
-    if column.kind == "integer":  # every bin has as many whole numbers as the others
+    if column.kind == "integer":  # every bin holds the same number of integers
         width = (high - low) // _BINS + 1
         edges = np.arange(low - 0.5, high + width, width)
     else:
@@ -120,7 +120,7 @@ def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
 
 
 def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
-    """The exact log-probability of a whole row, and the nats of each of its cells given those before it.
+    """Return the exact log-probability of a whole row, and the nats of each of its cells given those before it.
 
     Columns of real numbers count by density, so that their nats may be negative.
     """
@@ -137,14 +137,14 @@ def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
 
 
 def sample_row(run: "Run", seed: int) -> dict[str, Any]:
-    """One row drawn from the model."""
+    """Draw one row from the model."""
     names = [column.name for column in _table(run).schema.kept]
     drawn = _table(run).sample(1, _table(run).Sampling(), seed=seed, device="cpu")
     return {"row": dict(zip(names, next(iter(drawn.rows())), strict=True))}
 
 
 def first(result: Result) -> dict[str, Any]:
-    """The first row of a result."""
+    """Return the first row of a result."""
     return next(iter(result.records()))
 
 
@@ -192,7 +192,7 @@ def translate_text(run: "Run", text: str, beam: int) -> dict[str, Any]:
 
 
 def decoded(image: bytes) -> bytes:
-    """The bytes of a file that came in base64; ValueError where it did not."""
+    """Decode a base64 file; raise ValueError if it is not base64."""
     try:
         return b64decode(image, validate=True)
     except ValueError:
@@ -200,7 +200,7 @@ def decoded(image: bytes) -> bytes:
 
 
 def read_upload(run: "Run", content: bytes) -> Any:
-    """An image file of any size, as the run's images are, (C, H, W) of 8 bits.
+    """Read an image file of any size and convert it like the run's images, (C, H, W) of 8 bits.
 
     Raises:
         ValueError: it is no image of a known format.
@@ -221,7 +221,7 @@ def classify_image(run: "Run", content: bytes) -> dict[str, Any]:
 
 
 def caption_image(run: "Run", content: bytes) -> dict[str, Any]:
-    """The caption of an image file."""
+    """Return the caption of an image file."""
     from chainrule._app.tasks.output import channels_last
     from chainrule.data._images import Reading
 
@@ -230,7 +230,7 @@ def caption_image(run: "Run", content: bytes) -> dict[str, Any]:
 
 
 def about_series(run: "Run") -> dict[str, Any]:
-    """The columns that a pasted series needs, and whether the run's own rows are there."""
+    """Return the columns that a pasted series needs, and whether the run's own rows are there."""
     task = _series(run)
     schema = task.schema
     keys = [name for name in (schema.item, schema.date) if name is not None]
@@ -239,7 +239,7 @@ def about_series(run: "Run") -> dict[str, Any]:
 
 
 def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]:
-    """A forecast of the run's own rows from a number of rows before their end, with what came.
+    """Return a forecast of the run's own rows from a number of rows before their end, with what came.
 
     Raises:
         ValueError: there are not so many rows.
@@ -278,10 +278,10 @@ def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]
 
 
 def forecast_text(run: "Run", text: str, paths: int, seed: int) -> dict[str, Any]:
-    """A forecast of what follows a pasted file of comma-separated values.
+    """Return a forecast of what follows a pasted file of comma-separated values.
 
     Raises:
-        ValueError: the columns are not those of the run.
+        ValueError: the columns do not match the run.
     """
     with TemporaryDirectory(prefix="chainrule-") as folder:
         file = Path(folder) / "series.csv"

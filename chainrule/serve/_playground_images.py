@@ -48,12 +48,12 @@ class Drawing:
 
 
 def task_of(run: "Run") -> "ImageTask":
-    """The task of a run of images."""
+    """Return the task of a run of images."""
     return cast("ImageTask", run._task)
 
 
 def model_of(run: "Run") -> Any:
-    """The model of a run of images: one of pixels, or one with a code."""
+    """Return the model of a run of images: one of pixels, or one with a code."""
     return run.model
 
 
@@ -138,12 +138,12 @@ class _Draw:
         return drawn
 
     def _prefix(self) -> int:
-        """How many elements are known before the first that is drawn: the model reads them in one pass."""
+        """Return the number of known elements before the first drawn one: the model reads them in one pass."""
         return int(self._known.int().cumprod(0).sum())
 
 
 def _given(task: Any, model: Any, drawing: Drawing) -> "tuple[Tensor, Tensor]":
-    """The levels of the image in visiting order, (T,), and which are known."""
+    """Return the levels of the image in visiting order, (T,), and which are known."""
     import numpy as np
     import torch
 
@@ -180,7 +180,7 @@ def _bright(task: Any, levels: "Tensor") -> "Bytes":
 
 
 def example_image(run: "Run", number: int) -> dict[str, Any]:
-    """A held-out image as 8 bits, (C, H, W) in base64, and the number of its label.
+    """Return a held-out image as 8 bits, (C, H, W) in base64, and the number of its label.
 
     Raises:
         ValueError: there is no such image.
@@ -206,7 +206,7 @@ class _Latent:
 
 @lru_cache(maxsize=16)
 def _latent(run: "Run") -> _Latent:
-    """The dimensions that the model uses, most used first; all of them where no held-out images tell."""
+    """Return the dimensions that the model uses, most used first; all of them where no held-out images tell."""
     import torch
 
     from chainrule._latent import LatentModel
@@ -231,14 +231,14 @@ def _latent(run: "Run") -> _Latent:
 
 
 def about_latent(run: "Run") -> dict[str, Any]:
-    """The sliders: the latent dimension of each, its range, and its first value."""
+    """Return the sliders: the latent dimension of each, its range, and its first value."""
     latent = _latent(run)
     start = latent.centre[latent.dimensions].tolist()
     return {"dimensions": latent.dimensions, "low": latent.low, "high": latent.high, "start": start}
 
 
 def decode_image(run: "Run", code: list[float], seed: int) -> dict[str, Any]:
-    """The image of a code given by the values of the sliders, as 8 bits (C, H, W) in base64.
+    """Return the image of a code given by the values of the sliders, as 8 bits (C, H, W) in base64.
 
     Raises:
         ValueError: there are more or fewer sliders.
@@ -261,7 +261,7 @@ def decode_image(run: "Run", code: list[float], seed: int) -> dict[str, Any]:
 
 
 def encode_example(run: "Run", number: int) -> dict[str, Any]:
-    """The values of the sliders for a held-out image, and the image itself."""
+    """Return the values of the sliders for a held-out image, and the image itself."""
     import torch
 
     from chainrule._modes import device_of

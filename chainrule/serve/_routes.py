@@ -26,7 +26,7 @@ _ONE = ("first", "last")  # arguments that are one item of data
 
 
 def runs_router(state: ServerState) -> APIRouter:
-    """The routes below /runs."""
+    """Return the routes below /runs."""
     router = APIRouter(prefix="/runs")
     bodies = {name: {verb: _body(run, verb) for verb in _verbs(run)} for name, run in state.runs.items()}
 
@@ -64,7 +64,7 @@ def runs_router(state: ServerState) -> APIRouter:
 
 
 async def _content(request: Request) -> Any:
-    """The body as JSON; none stands for no arguments."""
+    """Return the body as JSON; none stands for no arguments."""
     if not await request.body():
         return {}
     try:
@@ -78,7 +78,7 @@ def _verbs(run: Run) -> list[str]:
 
 
 def _arguments(run: Run, verb: str) -> dict[str, Parameter]:
-    """The arguments of a method by name; where to compute is the server's choice."""
+    """Return the arguments of a method by name; where to compute is the server's choice."""
     method: Callable[..., Any] = getattr(run, verb)
     parameters = signature(method).parameters
     return {
@@ -89,7 +89,7 @@ def _arguments(run: Run, verb: str) -> dict[str, Parameter]:
 
 
 def _body(run: Run, verb: str) -> type[BaseModel]:
-    """The model of a request: the arguments of a method, and the fields of its options."""
+    """Return the model of a request: the arguments of a method, and the fields of its options."""
     definitions: dict[str, Any] = {}
     for name, argument in _arguments(run, verb).items():
         if argument.annotation is bytes:

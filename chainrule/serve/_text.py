@@ -48,9 +48,9 @@ class Held:
         alternatives: tuple[tuple[int, float], ...] = (),
         state: State = None,
     ) -> list[Token]:
-        """The tokens to deliver after a symbol was drawn; `finish` is why it is the last, if it is.
+        """Return the tokens to deliver after a symbol was drawn; `finish` is why it is the last, if it is.
 
-        The end of a text that is a symbol of its own adds nothing to the text.
+        An end-of-text symbol adds nothing to the text.
         """
         text = self._decoder.add(symbol) if finish != "stop" else ""
         text += self._decoder.rest() if finish else ""
@@ -77,7 +77,7 @@ class Held:
         return released
 
     def _cut(self, length: int) -> list[Token]:
-        """The tokens of so many characters; at least one, as the last has to say that it is."""
+        """Return the tokens of `length` characters; at least one, because the last one carries `finish`."""
         released, begin = list[Token](), 0
         for token in self._tokens:
             if begin >= length and released:
@@ -88,7 +88,7 @@ class Held:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of a text that begins a stop string.
+    """Return the length of the longest end of a text that begins a stop string.
 
     >>> _overlap("one tw", "two"), _overlap("one", "two")
     (2, 0)

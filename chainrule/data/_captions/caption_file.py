@@ -34,10 +34,10 @@ class Caption:
 
 
 def read_captions(path: str | Path) -> Iterator[Caption]:
-    """The captions of a file, compressed or not.
+    """Yield the captions of a file, compressed or not.
 
     A line is `name.jpg TAB caption`, the name with or without a number (`name.jpg#3`); or, under a header
-    `image,caption`, it is `name.jpg,caption`. A .json file is an object with images and annotations, as that of COCO.
+    `image,caption`, it is `name.jpg,caption`. A .json file is an object with images and annotations, as in COCO.
     Images may have several captions.
 
     Raises:
@@ -73,7 +73,7 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
 
 
 def _coco_captions(path: str | Path) -> Iterator[Caption]:
-    """The captions of COCO's annotations; their numbers are those of the annotations, from 1."""
+    """Yield the captions of COCO's annotations, numbered as the annotations from 1."""
     with open_bytes(check_file(path)) as file:
         raw = file.read(_MOST_BYTES + 1)
     if len(raw) > _MOST_BYTES:
@@ -103,10 +103,10 @@ def _coco_captions(path: str | Path) -> Iterator[Caption]:
 
 
 def captions_in(images: str | Path) -> Member:
-    """The file of captions in an archive or a folder of images.
+    """Return the file of captions in an archive or a folder of images.
 
     Raises:
-        ValueError: there is none, or there are several.
+        ValueError: there is no such file, or there are several.
     """
     try:
         files = Members(images, CAPTIONS, "file of captions").files

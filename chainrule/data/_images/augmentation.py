@@ -82,7 +82,7 @@ def _warped(images: Tensor, moves: np.ndarray) -> Tensor:
 
 
 def _shifted(images: Tensor, by: np.ndarray, most: int) -> Tensor:
-    """Each image moved by its (down, right) pixels."""
+    """Return each image moved by its (down, right) pixels."""
     batch, channels, height, width = images.shape
     padded = nn.functional.pad(images, (most, most, most, most))
     rows = torch.arange(height) + most - torch.from_numpy(by[:, :1])  # (B, H)

@@ -38,7 +38,7 @@ _SIXTEEN = "grey of 16 bits"
 
 @dataclass(frozen=True)
 class Reading:
-    """How an image file becomes pixels.
+    """Conversion of an image file to pixels.
 
     Args:
         size: (height, width) to which every image is cut and scaled; `None` where all have one size.
@@ -52,7 +52,7 @@ class Reading:
     fit: Fit = "crop"
 
     def image(self, file: BinaryIO, label: str) -> tuple[Pixels, str]:
-        """An image (C, H, W) of values up to 255, and its mode: "1" where it was stored in black and white alone.
+        """Return an image (C, H, W) of values up to 255, and its mode: "1" if stored in black and white only.
 
         Grey of 16 bits is scaled to 8.
 
@@ -106,7 +106,7 @@ def _opened(content: bytes, label: str) -> Image.Image:
 
 
 def _in_known_mode(image: Image.Image, label: str) -> tuple[Image.Image, str]:
-    """An image with transparency in a mode of its own, a palette without as colours, 16 bits as 8; and the mode."""
+    """Return an image and its mode: transparency becomes an alpha mode, other palettes RGB, and 16 bits 8."""
     mode = image.mode
     if mode in _DEEP:
         return _eight_bits(image, label), _SIXTEEN
@@ -147,7 +147,7 @@ class ImageFolder(ImageSource):
         labelled: whether the sub-folders are labels; None looks: they are, where there are two or more and no image
             is outside of them.
         reading: how files become pixels.
-        skip_bad: leave out what cannot be read, in place of an error.
+        skip_bad: leave out unreadable files instead of raising an error.
         black_and_white: levels of images stored in black and white alone: 0 and the highest.
 
     Raises:
@@ -232,7 +232,7 @@ class ImageFolder(ImageSource):
 
 
 def images_in(path: Path) -> Members:
-    """The image files of a folder or an archive."""
+    """Return the image files of a folder or an archive."""
     return Members(path, IMAGES, "image")
 
 
@@ -245,7 +245,7 @@ def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colou
 
 
 def _labels_of(files: list[Member], *, archive: bool, labelled: bool | None, path: Path) -> dict[str, str] | None:
-    """The label of each file by its name, where there are labels."""
+    """Return the label of each file by its name, where there are labels."""
     if labelled is False:
         return None
     parts = {file.name: file.name.removeprefix("./").split("/") for file in files}

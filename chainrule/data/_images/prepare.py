@@ -65,7 +65,7 @@ def prepare_images(
 ) -> PreparedImages:
     """Read images and write them into a directory, a few megabytes in memory at a time.
 
-    Held out are those of `validation`; or, of an .npz file with arrays such as train and valid, the latter; or a part
+    The validation set is `validation`, or the array valid of an .npz file that has train and valid, or a part
     drawn from the seed.
 
     Args:
@@ -76,7 +76,7 @@ def prepare_images(
         labelled: whether there are labels; None looks.
         reading: of image files.
         skip_bad: leave out image files that cannot be read.
-        validation: images to hold out in place of some of the first.
+        validation: validation images; by default a part of the first source is held out.
         validation_fraction: of the images.
         seed: of the images held out, and of every draw.
 
@@ -168,7 +168,7 @@ def open_images(directory: str | Path) -> PreparedImages:
 def _held_out(
     source: ImageSource, validation: str | Path | None, reading: Reading | None, *, skip_bad: bool
 ) -> ImageSource | None:
-    """The images of another source that are held out; they must be as those to train on."""
+    """Return the validation images of another source; their shape must match the training images."""
     named = validation if validation is not None else source.held_out
     if named is None:
         return None

@@ -35,7 +35,7 @@ class ImageLabels:
         return cls(numbers.astype(np.int64), tuple(str(value) for value in distinct.tolist()))
 
     def among(self, names: tuple[str, ...], where: str) -> npt.NDArray[np.int64]:
-        """The same labels as places in another list of names.
+        """Return the labels as indices into another list of names.
 
         Raises:
             ValueError: one of them is not in it.
@@ -77,18 +77,18 @@ class ImageSource(ABC):
     @property
     @abstractmethod
     def levels(self) -> int:
-        """How many values a channel of a pixel may have."""
+        """The number of values that a channel of a pixel may have."""
 
     @abstractmethod
     def blocks(self) -> Iterator[Pixels]:
-        """All images in order, as blocks (n, C, H, W) of values in [0, levels)."""
+        """Return all images in order, as blocks (n, C, H, W) of values in [0, levels)."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
         """`name`, number of `bytes` and `sha256`: equal for equal content."""
 
     def called(self, index: int) -> str:
-        """The name that identifies the image at this index, from 0, to a reader."""
+        """Return the name that identifies the image at this index, from 0, to a reader."""
         return f"{self.name}[{index}]"
 
     def _rows_of_a_block(self) -> int:
@@ -108,7 +108,7 @@ def spread_over(pixels: Pixels, levels: int) -> Pixels:
 
 
 def found_levels(largest: int) -> int:
-    """The number of levels, inferred from the largest value: 256, unless that value is below 64.
+    """Return the number of levels, inferred from the largest value: 256, unless that value is below 64.
 
     Digits of 8x8 pixels have 17 levels, binary images 2. Images of 8 bits keep all 256 levels, even if none of their
     pixels is very bright.

@@ -29,9 +29,9 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a file are read, counted from 0; `label` is None without labels.
+    """Columns to read from a file, counted from 0; `label` is None without labels.
 
-    The names are those of the header, None where there is no header.
+    The names come from the header; they are None without a header.
     """
 
     text: int
@@ -108,7 +108,7 @@ class LabelledFile:
         self._skip_first = self._plain and self.columns.header and like is not None and like.header
 
     def __iter__(self) -> Generator[LabelledText, None, None]:
-        """The rows; an empty text is kept.
+        """Yield the rows; an empty text is kept.
 
         Raises:
             ValueError: a row has no such column, or an empty label; the file and its line are named.
@@ -151,7 +151,7 @@ class LabelledFile:
         return self._file.quoted_rows(self._delimiter, before=self._before)
 
     def _all_quoted(self) -> bool:
-        """Whether each cell of the first lines is in double quotes, which then are no part of the texts."""
+        """Return whether each cell of the first lines is in double quotes, which then are no part of the texts."""
         with closing(self._file.plain_rows()) as rows:
             cells = [cell.strip() for _, cells in islice(rows, _QUOTED_ROWS) for cell in cells if len(cells) > 1]
         return len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
@@ -225,7 +225,7 @@ def _check_names(path: str, names: Iterable[str], header: list[str]) -> None:
 
 
 def _names_columns(rows: list[list[str]], text: int, label: int) -> bool:
-    """Whether the first of some rows names the columns, although by none of the usual names.
+    """Return whether the first of some rows names the columns, although by none of the usual names.
 
     A rare label over all-text rows is no name, even of a rare text: other evidence is needed.
     """
@@ -234,7 +234,7 @@ def _names_columns(rows: list[list[str]], text: int, label: int) -> bool:
 
 
 def _unquoted(name: str) -> str:
-    """A name without the double quotes around it, which some programs write around names alone."""
+    """Return a name without the double quotes around it, which some programs write around names alone."""
     return name[1:-1] if len(name) > 2 and name[0] == name[-1] == '"' else name
 
 
@@ -254,7 +254,7 @@ def _usual(header: list[str], names: tuple[str, ...]) -> int | None:
 
 
 def _number(column: str | None) -> int | None:
-    """A column given by its number, counted from 0; None for one given by name.
+    """Return a column given by its number, counted from 0; None for one given by name.
 
     >>> _number("2"), _number("review")
     (1, None)

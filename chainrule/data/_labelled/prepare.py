@@ -101,14 +101,14 @@ def prepare_labelled(
     Args:
         path: see `LabelledFile`.
         directory: created if it is missing; `labelled.json` is the last file written into it.
-        validation: a file to hold out in place of rows of the first; its columns are found as those of the first.
+        validation: a validation file, with columns found as in the first file; by default rows are held out.
         validation_fraction: share of the rows that is held out otherwise, drawn from the seed.
         text_column, label_column: see `LabelledFile`.
         level, lower, ngrams, min_count: see `TextSymbols`.
         limit: elements after which a text will be cut.
         ngram_order: symbols of the longest n-grams that naive Bayes of the training part counts; 0 for none.
         seed: of the rows held out.
-        like: symbols and labels of other texts, in place of those of these; other options of symbols are passed over.
+        like: other texts whose symbols and labels are reused; other options of symbols are ignored.
         vectors: of words, to begin with; see `read_vectors`.
 
     Raises:

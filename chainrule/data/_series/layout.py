@@ -131,7 +131,7 @@ def lay_out(
 def static_cells(
     rows: list[Row], numbers: list[int], places: list[int], file: TableFile, where: str
 ) -> tuple[str, ...]:
-    """The cells of an item that are the same in all its rows."""
+    """Return the cells of an item that are the same in all its rows."""
     first = rows[numbers[0]][1]
     for number in numbers:
         line, cells = rows[number]
@@ -145,7 +145,7 @@ def static_cells(
 
 
 def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str, fill: bool) -> Floats:
-    """The numbers of some columns; NaN for an empty cell where those will be filled in."""
+    """Return the numbers of some columns; NaN for an empty cell where those will be filled in."""
     numbers = np.full((len(rows), len(places)), np.nan)
     for row, (line, cells) in enumerate(rows):
         for column, index in enumerate(places):

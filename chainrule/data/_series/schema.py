@@ -23,7 +23,7 @@ _MOST_CATEGORIES = 64  # of a column that never changes
 
 @dataclass(frozen=True)
 class SeriesSchema(Record):
-    """Which columns are forecast from what, and in which units.
+    """Columns to forecast, their covariates and their units.
 
     Args:
         targets: names of the series.
@@ -140,7 +140,7 @@ class SeriesSchema(Record):
         )
 
     def trained_on(self, file: SeriesFile, rows: int) -> "SeriesSchema":
-        """The same for training on the first rows of another file."""
+        """Return a copy of the schema for training on the first rows of another file."""
         return replace(self, trained_until=_last_date(file, rows))
 
     @property
@@ -155,7 +155,7 @@ class SeriesSchema(Record):
 
     @property
     def lags(self) -> list[int]:
-        """Which earlier values the model reads: the last, those a season ago, and a week ago where that is a day."""
+        """Lags that the model reads: the last value, a season ago, and a week ago if a season is a day."""
         lags = {1, 2, 3} | {self.season, self.season + 1}
         if self.frequency is not None and not self.frequency.daily and self.season > 1:
             lags.add(7 * self.season)
@@ -187,7 +187,7 @@ class SeriesSchema(Record):
         return file if self.item is None else self._in_order(file)
 
     def _in_order(self, file: SeriesFile) -> SeriesFile:
-        """The items of a file in the order of training; one that is missing has an empty span."""
+        """Return a copy of a file with its items in training order; a missing item has an empty span."""
         number_of = {name: number for number, name in enumerate(self.targets)}
         if unknown := [name for name in file.targets if name not in number_of]:
             raise ValueError(

@@ -72,7 +72,7 @@ class SeriesFile:
         return len(self.known) - len(self.values)
 
     def date_text(self, date: datetime) -> str:
-        """A date as this file writes it: a month; the day alone where steps are days or more; else the moment
+        """Return a date as this file writes it: a month; the day alone where steps are days or more; else the moment
         with its offset from UTC, where there is one."""
         if self.date_format:
             return date.strftime(self.date_format)
@@ -191,7 +191,7 @@ def read_series(
 
 
 def _item_column(file: TableFile, taken: list[str], option: str) -> str | None:
-    """The column of items: the one asked for, or one of a usual name."""
+    """Return the column of items: the requested one, or one with a common name."""
     if option == "none":
         return None
     if option != "auto":
@@ -200,19 +200,19 @@ def _item_column(file: TableFile, taken: list[str], option: str) -> str | None:
 
 
 def _first_cell(rows: list[tuple[int, list[str]]], index: int) -> str:
-    """The first cell of a column that is not missing; empty where all are."""
+    """Return the first cell of a column that is not missing; empty where all are."""
     return next((cells[index] for _, cells in rows if cells[index] not in MISSING), "")
 
 
 def _date_column(
     file: TableFile, cells: dict[str, str], open_cells: dict[str, str], option: str, date_format: str
 ) -> str | None:
-    """The column of dates.
+    """Return the column of dates.
 
     Args:
         file: the file.
         cells: the first cell of each column.
-        open_cells: those of columns that are named neither as targets nor as covariates.
+        open_cells: first cells of the columns named neither as targets nor as covariates.
         option: the name, "auto" or "none".
         date_format: how dates are written; empty for the usual ways.
     """
@@ -232,7 +232,7 @@ def _date_column(
 
 
 def _rows(file: TableFile) -> Iterator[Row]:
-    """The rows, all of which are held in memory."""
+    """Yield the rows; raise ValueError for more cells than are held in memory."""
     most = MOST_CELLS // len(file.names)
     with closing(file.rows()) as rows:
         for number, row in enumerate(rows):
@@ -252,7 +252,7 @@ def _columns(file: TableFile, names: str, option: str) -> list[str]:
 
 
 def _date(cell: str, date_format: str) -> datetime | None:
-    """The date that a cell writes in a format, or in one of the usual ways where it is empty; None for no date."""
+    """Parse a date in `date_format`, or in a common format if it is empty; return None for no date."""
     if not date_format:
         return as_date(cell)
     try:

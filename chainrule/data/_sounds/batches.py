@@ -23,7 +23,7 @@ def clip_batches(
 ) -> Batches:
     """Clips in the order of `Shuffled`, sorted by length in pools of 64 batches.
 
-    A clip longer than `longest` is cut into pieces, each a sequence of its own.
+    A clip longer than `longest` is cut into pieces, each a separate sequence.
 
     Args:
         tokens: levels, a line a clip.

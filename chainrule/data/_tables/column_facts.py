@@ -116,10 +116,10 @@ class ColumnFacts:
             self._squares += squares + step * step * before * len(some) / self._numbers
 
     def kind(self) -> ColumnKind:
-        """Integer or real where all cells spell such numbers, of which there are at least three; else categorical.
+        """Return integer or real if all cells spell such numbers; else categorical.
 
-        Numbers of which a float64 would lose digits are categorical, as identifiers are: integers always, others where
-        they repeat.
+        At least three numbers must differ, or two if one is no integer. Numbers that lose digits in a float64 are
+        categorical, like identifiers: integers always, others if they repeat.
         """
         if self._word is not None or (self.distinct < 3 and self._fraction is None) or self.distinct < 2:
             return "categorical"
@@ -129,20 +129,20 @@ class ColumnFacts:
 
     @property
     def gaps(self) -> bool:
-        """Whether the numbers are integers written as 3.0, as pandas writes those of a column with missing cells."""
+        """True if the numbers are integers written as 3.0, as pandas writes integers of a column with missing cells."""
         if self._fraction is None or self._word is not None or not self.missing or self._overflowed:
             return False
         return all(_WHOLE.fullmatch(cell) and as_integer(cell[:-2]) is not None for cell in self._cells)
 
     @property
     def _large(self) -> bool:
-        """Whether all cells are integers, of which some are beyond those that a float64 holds."""
+        """True if all cells are integers and a float64 cannot hold some of them."""
         if self._fraction is None or self._word is not None or not is_large_integer(self._fraction[1]):
             return False
         return all(as_integer(cell) is not None or is_large_integer(cell) for cell in self._cells)
 
     def _loses_digits(self) -> bool:
-        """Whether numbers that repeat have more digits than a float64 keeps."""
+        """Return whether numbers that repeat have more digits than a float64 keeps."""
         if self._overflowed or self.distinct > MOST_CATEGORIES or 2 * self.distinct > self.count:
             return False
         long = [cell for cell in self._cells if len(cell) > MOST_DECIMALS and decimals(cell) is not None]
@@ -154,7 +154,7 @@ class ColumnFacts:
         return len(self._cells)
 
     def counted(self) -> str:
-        """How many different cells there are, to be shown."""
+        """Return how many different cells there are, to be shown."""
         return f"{self.distinct:,}" + ("+" if self._overflowed else "")
 
     def doubt(self) -> str | None:
@@ -178,7 +178,7 @@ class ColumnFacts:
 
     @property
     def constant(self) -> bool:
-        """Whether all cells are the same, or missing: then any other cell is a surprise, and nothing else is."""
+        """True if all cells are the same, or missing: then any other cell is a surprise, and nothing else is."""
         return self.distinct + (self.missing > 0) == 1
 
     def check(self, kind: ColumnKind, min_count: int) -> None:
@@ -246,7 +246,7 @@ class ColumnFacts:
         raise self._error(f"a different {what} in each of {self.count} rows, {why} {leave}, or {keep}")
 
     def decimals(self) -> tuple[int, int] | None:
-        """The fewest and the most digits after the point; None where a cell has an exponent, or too many to be kept."""
+        """Return the fewest and the most decimals; None if a cell has an exponent or too many decimals."""
         digit_ranges = [decimals(cell) for cell in self._cells]
         ranges = [digits for digits in digit_ranges if digits is not None]
         if len(ranges) < len(digit_ranges) or max(ranges) > MOST_DECIMALS:
@@ -258,7 +258,7 @@ class ColumnFacts:
         return sorted(cell for cell, count in self._cells.items() if count >= min_count)
 
     def category_shares(self, categories: Sequence[str], other: str) -> tuple[float, ...]:
-        """The share of each category in training; `other` has all that are not listed, "" the missing cells."""
+        """Return the share of each category in training; `other` has all that are not listed, "" the missing cells."""
         counts = {category: self._cells.get(category, 0) for category in categories}  # no missing cell is among them
         if other in counts:
             counts[other] += self.count - sum(counts.values())
@@ -267,13 +267,13 @@ class ColumnFacts:
         return _smoothed(counts.values())
 
     def number_shares(self, column: Column) -> tuple[float, ...]:
-        """The share of each symbol of a numeric column in training: atoms, missing, any other number."""
+        """Return the share of each symbol of a numeric column in training: atoms, missing, any other number."""
         counts = self._number_counts()
         atoms = [counts[atom] for atom in column.atoms]
         return _smoothed([*atoms, *[self.missing] * column.missing, self._numbers - sum(atoms)])
 
     def numbers(self, kind: Literal["integer", "real"], *, missing: bool) -> Column:
-        """The column as a head takes it: unit, atoms and bounds."""
+        """Return the column as a head takes it: unit, atoms and bounds."""
         self._take(len(self._waiting))
         scale = math.sqrt(self._squares / self._numbers)
         counts = self._number_counts()
@@ -291,7 +291,7 @@ class ColumnFacts:
         )
 
     def _number_counts(self) -> dict[float, int]:
-        """How often each number occurs, of those whose cells are counted."""
+        """Count each number among the counted cells."""
         counts: dict[float, int] = {}
         for cell, count in self._cells.items():
             number = as_number(cell)

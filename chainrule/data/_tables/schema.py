@@ -37,7 +37,7 @@ class PartialRow:
     known: list[bool]
 
     def filled(self, drawn: Sequence[str]) -> list[str]:
-        """The cells, the known ones as they are in the file; the others from the drawn cells of the kept columns.
+        """Return the known cells as in the file, and the others from the drawn cells of the kept columns.
 
         >>> PartialRow(["r7", None, "1.50"], [0.0, 1.5], [False, True]).filled(["red", "1.5"])
         ['r7', 'red', '1.50']
@@ -69,12 +69,12 @@ class TableSchema(Record):
 
     @classmethod
     def fit(cls, facts: Sequence[ColumnFacts], header: bool, types: Mapping[str, str], min_count: int) -> "TableSchema":
-        """The schema of training rows.
+        """Return the schema of training rows.
 
         Args:
             facts: of each column.
             header: whether the file has one.
-            types: kinds that were asked for in place of those found.
+            types: column kinds that override the detected ones.
             min_count: see `ColumnSchema.fit`.
 
         Raises:
@@ -107,7 +107,7 @@ class TableSchema(Record):
         return [column for column in self.columns if column.kind != "skip"]
 
     def heads(self) -> list[Column]:
-        """The columns that are modelled, as `chainrule.models.TableMADE` takes them."""
+        """Return the columns that are modelled, as `chainrule.models.TableMADE` takes them."""
         return [column.column() for column in self.kept]
 
     def unseen(self) -> list[int | None]:
@@ -115,11 +115,11 @@ class TableSchema(Record):
         return [column.unseen_symbol() for column in self.kept]
 
     def encode(self, cells: Sequence[str]) -> list[float]:
-        """The numbers of the cells of the kept columns, (D,)."""
+        """Return the numbers of the cells of the kept columns, (D,)."""
         return [column.encode(cell) for column, cell in zip(self.kept, cells, strict=True)]
 
     def decode(self, rows: Rows) -> Iterator[list[str]]:
-        """The cells of rows (N, D)."""
+        """Yield the cells of rows (N, D)."""
         columns = self.kept
         for row in rows.tolist():
             yield [column.decode(value) for column, value in zip(columns, row, strict=True)]
@@ -172,7 +172,7 @@ class TableSchema(Record):
     def encode_block(
         self, path: str | Path, block: Block, places: Sequence[int], pool: Executor, *, checked: Flags | None = None
     ) -> Rows:
-        """The numbers of a block of rows, (N, D).
+        """Return the numbers of a block of rows, (N, D).
 
         Args:
             path: of the file, for errors.
@@ -202,7 +202,7 @@ class TableSchema(Record):
         return rows
 
     def partial(self, path: str | Path) -> tuple[list[ColumnSchema], Generator[PartialRow, None, None]]:
-        """The columns of a file once it is completed, and its rows.
+        """Return the columns of a file once it is completed, and its rows.
 
         The columns are the kept ones, and those left out that the file has, in the order of training. A cell is unknown
         where it is empty or spells a missing value, or where its column is not in the file.
@@ -241,7 +241,7 @@ _NAMED = 120  # characters of the flags of all columns that are refused
 
 
 def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> ValueError:
-    """The error for the first refused column, with the number of others, so that a user can fix all at once.
+    """Return the error for the first refused column, with the number of others, so that a user can fix all at once.
 
     Args:
         refused: the refusals by column.

@@ -117,7 +117,7 @@ def tagged_batches(
 
     def make(step: int, rows: Rows) -> Batch:
         epoch, index = divmod(step, order.steps_per_epoch)
-        # One draw for each word of the whole batch, so that the processes' rows are those of one process.
+        # One draw for each word of the whole batch, so that all processes together draw what one process would.
         drawn = np.random.default_rng([seed, epoch, 1 + index]).random(int(lengths[rows].sum()))
         pieces = np.split(drawn, np.cumsum(lengths[rows])[:-1])[order.rank :: order.world]
         own = order.own(rows)

@@ -61,12 +61,12 @@ def prepare_tagged(
         directory: created if it is missing; `corpus.json` is the last file written into it.
         column: of the tags; None takes upos, or the last one.
         word_column: of the words, where the file is no CoNLL-U.
-        validation: a file to hold out in place of sentences of the first.
+        validation: a validation file; by default sentences of the first are held out.
         validation_fraction: of the sentences.
         max_length: words of a sentence.
         repair: read impossible sequences of BIO or BIOES tags as the nearest possible ones.
         seed: of the sentences held out.
-        vocabulary: of other sentences, in place of one made of these.
+        vocabulary: a vocabulary of other sentences; by default one is fitted.
         vectors: of words, to begin with; see `read_vectors`.
 
     Raises:
@@ -148,7 +148,7 @@ def open_tagged(directory: str | Path) -> TaggedCorpus:
 
 
 def column_for(path: str | Path, file: ConllFile) -> str | None:
-    """The column of the tags in another file: that of `file`, unless only one of the two is CoNLL-U."""
+    """Return the column of the tags in another file: as in `file`, unless only one of the two is CoNLL-U."""
     from chainrule.data._tagged.conll_file import is_conllu, read_lines_of
 
     return file.column if is_conllu(read_lines_of(path)) == file.conllu else None
