@@ -101,7 +101,7 @@ def parse_json(text: bytes) -> Any:
 
 
 def umask() -> int:
-    """The permissions that the process leaves out of new files."""
+    """Return the permissions that the process leaves out of new files."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -109,7 +109,7 @@ def umask() -> int:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A place to write what will become `path`, in one indivisible move when the block ends without an error.
+    """Yield a temporary path that atomically replaces `path` when the block ends without an error.
 
     The new content is on the disk before the move, and the move before the return; a process killed at any moment
     leaves the old file or the new one. A half-written file of a killed process lies in the folder `.partial` next to
@@ -163,7 +163,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Content of the file."""
-        record: Any = self  # a dataclass, or a class with a method of its own
+        record: Any = self  # a dataclass, or a class with its own method
         return {"format": self.FORMAT, **asdict(record)}
 
     @classmethod
@@ -208,9 +208,9 @@ def read_record(make: Callable[..., Made], types: Mapping[str, Any], content: An
     try:
         if type(content) is not dict:
             raise ValueError(f"expected an object, got {content!r:.80}")
-        found = content.get("format")
-        if type(found) is not int or found != version:
-            raise ValueError(f"format: expected {version}, got {found!r:.80}")
+        file_version = content.get("format")
+        if type(file_version) is not int or file_version != version:
+            raise ValueError(f"format: expected {version}, got {file_version!r:.80}")
         return make(**read_fields(types, {name: value for name, value in content.items() if name != "format"}))
     except ValueError as error:
         raise ValueError(f"{error}; the file is damaged, or a newer chainrule wrote it") from None

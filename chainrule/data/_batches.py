@@ -74,18 +74,18 @@ class Shuffled:
         self._epoch, self._order = -1, np.zeros((0, 0), dtype=np.int64)
 
     def at(self, step: int) -> Rows:
-        """The rows of a step, (B,), of all processes; steps count from 0 over all epochs."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        """Return the rows of a step, (B,), of all processes; steps count from 0 over all epochs."""
+        epoch, index = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._batches(epoch)
-        return self._order[place]
+        return self._order[index]
 
     def own(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Part of a step's rows, or of anything with one entry for each, that this process reads."""
         return rows[self.rank :: self.world]
 
     def _batches(self, epoch: int) -> Rows:
-        """The rows of each step of an epoch, (steps, B)."""
+        """Return the rows of each step of an epoch, (steps, B)."""
         random = np.random.default_rng([self._seed, *self._stream, epoch])
         order = random.permutation(self._count)[: self.steps_per_epoch * self.batch_size]
         if self._sort is None:
@@ -125,11 +125,11 @@ def in_order(
 
 def _without_much_padding(chosen: Rows, batch_size: int, lengths: list[int]) -> Iterator[Rows]:
     start = total = longest = 0
-    for place, length in enumerate(lengths):
-        padded_size = (place + 1 - start) * max(longest, length)
-        if place - start == batch_size or (place > start and padded_size > max(2 * (total + length), SMALL_BATCH)):
-            yield chosen[start:place]
-            start, total, longest = place, 0, 0
+    for index, length in enumerate(lengths):
+        padded_size = (index + 1 - start) * max(longest, length)
+        if index - start == batch_size or (index > start and padded_size > max(2 * (total + length), SMALL_BATCH)):
+            yield chosen[start:index]
+            start, total, longest = index, 0, 0
         total, longest = total + length, max(longest, length)
     if start < len(chosen):
         yield chosen[start:]
@@ -172,13 +172,13 @@ class Batches:
         self.steps_per_epoch = order.steps_per_epoch
 
     def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
+        """Return the batch of a step, counted from 0 over all epochs."""
         return self._make(step, self._order.at(step))
 
 
 def padded(rows: Sequence[npt.NDArray[np.integer]], width: int) -> Tensor:
     """Rows of unequal length as int64 (B, width), 0 past their ends."""
     x = np.zeros((len(rows), width), dtype=np.int64)
-    for place, row in zip(x, rows, strict=True):
-        place[: len(row)] = row
+    for target, row in zip(x, rows, strict=True):
+        target[: len(row)] = row
     return torch.from_numpy(x)

@@ -49,7 +49,7 @@ class CharVocabulary(Vocabulary):
     def fit(
         cls, chunks: Iterable[str], *, eos: bool = False, min_count: int = 1, vocabulary_size: int | None = None
     ) -> Self:
-        """The vocabulary of a text: characters seen at least `min_count` times, the most frequent if not all fit."""
+        """Return the vocabulary of characters seen at least `min_count` times, the most frequent if not all fit."""
         counts = np.zeros(_CODE_POINTS, dtype=np.int64)
         for chunk in chunks:
             seen = np.bincount(_code_points(chunk))
@@ -138,7 +138,7 @@ class ByteVocabulary(Vocabulary):
     def fit(
         cls, chunks: Iterable[str], *, eos: bool = False, min_count: int = 1, vocabulary_size: int | None = None
     ) -> Self:
-        """The same for every text: nothing is read, and nothing can be left out."""
+        """Return the fixed vocabulary of all bytes; the text is not read."""
         if min_count > 1 or vocabulary_size is not None:
             raise ValueError("vocabulary_size and min_count: level byte always has its 256 symbols: leave them out")
         return cls(eos=eos)
@@ -169,15 +169,15 @@ class ByteVocabulary(Vocabulary):
 _ESCAPE = re.compile(rb"\xed[\xb2\xb3][\x80-\xbf]")  # U+DC80 to U+DCFF, as UTF-8 would write them
 
 
-def _escaped_byte(found: re.Match[bytes]) -> bytes:
-    return bytes([(found[0][1] << 6 | found[0][2] & 0x3F) & 0xFF])
+def _escaped_byte(match: re.Match[bytes]) -> bytes:
+    return bytes([(match[0][1] << 6 | match[0][2] & 0x3F) & 0xFF])
 
 
 _MOST_COUNTED = 1_000_000
 
 
 def split_words(text: str) -> list[str]:
-    r"""The words between ASCII white space; other white space, such as a no-break space, is part of a word.
+    r"""Return the words between ASCII white space; other white space, such as a no-break space, is part of a word.
 
     >>> split_words("10\u00a0000\tmen  came\n")
     ['10\xa0000', 'men', 'came']
@@ -219,7 +219,7 @@ class WordVocabulary(Vocabulary):
     def fit(
         cls, chunks: Iterable[str], *, eos: bool = True, min_count: int = 1, vocabulary_size: int | None = None
     ) -> Self:
-        """The words seen at least `min_count` times, the most frequent if not all fit; `eos` is there in any case.
+        """Return the words seen at least `min_count` times, the most frequent if not all fit, and always `eos`.
 
         Equally frequent words are in alphabetical order. Beyond a million different words the rarest are forgotten
         while counting, and again whenever the count is full, to keep memory bounded (lossy counting, Manku and
@@ -233,8 +233,8 @@ class WordVocabulary(Vocabulary):
                 counts = Counter({word: count for word, count in counts.items() if count > floor})
                 floor += 1
         del counts[UNKNOWN]
-        kept = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
-        return cls(kept if vocabulary_size is None else kept[: max(vocabulary_size - 2, 0)])
+        frequent = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+        return cls(frequent if vocabulary_size is None else frequent[: max(vocabulary_size - 2, 0)])
 
     def __len__(self) -> int:
         return len(self.words) + 2
@@ -249,7 +249,7 @@ class WordVocabulary(Vocabulary):
         return np.array(ids, dtype=np.int64)
 
     def begin(self, text: str) -> Beginning:
-        """The symbols of a text that goes on; a last word that was never seen is the beginning of one that was."""
+        """Return the symbols of an unfinished text; an unknown last word is the beginning of a known one."""
         words = split_words(text)
         if not words or not text.endswith(words[-1]) or words[-1] in self._ids or words[-1] == UNKNOWN:
             return super().begin(text)

@@ -46,7 +46,7 @@ class Corpus:
 
     @property
     def reading(self) -> str:
-        """How the text is read: as one `stream`, or as `lines` that each end in `<eos>`."""
+        """Mode of reading the text: as one `stream`, or as `lines` that each end in `<eos>`."""
         return str(self.manifest["options"]["reading"])
 
     def summary(self) -> dict[str, Any]:
@@ -80,11 +80,11 @@ def prepare_corpus(
         directory: the folder to write to.
         level: unit that a symbol represents: char, byte, word or bpe.
         reading: `stream` reads the text as one sequence; `lines` reads each line as a sequence that ends in `<eos>`.
-        validation: a file to hold out in place of a part of `source`.
+        validation: a validation file; by default a part of `source` is held out.
         validation_fraction: the part of `source` to hold out, in (0, 1).
         vocabulary_size: largest number of symbols, `<unk>` and `<eos>` included; not at level byte.
-        min_count: a symbol (for bpe: a pair to merge) seen less often in training gets none of its own.
-        tokenizer: a tokenizer.json whose symbols are used at level bpe, in place of fitted ones; see `read_tokenizer`.
+        min_count: a symbol (for bpe: a pair to merge) seen less often in training is not in the vocabulary.
+        tokenizer: a tokenizer.json whose symbols are used at level bpe instead of fitted ones; see `read_tokenizer`.
         vocabulary: of another corpus of this level and reading; one is made of the text by default.
         progress: called with a stage, bytes done and bytes to do.
 
@@ -103,7 +103,7 @@ def prepare_corpus(
     _check_options(level, reading, validation_fraction, vocabulary_size, min_count)
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
-    asked = {
+    settings = {
         "format": FORMAT,
         "source": text.fingerprint(progress),
         "validation": held_out and held_out.fingerprint(progress),
@@ -111,7 +111,7 @@ def prepare_corpus(
         "options": options,
     }
     directory = Path(directory)
-    existing = _open_same(directory, asked)
+    existing = _open_same(directory, settings)
     if existing is not None and (vocabulary is None or vocabulary.to_json() == existing.vocabulary.to_json()):
         return existing
     strict = not LEVELS[level].reads_any_bytes
@@ -138,7 +138,7 @@ def prepare_corpus(
                 written = _write_tokens(chunks, writer, name, vocabulary, by_lines=by_lines)
             counts[name] = written | {"bytes": part.stop - part.start}
         vocabulary.save(writer.path("vocabulary.json"))
-        writer.finish(asked | counts)
+        writer.finish(settings | counts)
     return open_corpus(directory)
 
 
@@ -182,12 +182,12 @@ def _check_options(
         raise ValueError(f"vocabulary_size: expected at least 3, got {vocabulary_size}")
 
 
-def _open_same(directory: Path, asked: dict[str, Any]) -> Corpus | None:
+def _open_same(directory: Path, settings: dict[str, Any]) -> Corpus | None:
     try:
         corpus = open_corpus(directory)
     except (FileNotFoundError, ValueError):
         return None
-    return corpus if all(corpus.manifest.get(name) == value for name, value in asked.items()) else None
+    return corpus if all(corpus.manifest.get(name) == value for name, value in settings.items()) else None
 
 
 def _check_manifest(manifest: dict[str, Any], vocabulary: Vocabulary) -> None:

@@ -55,7 +55,7 @@ class StreamBatches:
         return int(np.random.default_rng([self.seed, epoch]).integers(slack + 1))
 
     def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
+        """Return the batch of a step, counted from 0 over all epochs."""
         epoch, chunk = divmod(step, self.steps_per_epoch)
         starts = self._tracks + (self.offset(epoch) + chunk * self.chunk_length)
         return _chunk(self.tokens, starts, self.chunk_length, first=chunk == 0)
@@ -105,7 +105,7 @@ class LineBatches:
 
     An epoch shuffles the lines, takes them by pools of 128 batches, sorts each pool by length, cuts it into batches and
     shuffles those. It reads every line once, but for the last (number of lines mod B), other lines in each epoch.
-    Beyond a million lines, blocks of neighbouring lines are shuffled in place of single ones, at most a million of
+    Beyond a million lines, blocks of neighbouring lines are shuffled instead of single lines, at most a million of
     them, so that memory stays bounded; lines of a block still meet only where their length agrees.
 
     Args:
@@ -137,7 +137,7 @@ class LineBatches:
         self._pool: tuple[int, int, Ids] | None = None
 
     def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
+        """Return the batch of a step, counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         pool, index = divmod(index, _BATCHES_IN_POOL)
         if self._pool is None or self._pool[:2] != (epoch, pool):
@@ -146,7 +146,7 @@ class LineBatches:
         return _lines(self.tokens, self._pool[2][index], self.max_length, slice(rank, None, world))
 
     def _sorted_pool(self, epoch: int, pool: int) -> Ids:
-        """The lines of each batch of a pool, (batches, B)."""
+        """Return the lines of each batch of a pool, (batches, B)."""
         first = pool * _BATCHES_IN_POOL * self.batch_size
         last = min(first + _BATCHES_IN_POOL * self.batch_size, self.steps_per_epoch * self.batch_size)
         lines = self._shuffled(epoch, first, last)
@@ -157,7 +157,7 @@ class LineBatches:
         return rng.permutation(lines[by_length].reshape(-1, self.batch_size))
 
     def _shuffled(self, epoch: int, first: int, last: int) -> Ids:
-        """The lines at places [first, last) of an epoch's order, in which whole blocks are shuffled."""
+        """Return the lines at positions [first, last) of an epoch's order, in which whole blocks are shuffled."""
         if self._epoch is None or self._epoch[0] != epoch:
             count = self.tokens.line_count
             blocks = np.random.default_rng([self.seed, epoch, 0]).permutation(-(-count // self._block))
@@ -173,7 +173,7 @@ def line_evaluation(tokens: Tokens, batch_size: int, *, max_elements: int = 1 <<
     """Read every line exactly once, whole and in order, at most `batch_size` in a batch.
 
     A batch holds fewer lines where they are so long that it would exceed `max_elements` elements, padding counted; a
-    single longer line is a batch of its own.
+    single longer line forms a separate batch.
 
     Raises:
         ValueError: the corpus is no corpus of lines.

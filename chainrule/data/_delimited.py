@@ -57,7 +57,7 @@ class DelimitedFile:
         self.name = name_of(path)
 
     def lines(self) -> Generator[tuple[int, str], None, None]:
-        """The lines without their ends, with their numbers from 1, as soon as they are there."""
+        """Yield the lines without their ends, with their numbers from 1, as soon as they are there."""
         with self.open() as file:
             for number, text in self._decoded(file, 0):
                 if number == 1 and not text.endswith("\n"):  # the whole file: lines may end in a lone carriage return
@@ -66,17 +66,17 @@ class DelimitedFile:
                 yield number, text.removesuffix("\n").removesuffix("\r")
 
     def plain_rows(self, delimiter: str = "\t") -> Generator[Row, None, None]:
-        """The cells of each line that is not empty, where a quote is a character like any other."""
+        """Return the cells of each line that is not empty, where a quote is a character like any other."""
         return ((line, self._checked(line, text.split(delimiter))) for line, text in self.lines() if text)
 
     def quoted_rows(self, delimiter: str, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
-        """The cells of each row, where double quotes may enclose a cell, with the number of the row's last line.
+        """Yield the cells of each row, where double quotes may enclose a cell, with the number of the row's last line.
 
         Cells lose the white space around them; empty lines are passed over.
 
         Args:
             delimiter: between cells.
-            file: a stretch of the file, to be read in place of the whole.
+            file: a section of the file to read; the whole file by default.
             before: lines of the file before the stretch; of the whole, lines that are passed over.
         """
         with self.open() if file is None else file as raw:
@@ -101,7 +101,7 @@ class DelimitedFile:
                     yield ended, cells
 
     def _no_row(self, first: int, last: int, reason: str) -> ValueError:
-        """The error for lines that are no row of a table."""
+        """Return the error for lines that are no row of a table."""
         if first == last:
             return ValueError(
                 f"{self.name} line {last}: no row of a table: {reason}: write a double quote inside of a cell twice, "
@@ -113,9 +113,9 @@ class DelimitedFile:
         )
 
     def find_delimiter(self, before: int = 0) -> str:
-        """The delimiter with which the most of the first rows have as many cells, two or more, as the very first.
+        """Choose the delimiter that gives most rows the first row's cell count (at least 2).
 
-        Of equals, the one whose cells hold the fewest others, decimal commas apart; then the one that gives more cells.
+        Ties go to the fewest other delimiters inside cells, decimal commas apart, then to the most cells.
         A file named .tsv has tabs where its first row has one. Where no delimiter cuts the first row, it is the most
         frequent one of its line.
 
@@ -125,22 +125,22 @@ class DelimitedFile:
         with self.open() as file:
             first_lines = (file.read(_BEGINNING) + file.readline(LONGEST_LINE)).split(b"\n")
         beginning = b"\n".join(first_lines[before:])
-        found = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
-        cutting = [delimiter for delimiter, rows in found.items() if rows and len(rows[0]) > 1]
+        rows_by_delimiter = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
+        cutting = [delimiter for delimiter, rows in rows_by_delimiter.items() if rows and len(rows[0]) > 1]
         if "\t" in cutting and plain_name(self.name).endswith(".tsv"):
             return "\t"
         if cutting:
-            return max(cutting, key=lambda one: _fitness(found[one]))
+            return max(cutting, key=lambda one: _fitness(rows_by_delimiter[one]))
         with closing(self.lines()) as lines:
             first = next((text for _, text in islice(lines, before, None) if text.strip()), "")
         return max(DELIMITERS, key=first.count)
 
     def _first_rows(self, beginning: bytes, delimiter: str) -> list[list[str]]:
-        """The cells of the first rows, up to one that cannot be read."""
-        found: list[list[str]] = []
+        """Return the cells of the first rows, up to one that cannot be read."""
+        sample: list[list[str]] = []
         with closing(self.quoted_rows(delimiter, io.BytesIO(beginning))) as rows, suppress(ValueError):
-            found.extend(cells for _, cells in islice(rows, _ROWS_TO_COMPARE))
-        return found
+            sample.extend(cells for _, cells in islice(rows, _ROWS_TO_COMPARE))
+        return sample
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         """Open the file for reading bytes, unpacked where it is compressed."""
@@ -186,12 +186,12 @@ class DelimitedFile:
 
 
 def may_have_decimal_commas(delimiter: str) -> bool:
-    """Whether numbers of a file that is cut so may have decimal commas; elsewhere 1,234 may be a thousand."""
+    """Return whether numbers of a file that is cut so may have decimal commas; elsewhere 1,234 may be a thousand."""
     return delimiter == ";"
 
 
 def with_point(cell: str) -> str:
-    """A number with a decimal comma as one with a point, its digits ungrouped; any other cell as it is.
+    """Return a number with a decimal comma as one with a point, its digits ungrouped; any other cell as it is.
 
     >>> with_point("1.234,50"), with_point("-7,5"), with_point("1.234"), with_point("red, blue")
     ('1234.50', '-7.5', '1.234', 'red, blue')
@@ -203,7 +203,7 @@ def with_point(cell: str) -> str:
 
 
 def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
-    """How many rows are as wide as the first, the share of clean cells, and how wide the first row is.
+    """Return how many rows are as wide as the first, the share of clean cells, and how wide the first row is.
 
     A cell is clean that holds no delimiter, but for the comma of a number.
     """
@@ -213,7 +213,7 @@ def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
 
 
 def _has_rows(cell: str, delimiter: str, width: int) -> bool:
-    """Whether the lines inside of a cell are rows of as many cells as others, which is so where a quote was lost.
+    """Return whether the lines inside a cell are rows of the usual width, the sign of a lost quote.
 
     In prose a blank comes after a comma. Of rows of two cells there must be two.
     """

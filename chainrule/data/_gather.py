@@ -18,7 +18,7 @@ Kind = Literal["text", "pairs", "tags", "labelled", "rows"]
 KINDS: dict[str, Kind] = {
     "text": "text", "translate": "pairs", "tag": "tags", "classify": "labelled", "table": "rows", "forecast": "rows",
 }  # fmt: skip
-"""What each task reads, by its name; images and sounds are read by other readers."""
+"""Kinds of data by task name; images and sounds have separate readers."""
 RECORDS = (".jsonl", ".ndjson", ".parquet")
 _MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file unpacks to so many times its size, or to so many bytes
 _LOOKED_AT = 1000  # records whose keys become columns
@@ -30,7 +30,7 @@ _TAGS = ("tags", "ner_tags", "pos_tags", "upos", "labels")
 
 
 def paths_of(source: str) -> list[str]:
-    """The files that a source names: one, those that a pattern matches in order of their names, or several in quotes.
+    """Return the files that a source names: one file, the sorted matches of a pattern, or several in quotes.
 
     Raises:
         FileNotFoundError: a pattern matches no file.
@@ -42,10 +42,10 @@ def paths_of(source: str) -> list[str]:
         return [source]
     if any(sign in source for sign in _MAGIC):
         matches = glob.glob(source, recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
-        found = sorted(path for path in matches if Path(path).is_file())
-        if not found:
+        paths = sorted(path for path in matches if Path(path).is_file())
+        if not paths:
             raise FileNotFoundError(f"{source}: no file matches this pattern")
-        return found
+        return paths
     try:
         words = shlex.split(source)
     except ValueError:
@@ -54,16 +54,16 @@ def paths_of(source: str) -> list[str]:
 
 
 def names_files(source: str) -> bool:
-    """Whether a word of the command line may name files: one that is there, a pattern, or standard input."""
+    """Return whether a word of the command line may name files: one that is there, a pattern, or standard input."""
     return source == STDIN or any(sign in source for sign in _MAGIC) or Path(source.partition(":")[0]).exists()
 
 
 def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
-    """Whether a source must be written to one plain file before it is read.
+    """Return whether a source must be written to one plain file before it is read.
 
     Args:
         source: a path, several as a shell quotes them, a pattern, or - for standard input.
-        kind: of the reader; that of tables reads Parquet itself.
+        kind: kind of reader; the table reader reads Parquet itself.
         streams: whether the source is read once, from its beginning, as compressed files and standard input can be.
     """
     paths = paths_of(source)
@@ -123,15 +123,15 @@ def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path
 def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: bytes) -> None:
     """Files one after the other, each ended by some line feeds; of tables the header once."""
     header = b""
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         with closing(_unpacked(path)) as chunks:
             last = b""
             beginning = next(chunks, b"")
             if headers and len(paths) > 1:
                 line, _, rest = beginning.partition(b"\n")
-                if place and line.rstrip(b"\r") != header:
+                if index and line.rstrip(b"\r") != header:
                     raise ValueError(f"{path}: its first line is not that of {paths[0]}: give tables with one header")
-                header, beginning = line.rstrip(b"\r"), rest if place else beginning
+                header, beginning = line.rstrip(b"\r"), rest if index else beginning
             for chunk in chain([beginning], chunks):
                 out.write(chunk)
                 last = (last + chunk)[-len(end) :]
@@ -141,7 +141,7 @@ def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: by
 
 
 def _unpacked(path: str) -> Generator[bytes, None, None]:
-    """The unpacked bytes of a file, or standard input, in chunks; no more than a multiple of its size."""
+    """Yield the unpacked bytes of a file, or standard input, in chunks; no more than a multiple of its size."""
     most, done = sys.maxsize, 0
     if path != STDIN and is_packed(path):
         most = max(_ALWAYS, _MOST_RATIO * Path(path).stat().st_size)
@@ -156,7 +156,7 @@ def _unpacked(path: str) -> Generator[bytes, None, None]:
 
 
 def _records(path: str) -> Iterator[Mapping[str, Any]]:
-    """The records of a file of JSON Lines or Parquet."""
+    """Yield the records of a file of JSON Lines or Parquet."""
     if plain_name(path).endswith(".parquet"):
         yield from _parquet_records(path)
         return
@@ -200,7 +200,7 @@ def _text_of(record: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def _pair_of(record: Mapping[str, Any], column: str, where: str) -> str:
-    """The texts of a record in the order of its keys: a source and a target, or a source alone."""
+    """Return the texts of a record in the order of its keys: a source and a target, or a source alone."""
     inner = record.get("translation", record)  # as the data sets of Hugging Face have it
     texts = [text for text in inner.values() if isinstance(text, str)] if isinstance(inner, dict) else []
     if not 1 <= len(texts) <= 2:
@@ -209,7 +209,7 @@ def _pair_of(record: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def _sentence_of(record: Mapping[str, Any], column: str, where: str) -> str:
-    """A word in each line, and its tag where the record has tags."""
+    """Return a line for each word, with its tag if the record has tags."""
     words, tags = (next((record[name] for name in names if name in record), None) for names in (_WORDS, _TAGS))
     if not isinstance(words, list) or not (tags is None or (isinstance(tags, list) and len(tags) == len(words))):
         raise ValueError(f"{where}: expected the lists tokens and tags, equally long, got the keys {_names(record)}")

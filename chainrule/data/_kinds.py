@@ -14,7 +14,7 @@ SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether the name of a file says that it is a table; records of JSON with the key "text" are texts.
+    """Return whether the name of a file says that it is a table; records of JSON with the key "text" are texts.
 
     >>> is_table("rows.csv"), is_table("rows.CSV.gz"), is_table("rows.txt")
     (True, True, False)
@@ -24,7 +24,7 @@ def is_table(path: str | Path) -> bool:
 
 
 def _has_texts(path: Path) -> bool:
-    """Whether the first record of a file of JSON Lines has the key "text"."""
+    """Return whether the first record of a file of JSON Lines has the key "text"."""
     try:
         with open_unpacked(path) as file:
             return b'"text"' in file.readline(_FIRST_RECORD)
@@ -33,7 +33,7 @@ def _has_texts(path: Path) -> bool:
 
 
 def is_images(path: str | Path) -> bool:
-    """Whether a path names images: a folder, .zip or .tar file with images, an image, an array or an idx file.
+    """Return whether a path names images: a folder, .zip or .tar file with images, an image, an array or an idx file.
 
     >>> is_images("train-images-idx3-ubyte.gz"), is_images("x.npz:train"), is_images("rows.csv")
     (True, True, False)
@@ -49,7 +49,7 @@ def is_images(path: str | Path) -> bool:
 
 
 def file_and_array(path: str | Path) -> tuple[Path, str | None]:
-    """A path, and the name of the array after the colon of `x.npz:array`.
+    """Return a path, and the name of the array after the colon of `x.npz:array`.
 
     >>> file_and_array("x.npz:train")[1], file_and_array("rows.csv")[1]
     ('train', None)
@@ -67,7 +67,7 @@ def check_path(path: str | Path) -> None:
 
 
 def is_sounds(path: str | Path) -> bool:
-    """Whether a path is meant as sounds: a sound file, or a folder or an archive with more sounds than other files."""
+    """Return whether a path holds sounds: a sound file, or a folder or an archive mostly of sounds."""
     if str(path).lower().endswith(SOUNDS):
         return True
     names = list(file_names(Path(path)))
@@ -76,5 +76,5 @@ def is_sounds(path: str | Path) -> bool:
 
 
 def is_tagged(path: str | Path) -> bool:
-    """Whether the name of a file says that it holds words with labels."""
+    """Return whether the name of a file says that it holds words with labels."""
     return plain_name(path).endswith((".conllu", ".conll"))

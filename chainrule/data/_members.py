@@ -118,7 +118,7 @@ class Members:
         return Member(name, f"{self.path}, {name}", partial(self._content, f"{self.path}, {name}", size, read))
 
     def _content(self, label: str, size: int, read: Callable[[], bytes]) -> BinaryIO:
-        """The content of a member of the archive; a method, so that the archive stays open while a member is known."""
+        """Return the content of a member; a bound method keeps the archive open while a member exists."""
         if size > LARGEST:
             raise ValueError(
                 f"{label}: expected at most {LARGEST >> 20} MiB in an archive, got {size >> 20}: unpack it into "
@@ -131,7 +131,7 @@ class Members:
 
 
 def file_names(path: Path) -> Iterator[str]:
-    """The names of the files of a folder or an archive, hidden ones left out; none of what is neither or damaged."""
+    """Yield the names of the visible files of a folder or an archive; nothing if it is neither or damaged."""
     kind = path.name.lower() if path.is_file() else ""
     try:
         if path.is_dir():
@@ -150,7 +150,7 @@ def file_names(path: Path) -> Iterator[str]:
 
 
 def is_visible(name: str, endings: tuple[str, ...]) -> bool:
-    """Whether a path has one of some endings, and neither it nor a folder of it is hidden."""
+    """Return whether a path has one of some endings, and neither it nor a folder of it is hidden."""
     hidden = any(part.startswith(".") and part != "." for part in name.split("/"))
     return name.lower().endswith(endings) and not hidden
 
@@ -160,12 +160,12 @@ class _BoundedTarInfo(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        found = super().frombuf(buf, encoding, errors)
-        if found.type in _EXTENDING and found.size > _LONGEST_RECORD:
-            raise RuntimeError(f"a header of {found.size:,} bytes: expected at most {_LONGEST_RECORD:,}")
-        if found.type == tarfile.GNUTYPE_SPARSE:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _EXTENDING and member.size > _LONGEST_RECORD:
+            raise RuntimeError(f"a header of {member.size:,} bytes: expected at most {_LONGEST_RECORD:,}")
+        if member.type == tarfile.GNUTYPE_SPARSE:
             raise RuntimeError(_SPARSE)
-        return found
+        return member
 
     def _proc_gnusparse_10(self, *where: Any) -> None:  # tarfile's own would read a map of any length
         raise RuntimeError(_SPARSE)
@@ -189,7 +189,7 @@ Entry = TypeVar("Entry")
 
 
 def _listed(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """The entries of an archive, up to a number that can be held in memory."""
+    """Yield the entries of an archive, up to a number that can be held in memory."""
     for number, entry in enumerate(entries):
         if number == _MOST_ENTRIES:
             raise RuntimeError(f"more than {_MOST_ENTRIES:,} entries: unpack it into a folder")

@@ -13,7 +13,7 @@ _VELOCITY = 80
 def midi_file(
     roll: ArrayLike, *, lowest: int = LOWEST, frames_per_quarter: int = 4, quarters_per_minute: int = 120
 ) -> bytes:
-    """The bytes of a standard MIDI file, format 0, of one piano: a note sounds as long as its key is down.
+    """Return the bytes of a standard MIDI file, format 0, of one piano: a note sounds as long as its key is down.
 
     Args:
         roll: (T, D) of 0 and 1: which of D keys are down in each of T frames.
@@ -38,9 +38,9 @@ def midi_file(
     edge = np.zeros((1, keys.shape[1]), np.int8)
     changes = np.diff(np.concatenate([edge, keys.astype(np.int8), edge]), axis=0)  # (T + 1, D)
     for change in changes:
-        for place in np.flatnonzero(change)[np.argsort(change[change != 0], kind="stable")]:  # ends before beginnings
-            status, velocity = (0x90, _VELOCITY) if change[place] > 0 else (0x80, 0)
-            events.append(_variable_length(waited) + bytes((status, lowest + int(place), velocity)))
+        for key in np.flatnonzero(change)[np.argsort(change[change != 0], kind="stable")]:  # ends before beginnings
+            status, velocity = (0x90, _VELOCITY) if change[key] > 0 else (0x80, 0)
+            events.append(_variable_length(waited) + bytes((status, lowest + int(key), velocity)))
             waited = 0
         waited += _TICKS // frames_per_quarter
     events.append(_variable_length(0) + b"\xff\x2f\x00")

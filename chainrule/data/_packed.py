@@ -15,7 +15,7 @@ _STEP = 1 << 10  # bytes unpacked at a time, each to 32 MiB at most
 
 
 def plain_name(path: str | Path) -> str:
-    """The lower-case name of a file without the ending of its compression.
+    """Return the lower-case name of a file without the ending of its compression.
 
     >>> plain_name("logs/A.csv.gz"), plain_name("a.txt")
     ('a.csv', 'a.txt')
@@ -25,7 +25,7 @@ def plain_name(path: str | Path) -> str:
 
 
 def is_packed(path: str | Path) -> bool:
-    """Whether a file is compressed, by its name or its first bytes."""
+    """Return whether a file is compressed, by its name or its first bytes."""
     if Path(path).name.lower().endswith(PACKED):
         return True
     if not Path(path).is_file():

@@ -20,7 +20,7 @@ class Ragged:
     """N rows of integers.
 
     Args:
-        values: (T,) those of all rows.
+        values: (T,) the values of all rows.
         offsets: (N + 1,) int64, where each row begins in `values`, and T.
 
     >>> rows = Ragged.of([[5, 1], [1]])
@@ -61,11 +61,11 @@ class Ragged:
         return np.diff(self.offsets)
 
     def row(self, number: int) -> Integers:
-        """One row, (length,)."""
+        """Return one row, (length,)."""
         return self.values[self.offsets[number] : self.offsets[number + 1]]
 
     def padded(self, rows: Integers, limit: int | None = None, fill: int = 0) -> tuple[Tensor, Tensor]:
-        """The chosen rows, (B, W) int64, `fill` past their ends, and their lengths (B,); cut to `limit`, if given."""
+        """Return the chosen rows, (B, W) int64, padded with `fill` and cut to `limit`, and their lengths (B,)."""
         lengths, places = row_places(self.offsets, rows, limit)
         x = np.full(places.shape, fill, dtype=np.int64)
         x[places >= 0] = self.values[places[places >= 0]]

@@ -61,13 +61,13 @@ class OneInEvery:
         self._first = 0
 
     def take(self, count: int) -> Flags:
-        """Whether each of the next `count` rows is held out."""
+        """Return whether each of the next `count` rows is held out."""
         if self._every is None or not count:
             return np.zeros(count, dtype=np.bool_)
-        group, place = np.divmod(np.arange(self._row, self._row + count), self._every)
+        group, index = np.divmod(np.arange(self._row, self._row + count), self._every)
         first, last = int(group[0]), int(group[-1])
         self._row += count
-        known = self._chosen[first - self._first :]
-        drawn = self._random.integers(self._every, size=last + 1 - first - len(known))
-        self._chosen, self._first = np.concatenate([known, drawn]), first
-        return np.asarray(self._chosen[group - first] == place)
+        previous = self._chosen[first - self._first :]
+        drawn = self._random.integers(self._every, size=last + 1 - first - len(previous))
+        self._chosen, self._first = np.concatenate([previous, drawn]), first
+        return np.asarray(self._chosen[group - first] == index)

@@ -91,7 +91,7 @@ class StoreWriter:
                 (self.directory / name).unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:
-        """The path of a file of the folder, which the caller writes."""
+        """Return the path of a file of the folder, which the caller writes."""
         self._names.append(name)
         return self.directory / name
 
@@ -195,12 +195,12 @@ class Store:
         path, wanted = self.directory / name, np.dtype(dtype).newbyteorder("<")
         with self.checked():
             entry = self._arrays[name]
-            found, sizes = entry["dtype"], tuple(entry["shape"])
+            dtype_name, sizes = entry["dtype"], tuple(entry["shape"])
             if any(type(size) is not int or size < 0 for size in sizes):
                 raise ValueError(f"expected sizes of {name}, got {sizes}")
         fits = len(sizes) == len(shape) and all(size in (None, own) for size, own in zip(shape, sizes, strict=True))
-        if found != wanted.str or not fits:
-            raise DamagedDataError(path, f"expected {shape} of {wanted}, got {sizes} of {found!s:.20}")
+        if dtype_name != wanted.str or not fits:
+            raise DamagedDataError(path, f"expected {shape} of {wanted}, got {sizes} of {dtype_name!s:.20}")
         with self.checked(name):
             if not path.is_file():
                 raise DamagedDataError(path, "the file is missing")

@@ -105,17 +105,17 @@ class BPEVocabulary(Vocabulary):
 
     def encode(self, text: str) -> Ids:
         units = self._units.findall(text)
-        known = self._known
-        unknown = [unit for unit in set(units) if unit not in known]
+        cache = self._known
+        unknown = [unit for unit in set(units) if unit not in cache]
         for unit, encoding in zip(unknown, self._tokenizer.encode_batch_fast(_scalars(unknown)), strict=True):
-            known[unit] = np.array(encoding.ids, dtype=np.int32).tobytes()
-        ids = np.frombuffer(b"".join(map(known.__getitem__, units)), dtype=np.int32).astype(np.int64)
-        if len(known) > _MOST_KNOWN:
+            cache[unit] = np.array(encoding.ids, dtype=np.int32).tobytes()
+        ids = np.frombuffer(b"".join(map(cache.__getitem__, units)), dtype=np.int32).astype(np.int64)
+        if len(cache) > _MOST_KNOWN:
             self._forget()
         return ids
 
     def begin(self, text: str) -> Beginning:
-        """The symbols of a text that goes on.
+        """Return the symbols of an unfinished text.
 
         `covers` are the sequences of symbols with which the encodings of texts that begin so continue `ids`, one for
         each that some such text has. They are looked for in the last unit, white space and the word after it: what
@@ -127,27 +127,27 @@ class BPEVocabulary(Vocabulary):
         [['␣', 'th'], ['␣', 'the']]
         """
         units = _scalars(self._units.findall(text))
-        known = units[-1].encode() if units else b""
-        if not 0 < len(known) <= _LONGEST_OPEN or (self.eos is not None and known == b"\n"):
+        prefix = units[-1].encode() if units else b""
+        if not 0 < len(prefix) <= _LONGEST_OPEN or (self.eos is not None and prefix == b"\n"):
             return super().begin(text)
-        return Beginning(self.encode("".join(units[:-1])), units[-1], self._covers(known))
+        return Beginning(self.encode("".join(units[:-1])), units[-1], self._covers(prefix))
 
-    def _covers(self, known: bytes) -> list[tuple[int, ...]]:
-        """The beginnings, up to the symbol that reaches their end, of the encodings of units that begin with bytes."""
+    def _covers(self, prefix: bytes) -> list[tuple[int, ...]]:
+        """Return the encodings of units that begin with `prefix`, each up to the symbol that reaches its end."""
         pieces = sorted(piece for piece in self._bytes if self.eos is None or b"\n" not in piece)
         texts = set[str]()
-        for start in range(max(0, len(known) - max(map(len, pieces))), len(known)):
-            rest = known[start:]
-            for place in range(bisect_left(pieces, rest), len(pieces)):
-                if not pieces[place].startswith(rest):
+        for start in range(max(0, len(prefix) - max(map(len, pieces))), len(prefix)):
+            rest = prefix[start:]
+            for index in range(bisect_left(pieces, rest), len(pieces)):
+                if not pieces[index].startswith(rest):
                     break
-                texts |= _completed(known[:start] + pieces[place])
-        found = set[tuple[int, ...]]()
+                texts |= _completed(prefix[:start] + pieces[index])
+        encodings = set[tuple[int, ...]]()
         for encoding in self._tokenizer.encode_batch_fast([text + more for text in texts for more in _FOLLOWING]):
             ends = accumulate(len(self._bytes[symbol]) for symbol in encoding.ids)
-            stop = next(place for place, end in enumerate(ends, 1) if end >= len(known))
-            found.add(tuple(encoding.ids[:stop]))
-        return sorted(found)
+            stop = next(index for index, end in enumerate(ends, 1) if end >= len(prefix))
+            encodings.add(tuple(encoding.ids[:stop]))
+        return sorted(encodings)
 
     def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
         ids = self.encode(text)
@@ -201,7 +201,7 @@ def _tokenizer(pieces: dict[str, int], merges: list[tuple[str, str]]) -> "Tokeni
 
 @cache
 def _byte_characters() -> str:
-    """The printable character of each byte: itself where it is printable Latin-1, else one from U+0100
+    """Return the printable character of each byte: itself where it is printable Latin-1, else one from U+0100
     on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
@@ -209,7 +209,7 @@ def _byte_characters() -> str:
 
 
 def _beginning(chunks: Iterable[str]) -> Iterator[str]:
-    """As much of a text as merges are fitted on."""
+    """Yield the beginning of a text, on which merges are fitted."""
     characters, words = 0, set[str]()
     for chunk in chunks:
         yield chunk[: _FIT_CHARACTERS - characters]
@@ -235,12 +235,12 @@ _NEXT_BYTES = [bytes([byte]) for byte in range(0x80, 0xC0)]  # of a character, a
 
 
 def _completed(piece: bytes) -> set[str]:
-    """The text of bytes; where they end inside a character, with many of the characters that it may be."""
+    """Return the text of bytes; if they end inside a character, one text for each likely completion."""
     with suppress(UnicodeDecodeError):
         return {piece.decode()}
-    found = set[str]()
+    texts = set[str]()
     for missing in (1, 2, 3):
         for middle, last in product((b"\x80", b"\x90", b"\xa0")[: 3 if missing > 1 else 1], _NEXT_BYTES):
             with suppress(UnicodeDecodeError):
-                found.add((piece + middle * (missing - 1) + last).decode())
-    return found
+                texts.add((piece + middle * (missing - 1) + last).decode())
+    return texts

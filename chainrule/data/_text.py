@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from chainrule.data._packed import open_unpacked
 
-STDIN = "-"  # in place of a file
+STDIN = "-"  # the path of standard input
 CHUNK_BYTES = 1 << 20
 _SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
 LONGEST_LINE = 1 << 25  # bytes: a line is held in memory
@@ -25,7 +25,7 @@ _REMEDY = "models trained with --level byte read any file"
 
 
 def read_text(path: str | Path, *, strict: bool = True) -> Generator[str, None, None]:
-    """The text of a file in chunks; `-` is standard input.
+    """Yield the text of a file in chunks; `-` is standard input.
 
     Args:
         path: the file.
@@ -42,10 +42,10 @@ def read_text(path: str | Path, *, strict: bool = True) -> Generator[str, None, 
 
 
 def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
-    r"""The lines of a file with their numbers from 1, without their ``\n``; `-` is standard input.
+    r"""Yield the lines of a file with their numbers from 1, without their ``\n``; `-` is standard input.
 
     Only ``\n`` ends a line, or ``\r`` where a text has no ``\n``; a ``\r`` before it stays. Lines come as soon as they
-    are there, so a growing log can be piped in. Arguments and errors are those of `read_text`.
+    are there, so a growing log can be piped in. Arguments and errors match `read_text`.
     """
     name, offset = name_of(path), 0
     with open_bytes(path) as file:
@@ -59,7 +59,7 @@ def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int,
 
 
 def raw_lines(file: BinaryIO, name: str, before: int = 0) -> Iterator[tuple[int, bytes]]:
-    r"""The lines of an open file with their ends, as soon as they are there, with their numbers.
+    r"""Yield the lines of an open file with their ends, as soon as they are there, with their numbers.
 
     Args:
         file: of bytes.
@@ -87,7 +87,7 @@ def check_file(path: str | Path) -> Path:
 
 
 def no_such_file(path: str | Path, what: str = "file") -> FileNotFoundError:
-    """The error for a path where nothing is; it says so where the path is a URL.
+    """Return the error for a path that does not exist; it mentions URLs.
 
     >>> print(no_such_file(Path("https://example.com/rows.csv")))
     https://example.com/rows.csv: expected a file, got a URL: download it first, and give the name of the file
@@ -125,7 +125,7 @@ def open_bytes(path: str | Path) -> AbstractContextManager[BinaryIO]:
 
 
 def read_chunks(file: BinaryIO, length: int | None = None, size: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """The next `length` bytes of an open file (all if `None`) in chunks of at most `size`."""
+    """Yield the next `length` bytes of an open file (all if `None`) in chunks of at most `size`."""
     left = sys.maxsize if length is None else length
     while left > 0 and (chunk := file.read(min(size, left))):
         yield chunk
@@ -206,7 +206,7 @@ def refuse_utf16(beginning: bytes, name: str) -> None:
 
 
 def name_of(path: str | Path) -> str:
-    """A file as messages name it.
+    """Return the name of a file in messages.
 
     >>> name_of("-"), name_of("poems.txt")
     ('standard input', 'poems.txt')
@@ -215,7 +215,7 @@ def name_of(path: str | Path) -> str:
 
 
 def builtin_text() -> str:
-    """The help topics in alphabetical order, about 375,000 characters; the same for the same release of Python.
+    """Return the help topics in alphabetical order, about 375,000 characters; the same for the same release of Python.
 
     Topics share passages. A paragraph that has come before, blanks apart, is left out, so that held-out text is not
     text of training.
@@ -226,14 +226,14 @@ def builtin_text() -> str:
         raise FileNotFoundError(
             "no DATA given, and this Python lacks the built-in text (pydoc_data.topics): name a text file"
         ) from None
-    found: set[str] = set()
+    seen: set[str] = set()
     texts = []
     for name in sorted(topics):
         new = []
         for paragraph in topics[name].split("\n\n"):
             words = " ".join(paragraph.split())
-            if words not in found:
-                found.add(words)
+            if words not in seen:
+                seen.add(words)
                 new.append(paragraph)
         if new:
             texts.append("\n\n".join(new).rstrip("\n") + "\n")
@@ -270,7 +270,7 @@ class Source:
 
     @contextmanager
     def mapped(self) -> Iterator[bytes | mmap]:
-        """The bytes, read from the disk where they are looked at."""
+        """Yield the bytes as a memory map, read from the disk on access."""
         with self.open() as file:
             if isinstance(file, io.BytesIO):
                 yield file.getvalue()
@@ -290,7 +290,7 @@ class Source:
 
 
 def open_source(path: str | Path | None) -> Source:
-    """A file as a source, or the built-in text for `None`; raises as `check_file` does."""
+    """Return a file as a source, or the built-in text for `None`; raises as `check_file` does."""
     if path is None:
         raw = builtin_text().encode()
         return Source(builtin_name(), builtin_name(), len(raw), lambda: io.BytesIO(raw))
@@ -315,7 +315,7 @@ class Part:
     def text(
         self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress
     ) -> Generator[str, None, None]:
-        """The text of this part in chunks; errors tell the place in the whole source."""
+        """Yield the text of this part in chunks; errors tell the place in the whole source."""
         with self.source.open() as file:
             beginning = file.read(CHUNK_BYTES)
         chunks = self._bytes(stage, progress)
@@ -342,7 +342,7 @@ class Part:
 
 
 def split_by_position(source: Source, validation_fraction: float, *, at_line_end: bool) -> tuple[Part, Part]:
-    """The beginning of a source to train on, and its last `validation_fraction`, cut at the nearest line end.
+    """Return the beginning of a source to train on, and its last `validation_fraction`, cut at the nearest line end.
 
     A text whose nearest line end would change the size of the held-out part by more than half is cut inside a line,
     between two characters, unless `at_line_end` asks for whole lines.
@@ -365,10 +365,10 @@ def split_by_position(source: Source, validation_fraction: float, *, at_line_end
 
 
 def _character_start(text: bytes | mmap, position: int) -> int:
-    """The place next to `position` where a UTF-8 character begins; in other bytes than UTF-8, `position` itself."""
+    """Return the start of the UTF-8 character nearest to `position`; `position` itself if the bytes are not UTF-8."""
     first = max(position - 3, 0)
     window = text[first : position + 4]  # wide enough to hold the beginning of some character
-    starts = [first + place for place, byte in enumerate(window) if byte & 0xC0 != 0x80]
+    starts = [first + index for index, byte in enumerate(window) if byte & 0xC0 != 0x80]
     if not starts:
         return position
     return min((start for start in starts if start > 0), key=lambda start: abs(start - position), default=0)

@@ -85,7 +85,7 @@ def _check_kind(path: Path, content: dict[str, Any], model: dict[str, Any]) -> N
         "byte_fallback": bool(model.get("byte_fallback")),
         "a suffix of words": bool(model.get("end_of_word_suffix") or model.get("continuing_subword_prefix")),
     }
-    if found := [name for name, is_wrong in wrong.items() if is_wrong]:
+    if misfits := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ValueError(
-            f"{path}: expected byte-level BPE as in GPT-2, got a tokenizer with {found[0]}: fit --level bpe"
+            f"{path}: expected byte-level BPE as in GPT-2, got a tokenizer with {misfits[0]}: fit --level bpe"
         )

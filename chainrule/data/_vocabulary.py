@@ -17,7 +17,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class Beginning(NamedTuple):
-    """A text as symbols, the last of which may hold more than the text does.
+    """A text as symbols; the last may extend past the text.
 
     Attributes:
         ids: the symbols that are read whatever follows the text.
@@ -45,10 +45,10 @@ class Vocabulary(Record, ABC):
 
     level: ClassVar[str]
     cuts_at_spaces: ClassVar[bool]
-    """Whether a long text must be cut before white space, so that its parts are encoded as in the whole text."""
+    """True if a long text must be cut before white space, so that its parts are encoded as in the whole text."""
 
     reads_any_bytes: ClassVar[bool] = False
-    """Whether bytes that are not valid UTF-8 can be read too (`read_text` and `read_lines` with `strict=False`)."""
+    """True if bytes that are not valid UTF-8 can be read too (`read_text` and `read_lines` with `strict=False`)."""
 
     _FIELDS: ClassVar[dict[str, Any]]
     """The fields of a record of `to_json` by their types, level and format left out."""
@@ -61,7 +61,7 @@ class Vocabulary(Record, ABC):
     def fit(
         cls, chunks: Iterable[str], *, eos: bool = False, min_count: int = 1, vocabulary_size: int | None = None
     ) -> Self:
-        """The vocabulary of a training text that comes in chunks.
+        """Return the vocabulary of a training text that comes in chunks.
 
         Args:
             chunks: the text, cut anywhere; read once, in bounded memory.
@@ -72,27 +72,27 @@ class Vocabulary(Record, ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """The number of symbols, V: the size of the support of p(x_t)."""
+        """Return the number of symbols, V: the size of the support of p(x_t)."""
 
     @abstractmethod
     def encode(self, text: str) -> Ids:
-        """The symbols of a text, (T,) int64."""
+        """Return the symbols of a text, (T,) int64."""
 
     def begin(self, text: str) -> Beginning:
-        """The symbols of a text that goes on: its last word may be the beginning of a longer symbol."""
+        """Return the symbols of an unfinished text: its last word may be the beginning of a longer symbol."""
         return Beginning(self.encode(text))
 
     @abstractmethod
     def decode(self, ids: npt.ArrayLike) -> str:
-        """The text of symbols (T,); `<unk>` becomes U+FFFD, the replacement character, except between words."""
+        """Return the text of symbols (T,); `<unk>` becomes U+FFFD, the replacement character, except between words."""
 
     @abstractmethod
     def token(self, symbol: int) -> str:
-        """One symbol in a form to print: special symbols by name, blanks and line ends visible."""
+        """Return one symbol in printable form: special symbols by name, blanks and line ends visible."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """A record from which `vocabulary_from_json` builds an equal vocabulary."""
+        """Return a record from which `vocabulary_from_json` builds an equal vocabulary."""
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
@@ -105,13 +105,13 @@ class Vocabulary(Record, ABC):
         return cls(**fields)
 
     def encode_chunks(self, chunks: Iterable[str]) -> Iterator[Ids]:
-        """The symbols of a long text that comes in chunks cut anywhere, equal to those of the whole, in bounded
+        """Yield the symbols of a long text in chunks cut anywhere, equal to encoding the whole, in bounded
         memory."""
         for chunk in cut_before_space(chunks) if self.cuts_at_spaces else chunks:
             yield self.encode(chunk)
 
     def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
-        r"""The symbols of a text, those of `encode`, and the line in which each begins, counted from 0; (T,) each.
+        r"""Return the symbols of a text as `encode` does, and the line in which each begins, counted from 0; (T,) each.
 
         This version encodes line by line, for levels whose symbols end at a line end at the latest.
         """
@@ -172,7 +172,7 @@ _WINDOW = 8  # symbols decoded again with each next one: a character has at most
 
 
 def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[tuple[int, int]]]:
-    """The text of symbols (T,), and the start and stop of each in it.
+    """Return the text of symbols (T,), and the start and stop of each in it.
 
     A byte, or a piece of a word, that goes on with a character begun before it shares that character. The space that
     is put between words belongs to none.
@@ -186,16 +186,16 @@ def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[
     symbols = vocabulary.check_ids(ids).tolist()
     text = vocabulary.decode(symbols)
     window: list[int] = []
-    shown, at, spans = 0, 0, []
+    emitted, at, spans = 0, 0, []
     for symbol in symbols:
         window.append(symbol)
         now = len(vocabulary.decode(window))
-        start, at = at, at + now - shown
+        start, at = at, at + now - emitted
         if vocabulary.level == "word" and at - start > 1 and text[start] == " ":
             start += 1
         spans.append((min(start, at - 1), at))
         window = window[1 - _WINDOW :]
-        shown = len(vocabulary.decode(window))
+        emitted = len(vocabulary.decode(window))
     assert at == len(text)
     return text, spans
 
@@ -211,18 +211,18 @@ class Tokens(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """The number of symbols."""
+        """Return the number of symbols."""
 
     @abstractmethod
     def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
-        """The symbols from each start up to its stop, in the smallest type that holds them."""
+        """Return the symbols from each start up to its stop, in the smallest type that holds them."""
 
     @abstractmethod
     def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
         """Start and end of each of the given lines, `<eos>` included."""
 
     def slice(self, start: int, stop: int) -> Ids:
-        """The symbols from `start` up to `stop`, int64; `ValueError` where they are not all there."""
+        """Return the symbols from `start` up to `stop`, int64; `ValueError` where they are not all there."""
         if not 0 <= start <= stop <= len(self):
             raise ValueError(f"slice: expected 0 <= start <= stop <= {len(self)}, got {start} and {stop}")
         return self.rows(np.array([start]), np.array([stop]))[0].astype(np.int64)
@@ -275,7 +275,7 @@ class FileTokens(Tokens):
         line_count: how many lines there must be.
 
     Raises:
-        ValueError: a file has not the size it must have; in reading, a symbol or an offset is out of range.
+        ValueError: a file does not have the expected size; in reading, a symbol or an offset is out of range.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class FileTokens(Tokens):
 
 
 def token_dtype(symbols: int) -> str:
-    """The smallest unsigned type that holds the symbols 0..V-1.
+    """Return the smallest unsigned type that holds the symbols 0..V-1.
 
     >>> token_dtype(256), token_dtype(257)
     ('uint8', 'uint16')

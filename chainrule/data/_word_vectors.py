@@ -82,7 +82,7 @@ def read_vectors(path: str | Path, words: Sequence[str], first: int = 1) -> Word
 
 
 def _entries(path: str | Path) -> Iterator[tuple[int, str, list[bytes]]]:
-    """Each line's number, word and numbers, these not yet parsed but for the first."""
+    """Yield each line's number, word and numbers; only the first line's numbers are parsed."""
     size = 0
     with open_bytes(path) as file:
         for line, raw in raw_lines(file, str(path)):

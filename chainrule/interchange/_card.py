@@ -20,14 +20,14 @@ def model_card(
         notes: what the user of the files must know.
     """
     about = {"facts": None}
-    told = {name: text for name, text in run.describe(about).items() if name}
+    facts = {name: text for name, text in run.describe(about).items() if name}
     best = run.held_out()
     model = run.model()
     rows = {
         "task": run.name,
         "model": run.config.model,
         "parameters": f"{sum(weight.numel() for weight in model.parameters()):,}",
-        **told,
+        **facts,
     }
     options = {
         name: value for name, value in run.config.to_json(run.name)["model"]["options"].items() if value is not None

@@ -35,7 +35,7 @@ class CausalLM:
 
 
 def misfit(model: nn.Module) -> str:
-    """The reason why a model has no layout of `transformers`; empty where it has one."""
+    """Return the reason why a model has no layout of `transformers`; empty where it has one."""
     if not isinstance(model, TransformerLM):
         return f"a {type(model).__name__} has no layout there"
     stack, block = model.stack, model.stack.layers[0]
@@ -54,7 +54,7 @@ def misfit(model: nn.Module) -> str:
 
 @torch.no_grad()
 def causal_lm(model: TransformerLM) -> CausalLM:
-    """The config and the weights of an equal model in `transformers`; see `misfit`."""
+    """Return the config and the weights of an equal model in `transformers`; see `misfit`."""
     reason = misfit(model)
     if reason:
         raise ValueError(f"model: expected one with a layout in transformers, but {reason}")
@@ -125,7 +125,7 @@ class _Wide:
         }
 
     def gpt2(self) -> dict[str, Tensor]:
-        found = {
+        tensors = {
             "transformer.wte.weight": self.embedding(),
             "transformer.wpe.weight": self.written(self.positions()),
             "lm_head.weight": self.output(),
@@ -135,8 +135,8 @@ class _Wide:
             name = f"transformer.h.{number}"
             parts = self.attention(block.mixer)
             first, second = block.feed_forward.linear1, block.feed_forward.linear2
-            found |= self.norm(f"{name}.ln_1", block.norm1) | self.norm(f"{name}.ln_2", block.norm2)
-            found |= {
+            tensors |= self.norm(f"{name}.ln_1", block.norm1) | self.norm(f"{name}.ln_2", block.norm2)
+            tensors |= {
                 f"{name}.attn.c_attn.weight": torch.cat([weight for weight, _ in parts[:3]]).t(),
                 f"{name}.attn.c_attn.bias": torch.cat([bias for _, bias in parts[:3]]),
                 f"{name}.attn.c_proj.weight": parts[3][0].t(),
@@ -146,10 +146,10 @@ class _Wide:
                 f"{name}.mlp.c_proj.weight": self.written(second.weight.t()),
                 f"{name}.mlp.c_proj.bias": self.written(_bias(second)),
             }
-        return _contiguous(found)
+        return _contiguous(tensors)
 
     def gpt_neox(self) -> dict[str, Tensor]:
-        found = {
+        tensors = {
             "gpt_neox.embed_in.weight": self.embedding(),
             "lm_head.weight": self.output(),
             **self.norm("gpt_neox.final_layer_norm", self.model.stack.norm, last=True),
@@ -158,13 +158,13 @@ class _Wide:
             name = f"gpt_neox.layers.{number}"
             parts = self.attention(block.mixer)
             by_head = [
-                torch.cat([part[place].unflatten(0, (self.heads, -1)) for part in parts[:3]], 1).flatten(0, 1)
-                for place in range(2)
+                torch.cat([part[index].unflatten(0, (self.heads, -1)) for part in parts[:3]], 1).flatten(0, 1)
+                for index in range(2)
             ]
             first, second = block.feed_forward.linear1, block.feed_forward.linear2
-            found |= self.norm(f"{name}.input_layernorm", block.norm1)
-            found |= self.norm(f"{name}.post_attention_layernorm", block.norm2)
-            found |= {
+            tensors |= self.norm(f"{name}.input_layernorm", block.norm1)
+            tensors |= self.norm(f"{name}.post_attention_layernorm", block.norm2)
+            tensors |= {
                 f"{name}.attention.query_key_value.weight": by_head[0],
                 f"{name}.attention.query_key_value.bias": by_head[1],
                 f"{name}.attention.dense.weight": parts[3][0],
@@ -174,10 +174,10 @@ class _Wide:
                 f"{name}.mlp.dense_4h_to_h.weight": self.written(second.weight.t()).t(),
                 f"{name}.mlp.dense_4h_to_h.bias": self.written(_bias(second)),
             }
-        return _contiguous(found)
+        return _contiguous(tensors)
 
     def stablelm(self) -> dict[str, Tensor]:
-        found = {
+        tensors = {
             "model.embed_tokens.weight": self.embedding(),
             "lm_head.weight": self.output(),
             **self.norm("model.norm", self.model.stack.norm, last=True),
@@ -185,26 +185,26 @@ class _Wide:
         for number, block in enumerate(self.blocks):
             name = f"model.layers.{number}"
             gate, up = self.read(block.feed_forward.linear1.weight).chunk(2)
-            found |= self.norm(f"{name}.input_layernorm", block.norm1)
-            found |= self.norm(f"{name}.post_attention_layernorm", block.norm2)
+            tensors |= self.norm(f"{name}.input_layernorm", block.norm1)
+            tensors |= self.norm(f"{name}.post_attention_layernorm", block.norm2)
             parts = self.attention(block.mixer, repeated=False)
             for part, (weight, _) in zip(("q_proj", "k_proj", "v_proj", "o_proj"), parts, strict=True):
-                found[f"{name}.self_attn.{part}.weight"] = weight
-            found |= {
+                tensors[f"{name}.self_attn.{part}.weight"] = weight
+            tensors |= {
                 f"{name}.mlp.gate_proj.weight": gate,
                 f"{name}.mlp.up_proj.weight": up,
                 f"{name}.mlp.down_proj.weight": self.written(block.feed_forward.linear2.weight.t()).t(),
             }
-        return _contiguous(found)
+        return _contiguous(tensors)
 
     def written(self, x: Tensor) -> Tensor:
-        """What is added to the stream, (.., D) to (.., D′)."""
+        """Widen a term that is added to the stream, (.., D) to (.., D′)."""
         if self.mirrored:
             return torch.cat([x, -x], -1)
         return nn.functional.pad(x - x.mean(-1, keepdim=True), (0, self.wide - self.size))
 
     def read(self, weight: Tensor) -> Tensor:
-        """A weight (n, D) of a product that reads a norm, (n, D′)."""
+        """Widen a weight (n, D) that multiplies the output of a norm to (n, D′)."""
         return nn.functional.pad(weight, (0, self.wide - self.size))
 
     def norm(self, name: str, norm: nn.Module, *, last: bool = False) -> dict[str, Tensor]:
@@ -244,13 +244,13 @@ class _Wide:
         bias = mixer.in_proj_bias
         biases = (mixer.in_proj_weight.new_zeros(sum(sizes)) if bias is None else bias).split(sizes)
         parts = []
-        for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        for index, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
             rows = torch.cat([self.read(weight), bias.unsqueeze(1)], 1).unflatten(0, (-1, self.head))
-            if mixer.position == "rotary" and place < 2:  # neighbours are turned here, halves there
+            if mixer.position == "rotary" and index < 2:  # neighbours are turned here, halves there
                 rows = torch.cat([rows[:, ::2], rows[:, 1::2]], 1)
-            if place and repeated:
+            if index and repeated:
                 rows = rows.repeat_interleave(self.heads // self.groups, 0)
-            rows = rows * (self.wide_head / self.head) ** 0.5 if place == 0 else rows
+            rows = rows * (self.wide_head / self.head) ** 0.5 if index == 0 else rows
             rows = nn.functional.pad(rows, (0, 0, 0, self.wide_head - self.head)).flatten(0, 1)
             parts.append((rows[:, :-1], rows[:, -1]))
         out = self.written(mixer.out_proj.weight.t()).unflatten(0, (self.heads, self.head))

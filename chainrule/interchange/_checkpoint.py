@@ -79,22 +79,22 @@ class Checkpoint:
         return content
 
     def names(self) -> list[str]:
-        """The names of the tensors, in order."""
+        """Return the names of the tensors, in order."""
         return list(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor; ValueError where it is absent."""
+        """Return the shape of a tensor; ValueError where it is absent."""
         if name not in self._tensors:
             raise ValueError(f"{self.path}: expected a tensor {name}, got none: is it a checkpoint of another model?")
         return tuple(self._tensors[name].shape)
 
     def has(self, name: str) -> bool:
-        """Whether there is a tensor."""
+        """Return whether there is a tensor."""
         return name in self._tensors
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """A tensor of a shape; ValueError where it is absent or has another."""
-        found = self.shape(name)
-        if found != shape:
-            raise ValueError(f"{self.path}: {name}: expected shape {shape}, got {found}")
+        """Return a tensor of a shape; ValueError where it is absent or has another."""
+        actual_shape = self.shape(name)
+        if actual_shape != shape:
+            raise ValueError(f"{self.path}: {name}: expected shape {shape}, got {actual_shape}")
         return self._tensors[name].detach()

@@ -63,17 +63,17 @@ def _write_hub(run: Task[Any], folder: Path) -> list[str]:
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
-    """What is left out of a copy: checkpoints, pages, and prepared data."""
-    found = set(shutil.ignore_patterns(*_LEFT)(folder, names))
+    """Return the names to leave out of a copy: checkpoints, pages, and prepared data."""
+    exclusions = set(shutil.ignore_patterns(*_LEFT)(folder, names))
     if Path(folder).name == DATA:
-        found |= {name for name in names if not name.endswith(_KEPT)}
-    return found
+        exclusions |= {name for name in names if not name.endswith(_KEPT)}
+    return exclusions
 
 
 def _write_causal_lm(run: TextTask, model: TransformerLM, folder: Path) -> list[str]:
-    made = causal_lm(model)
-    write_json(folder / CONFIG, made.config)
-    save_file(made.tensors, folder / "model.safetensors", {"format": "pt"})
+    export = causal_lm(model)
+    write_json(folder / CONFIG, export.config)
+    save_file(export.tensors, folder / "model.safetensors", {"format": "pt"})
     tokenizer_of(run.vocabulary).save(str(folder / "tokenizer.json"))
     write_json(
         folder / "tokenizer_config.json",
@@ -82,7 +82,7 @@ def _write_causal_lm(run: TextTask, model: TransformerLM, folder: Path) -> list[
             "bos_token": START,
             "add_bos_token": True,
             "clean_up_tokenization_spaces": False,
-            "model_max_length": _context(made.config),
+            "model_max_length": _context(export.config),
         },
     )
     load = (
@@ -94,10 +94,10 @@ def _write_causal_lm(run: TextTask, model: TransformerLM, folder: Path) -> list[
     )
     notes = (
         f"Every text begins with the start symbol `{START}`, number {model.vocab_size}, which the tokenizer puts "
-        f"there; the model reads {_context(made.config):,} symbols at most, the start symbol counted.",
+        f"there; the model reads {_context(export.config):,} symbols at most, the start symbol counted.",
     )
     write_text(folder / "README.md", model_card(run, library="transformers", load=load, notes=notes))
-    return [f"format: {made.config['architectures'][0]}, read by AutoModelForCausalLM of transformers"]
+    return [f"format: {export.config['architectures'][0]}, read by AutoModelForCausalLM of transformers"]
 
 
 def _context(config: dict[str, Any]) -> int:
@@ -147,7 +147,7 @@ def _load_code(to: Literal["onnx", "torch-export"]) -> str:
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `out` when the block ends without an error."""
+    """Yield a folder to fill, which becomes `out` when the block ends without an error."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileExistsError(f"--out {out}: there is something already: name a new or an empty folder")
     out.parent.mkdir(parents=True, exist_ok=True)

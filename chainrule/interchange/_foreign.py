@@ -24,7 +24,7 @@ class Foreign:
 
 
 def nanogpt(file: Checkpoint, symbols: Symbols) -> Foreign:
-    """A checkpoint of nanoGPT: `model_args` and the state dict."""
+    """Read a checkpoint of nanoGPT: `model_args` and the state dict."""
     arguments = file.about.get("model_args")
     heads = arguments.get("n_head") if isinstance(arguments, dict) else None
     if type(heads) is not int:
@@ -48,8 +48,8 @@ def gpt2(file: Checkpoint, symbols: Symbols, config: Mapping[str, Any]) -> Forei
         "scale_attn_by_inverse_layer_idx" if config.get("scale_attn_by_inverse_layer_idx") else "",
         "add_cross_attention" if config.get("add_cross_attention") else "",
     ]
-    if found := next(filter(None, wrong), ""):
-        raise ValueError(f"config.json: {found}: chainrule has no such model")
+    if reason := next(filter(None, wrong), ""):
+        raise ValueError(f"config.json: {reason}: chainrule has no such model")
     return _gpt2(file, symbols, heads, _ACTIVATIONS[activation])
 
 
@@ -113,19 +113,19 @@ def _gpt2(file: Checkpoint, symbols: Symbols, heads: int, activation: str) -> Fo
 
 
 def recurrent(file: Checkpoint, symbols: Symbols) -> Foreign:
-    """A state dict of nn.LSTM, nn.GRU or nn.RNN between an embedding, or one-hot vectors, and a linear layer."""
-    found = [name for name in file.names() if name.endswith("weight_hh_l0")]
-    if len(found) != 1:
-        raise ValueError(f"{file.path}: expected one nn.LSTM, nn.GRU or nn.RNN (weight_hh_l0), got {len(found)}")
-    prefix = found[0].removesuffix("weight_hh_l0")
+    """Read a state dict of nn.LSTM, nn.GRU or nn.RNN between an embedding, or one-hot vectors, and a linear layer."""
+    matches = [name for name in file.names() if name.endswith("weight_hh_l0")]
+    if len(matches) != 1:
+        raise ValueError(f"{file.path}: expected one nn.LSTM, nn.GRU or nn.RNN (weight_hh_l0), got {len(matches)}")
+    prefix = matches[0].removesuffix("weight_hh_l0")
     own = [name for name in file.names() if name.startswith(prefix) and "_l" in name.removeprefix(prefix)]
     if other := [name for name in own if name.endswith("_reverse") or "weight_hr" in name]:
         raise ValueError(
             f"{file.path}: {other[0]}: bidirectional layers and projections are no model of what comes next"
         )
-    rows, hidden = _matrix(file, found[0])
+    rows, hidden = _matrix(file, matches[0])
     if not hidden or rows % hidden or rows // hidden not in _GATES:
-        raise ValueError(f"{file.path}: {found[0]}: expected 4, 3 or 1 times {hidden} rows, got {rows}")
+        raise ValueError(f"{file.path}: {matches[0]}: expected 4, 3 or 1 times {hidden} rows, got {rows}")
     layers = sum(name.startswith(f"{prefix}weight_hh_l") for name in own)
     inputs = _matrix(file, f"{prefix}weight_ih_l0")[1]
     others = [name for name in file.names() if name not in own and len(file.shape(name)) == 2]

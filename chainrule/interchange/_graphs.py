@@ -69,8 +69,8 @@ class _Step(nn.Module):
 
     def forward(self, x: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         conditional, after = self.model.step(x, unflatten(dict(zip(self.names, state, strict=True)), self.skeleton))
-        found = flatten(after)[0]
-        return _log_probs(conditional), *(found[name] for name in self.names)
+        leaves = flatten(after)[0]
+        return _log_probs(conditional), *(leaves[name] for name in self.names)
 
 
 class _Forward(nn.Module):
@@ -108,7 +108,7 @@ def _log_probs(conditional: Any) -> Tensor:
 
 
 def graphs_of(model: nn.Module) -> Graphs:
-    """Export a model, and check the graphs at sizes other than those of the example.
+    """Export a model, and check the graphs at sizes other than the example's.
 
     Raises:
         ValueError: the model cannot be exported; the message says why.
@@ -130,7 +130,7 @@ def graphs_of(model: nn.Module) -> Graphs:
 
 
 def _start(model: nn.Module) -> int:
-    """The number of the start symbol."""
+    """Return the number of the start symbol."""
     match model:
         case RecurrentLM(adaptive=None) | TransformerLM():
             return model.vocab_size
@@ -147,7 +147,7 @@ def _start(model: nn.Module) -> int:
 
 @torch.no_grad()
 def _full_state(model: AutoregressiveModel) -> tuple[dict[str, Tensor], Any]:
-    """The leaves of the initial state of one row, those that grow at full size, and its skeleton."""
+    """Return the leaves of the initial state of one row, those that grow at full size, and its skeleton."""
     begun, skeleton = flatten(model.initial_state(1))
     state: State = model.initial_state(1)
     before, x = None, None
@@ -163,7 +163,7 @@ def _full_state(model: AutoregressiveModel) -> tuple[dict[str, Tensor], Any]:
 
 
 def rows_of(state: dict[str, Tensor], rows: int) -> list[Tensor]:
-    """The leaves of an initial state for as many rows."""
+    """Return the leaves of an initial state, expanded to `rows` rows."""
     return [leaf.expand(rows, *leaf.shape[1:]).contiguous() for leaf in state.values()]
 
 
@@ -190,20 +190,20 @@ def check_graph(graph: Graph, call: Any, state: dict[str, Tensor], model: Autore
     for rows, time in _OTHER:
         if not state:
             x = torch.randint(2, (rows, model.sequence_length or time), generator=generator).float()
-            wanted, found = model(x).logits, call(x)[0]
+            wanted, output = model(x).logits, call(x)[0]
         else:
             x = torch.randint(2, (rows, time), generator=generator)
             wanted = _log_probs(model(x))
             if graph.name == "forward":
-                found = call(x, *rows_of(state, rows))[0]
+                output = call(x, *rows_of(state, rows))[0]
             else:
-                found, leaves, before = [], rows_of(state, rows), torch.full((rows,), _start(model))
+                output, leaves, before = [], rows_of(state, rows), torch.full((rows,), _start(model))
                 for t in range(time):
                     log_probs, *leaves = call(before, *leaves)
-                    found.append(log_probs)
+                    output.append(log_probs)
                     before = x[:, t]
-                found = torch.stack(found, 1)
-        error = float((found - wanted).abs().max())
+                output = torch.stack(output, 1)
+        error = float((output - wanted).abs().max())
         if not error < _TOLERANCE:
             raise ValueError(
                 f"{graph.name}: the exported graph differs from the model by {error:.2g}: nothing was written"
@@ -215,19 +215,19 @@ def write_graphs(model: nn.Module, folder: Path, form: Literal["onnx", "torch-ex
     if form == "onnx":
         package("onnxscript")
         runtime = package("onnxruntime")
-    found = graphs_of(model)
-    for graph in found.graphs:
+    model_graphs = graphs_of(model)
+    for graph in model_graphs.graphs:
         if form == "torch-export":
             torch.export.save(graph.program, folder / f"{graph.name}.pt2")
             continue
         path = folder / f"{graph.name}.onnx"
         try:
             with _quiet():
-                made = torch.onnx.export(
+                onnx_program = torch.onnx.export(
                     graph.program, dynamo=True, verbose=False, input_names=graph.inputs, output_names=graph.outputs
                 )
-                assert made is not None
-                made.save(path)
+                assert onnx_program is not None
+                onnx_program.save(path)
         except Exception as error:
             raise ValueError(
                 f"{graph.name}: ONNX cannot express this model ({str(error).splitlines()[0]:.150})"
@@ -240,13 +240,13 @@ def write_graphs(model: nn.Module, folder: Path, form: Literal["onnx", "torch-ex
             arrays = {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
             return [torch.from_numpy(array) for array in session.run(None, arrays)]
 
-        check_graph(graph, call, found.state, model)  # type: ignore[arg-type]  # `call` has defaults besides
-    return found
+        check_graph(graph, call, model_graphs.state, model)  # type: ignore[arg-type]  # `call` has defaults besides
+    return model_graphs
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch says of its own future, of packages that it can do without, and of errors that it raises."""
+    """Silence torch's warnings of deprecations, of optional packages and of errors that it also raises."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch._guards", "torch._dynamo")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

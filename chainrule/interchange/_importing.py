@@ -29,10 +29,10 @@ def import_model(
     start: str | None = None,
     overwrite: bool = False,
 ) -> "Run":
-    """Make a run of a language model that another program trained; its conditionals are those of that model.
+    """Make a run of a language model that another program trained; its conditionals equal that model's.
 
     The first symbol is predicted after a start symbol, which takes the embedding of one that the model knows: the
-    conditionals of x are those of the source model after reading (start, x_1, ..., x_{T-1}).
+    conditionals of x equal the source model's after reading (start, x_1, ..., x_{T-1}).
 
     Args:
         kind: "nanogpt", a checkpoint of nanoGPT; "torch-rnn", the state dict of an embedding, an nn.LSTM, nn.GRU or
@@ -48,7 +48,7 @@ def import_model(
     Raises:
         FileNotFoundError: a file is missing.
         FileExistsError: there is something in `out` already.
-        ValueError: a file is damaged, holds code, or describes a model that is none of ours.
+        ValueError: a file is damaged, holds code, or describes an unsupported model.
     """
     from chainrule._app.run import Run
 
@@ -64,7 +64,7 @@ def import_model(
 
 
 def _read(kind: Kind, path: Path, vocabulary: Path | None, start: str | None) -> tuple[Path, Foreign, Symbols]:
-    """The file of weights, the model, and its vocabulary."""
+    """Read the file of weights, the model, and its vocabulary."""
     if kind == "huggingface":
         if not path.is_dir():
             raise ValueError(f"{path}: expected a folder with config.json, model.safetensors and tokenizer.json")
@@ -82,7 +82,7 @@ def _read(kind: Kind, path: Path, vocabulary: Path | None, start: str | None) ->
 
 
 def _written(folder: Path, foreign: Foreign, symbols: Symbols, source: Path) -> TextTask:
-    """A run directory as training leaves it, without text and checkpoint."""
+    """Write a run directory as training leaves it, without text and checkpoint."""
     none = TextCounts(elements=0, lines=0, unknown=0, characters=0, bytes=0)
     config = RunConfig(
         sources={"source": None, "validation": None, "tokenizer": None},

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def package(name: str) -> Any:
-    """A package; ValueError with the command that installs it where it is absent."""
+    """Import a package; raise ValueError with the install command if it is absent."""
     try:
         return import_module(name)
     except ImportError:

@@ -45,7 +45,7 @@ class Symbols:
             )
 
     def inputs(self, table: Tensor) -> Tensor:
-        """The rows of an embedding (V′, E) in our order, the start symbol last: (V + 1, E)."""
+        """Return the rows of an embedding (V′, E) in our order, the start symbol last: (V + 1, E)."""
         return torch.cat([self._ours(table, 0.0), table[self.start : self.start + 1]])
 
     def outputs(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -54,10 +54,10 @@ class Symbols:
         return self._ours(weight, 0.0), self._ours(bias, IMPOSSIBLE)
 
     def _ours(self, table: Tensor, absent: float) -> Tensor:
-        known = torch.tensor([row is not None for row in self.rows])
-        found = table[torch.tensor([0 if row is None else row for row in self.rows])]
-        found[~known] = absent
-        return found
+        present = torch.tensor([row is not None for row in self.rows])
+        embedding = table[torch.tensor([0 if row is None else row for row in self.rows])]
+        embedding[~present] = absent
+        return embedding
 
 
 def read_symbols(path: Path | None, *, start: str | None) -> Symbols:
@@ -109,13 +109,13 @@ def _characters(path: Path, text: str) -> dict[str, int]:
     if len(text) > 1 and text.endswith("\n") and "\n" in text[:-1]:  # an editor's last line end
         text = text[:-1]
     if len(set(text)) != len(text):
-        again = next(character for place, character in enumerate(text) if character in text[:place])
+        again = next(character for index, character in enumerate(text) if character in text[:index])
         raise ValueError(f"{path}: expected every character once, in the model's order, got {again!r} twice")
     return {character: number for number, character in enumerate(text)}
 
 
 def _numbered(path: Path, content: Any) -> dict[str, int]:
-    """The number of each symbol in JSON: a list, {"a": 0}, {"0": "a"}, or one of these under a usual name."""
+    """Return the number of each symbol in JSON: a list, {"a": 0}, {"0": "a"}, or one of these under a usual name."""
     for name in ("stoi", "token_to_idx", "vocab", "itos", "idx_to_token", "chars"):
         if isinstance(content, dict) and isinstance(content.get(name), list | dict):
             content = content[name]
@@ -149,8 +149,8 @@ def _of_tokens(path: Path, numbers: dict[str, int], start: str | None) -> Symbol
 
 def _start(path: Path, numbers: dict[str, int], start: str | None) -> int:
     names = _STARTS if start is None else (start,)
-    found = next((numbers[name] for name in names if name in numbers), None)
-    if found is None:
+    number = next((numbers[name] for name in names if name in numbers), None)
+    if number is None:
         wanted = "one of " + ", ".join(map(json.dumps, _STARTS)) if start is None else json.dumps(start)
         raise ValueError(f"--start: {path.name} has no symbol {wanted}: name the one that the first symbol follows")
-    return found
+    return number

@@ -11,7 +11,7 @@ _BLANKS = r"[ \t\r\v\f]+"
 
 
 def tokenizer_of(vocabulary: Vocabulary) -> Any:
-    """A `tokenizers.Tokenizer` that encodes a text as the vocabulary does, behind the start symbol V."""
+    """Return a `tokenizers.Tokenizer` that encodes a text as the vocabulary does, behind the start symbol V."""
     library = package("tokenizers")
     models, splits, decoders = library.models, library.pre_tokenizers, library.decoders
     byte_level = splits.ByteLevel(add_prefix_space=False, use_regex=isinstance(vocabulary, BPEVocabulary))
@@ -20,26 +20,26 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
         names = {
             vocabulary.decode([number]): number for number in range(len(vocabulary)) if number != vocabulary.unknown
         }
-        made = library.Tokenizer(models.WordLevel(names | {UNKNOWN: vocabulary.unknown}, unk_token=UNKNOWN))
+        tokenizer = library.Tokenizer(models.WordLevel(names | {UNKNOWN: vocabulary.unknown}, unk_token=UNKNOWN))
         if is_char:
-            made.pre_tokenizer = splits.Split(library.Regex(r"[\s\S]"), "isolated")
-            made.decoder = decoders.Fuse()
+            tokenizer.pre_tokenizer = splits.Split(library.Regex(r"[\s\S]"), "isolated")
+            tokenizer.decoder = decoders.Fuse()
         else:
             lines, blanks = splits.Split("\n", "isolated"), splits.Split(library.Regex(_BLANKS), "removed")
-            made.pre_tokenizer = splits.Sequence([lines, blanks])
+            tokenizer.pre_tokenizer = splits.Sequence([lines, blanks])
     elif isinstance(vocabulary, BPEVocabulary):
         pieces = {piece: number for number, piece in enumerate(vocabulary.pieces)}
-        made = library.Tokenizer(models.BPE(vocab=pieces, merges=vocabulary.merges))
-        made.pre_tokenizer, made.decoder = byte_level, decoders.ByteLevel()
+        tokenizer = library.Tokenizer(models.BPE(vocab=pieces, merges=vocabulary.merges))
+        tokenizer.pre_tokenizer, tokenizer.decoder = byte_level, decoders.ByteLevel()
         if vocabulary.eos is not None:
-            made.add_tokens([library.AddedToken("\n", normalized=False)])
+            tokenizer.add_tokens([library.AddedToken("\n", normalized=False)])
     else:
         pieces = {piece: number for number, piece in enumerate(BPEVocabulary([]).pieces)}
-        made = library.Tokenizer(models.BPE(vocab=pieces, merges=[]))
-        made.pre_tokenizer, made.decoder = byte_level, decoders.ByteLevel()
-    made.add_special_tokens([library.AddedToken(START, special=True, normalized=False)])
-    assert made.token_to_id(START) == len(vocabulary), (EOS, made.get_vocab_size())
-    made.post_processor = library.processors.TemplateProcessing(
+        tokenizer = library.Tokenizer(models.BPE(vocab=pieces, merges=[]))
+        tokenizer.pre_tokenizer, tokenizer.decoder = byte_level, decoders.ByteLevel()
+    tokenizer.add_special_tokens([library.AddedToken(START, special=True, normalized=False)])
+    assert tokenizer.token_to_id(START) == len(vocabulary), (EOS, tokenizer.get_vocab_size())
+    tokenizer.post_processor = library.processors.TemplateProcessing(
         single=f"{START} $A", special_tokens=[(START, len(vocabulary))]
     )
-    return made
+    return tokenizer

@@ -29,7 +29,7 @@ def create_app(
     Args:
         runs: by the names under which they are served.
         token: that every request has to bear; none is needed if not given.
-        hosts: names that a request may call this server by, beside localhost and addresses.
+        hosts: names that a request may call this server by, besides localhost and addresses.
         limits: of requests.
     """
     state, registry = ServerState(runs, limits or Limits()), CollectorRegistry()

@@ -17,7 +17,7 @@ _MOST_PIXELS = 1 << 22
 
 
 def data_of(task: str, value: Any, name: str) -> list[Any]:
-    """A list of a request as data of a task.
+    """Convert a list of a request to data of a task.
 
     Args:
         task: the name of the task.
@@ -37,7 +37,7 @@ def data_of(task: str, value: Any, name: str) -> list[Any]:
 
 
 def item_of(task: str, value: Any, name: str) -> Any:
-    """What a file would hold that an option or an argument names: an image, a sound, or a list of rows."""
+    """Return the content of a file argument, sent in a request: an image, a sound, or a list of rows."""
     if task in ("image", "classify-images"):
         return image_of(value, name)
     if task == "sound":
@@ -48,7 +48,7 @@ def item_of(task: str, value: Any, name: str) -> Any:
 
 
 def bytes_of(value: str, name: str) -> bytes:
-    """The bytes that base64 writes."""
+    """Decode base64."""
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
@@ -56,7 +56,7 @@ def bytes_of(value: str, name: str) -> bytes:
 
 
 def image_of(value: Any, name: str) -> Any:
-    """An image (H, W) or (H, W, 3) of 8 bits: lists of numbers, or a PNG or JPEG file in base64."""
+    """Return an image (H, W) or (H, W, 3) of 8 bits: lists of numbers, or a PNG or JPEG file in base64."""
     import numpy as np
 
     if not isinstance(value, str):
@@ -89,7 +89,7 @@ def _numbers(value: Any, name: str, *dimensions: int) -> Any:
 
 
 def answered(value: Any) -> Any:
-    """What a method of a run returned, as JSON takes it; numbers that are none, or infinite, are null."""
+    """Return the result of a method of a run as JSON; NaN and infinite numbers become null."""
     match value:
         case Result():
             return _finite(_table(value))
@@ -108,7 +108,7 @@ def answered(value: Any) -> Any:
 
 
 def _table(result: Result) -> dict[str, Any]:
-    """A result: a record for each row, figures of all rows, facts, and notes."""
+    """Convert a result: a record for each row, figures of all rows, facts, and notes."""
 
     def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
         return {name: plain_value(value, value) for name, value in facts.items()}
@@ -121,7 +121,7 @@ def _table(result: Result) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """The same for JSON, which has no NaN, no infinity and no dates."""
+    """Convert a value for JSON, which has no NaN, no infinity and no dates."""
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, float):

@@ -1,8 +1,8 @@
 """Continuous batching: texts drawn side by side from one `step`; requests join between steps, finished ones leave.
 
-A row is a text with a state, a generator and filters of its own, so that it is the same text alone or in company. A
-prompt is read alone, a chunk between two steps of the others, and its first symbol is drawn at once; the row then joins
-the batch, whose state is concatenated and selected as rows come and go.
+A row is a text with its state, generator and filters, so that it is the same text alone or in a batch. A prompt is read
+alone, a chunk between two steps of the others, and its first symbol is drawn at once. The row then joins the batch,
+whose state is concatenated and selected as rows come and go.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class _Row:
         self.left = self.request.max_tokens
 
     def drawn(self, symbol: int, *facts: Any) -> list[Token]:
-        """The tokens to deliver after a symbol was drawn; the last has a `finish` if the text has ended."""
+        """Return the tokens to deliver after a symbol was drawn; the last has a `finish` if the text has ended."""
         self.left -= 1
         finish = "stop" if symbol == self.eos else None if self.left else "length"
         return self.held.add(symbol, finish, *facts)
@@ -75,7 +75,7 @@ class _Reading:
         return self.place >= self.symbols.shape[1]
 
     def takes(self, request: Request) -> bool:
-        """Whether a text with the same prompt may join: nothing has been read yet."""
+        """Return whether a text with the same prompt may join: nothing has been read yet."""
         own = self.request
         fresh = self.place == 0 and request.start is None and own.start is None
         return fresh and (request.prompt, request.score_prompt) == (own.prompt, own.score_prompt)
@@ -113,7 +113,7 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether the worker lives."""
+        """True if the worker lives."""
         return self._thread.is_alive()
 
     @property
@@ -122,7 +122,7 @@ class Engine:
         return self._active
 
     def encode(self, text: str, *, scored: bool = False) -> list[int]:
-        """The symbols of a prompt.
+        """Return the symbols of a prompt.
 
         Args:
             text: the prompt.
@@ -139,21 +139,21 @@ class Engine:
         return ids.tolist()
 
     def shown(self, text: str) -> str:
-        """A prompt without what the model does not read of it."""
+        """Return the part of a prompt that the model reads."""
         text = text.removeprefix("\ufeff")
         return text.rstrip(" ") if self.vocabulary.cuts_at_spaces else text  # the next word brings its blank
 
     def decode(self, symbols: Sequence[int]) -> str:
-        """The text of symbols."""
+        """Return the text of symbols."""
         return self.vocabulary.decode(list(symbols))
 
     def token(self, symbol: int) -> str:
-        """One symbol as text; what is no text of its own, such as a byte of a character, by its name."""
+        """Return one symbol as text, or its name if it is not valid text alone, such as a byte of a character."""
         text = self.vocabulary.decode([symbol])
         return text if text and "\N{REPLACEMENT CHARACTER}" not in text else self.vocabulary.token(symbol)
 
     def generate(self, request: Request) -> Stream:
-        """The tokens of a text as they are drawn; see `submit`."""
+        """Return the tokens of a text as they are drawn; see `submit`."""
         return self.submit([request])[0]
 
     def submit(self, requests: Sequence[Request]) -> list[Stream]:
@@ -280,8 +280,8 @@ class Engine:
         ends = reading.place + len(symbols) == reading.symbols.shape[1]
         for stream in reading.streams:
             decoder, request = Decoder(self.vocabulary, reading.request.prompt[: reading.place]), stream.request
-            for place, (symbol, log_prob, others) in enumerate(zip(symbols, log_probs, likeliest, strict=True), 1):
-                last = ends and place == len(symbols)
+            for index, (symbol, log_prob, others) in enumerate(zip(symbols, log_probs, likeliest, strict=True), 1):
+                last = ends and index == len(symbols)
                 text = decoder.add(symbol) + (decoder.rest() if last else "")
                 finish = "length" if last and not request.max_tokens else None
                 others = others[: request.alternatives]
@@ -324,22 +324,22 @@ class Engine:
     def _draw(self, rows: list[_Row], scores: Categorical, state: State) -> tuple[Tensor, list[bool]]:
         """Draw a symbol for each row and deliver it: the symbols (B,), and which rows go on."""
         groups = defaultdict[Any, list[int]](list)
-        for place, row in enumerate(rows):
-            groups[row.filters].append(place)
+        for index, row in enumerate(rows):
+            groups[row.filters].append(index)
         drawn = torch.empty(len(rows), dtype=torch.int64)
         for filters, places in groups.items():
             part = scores if len(groups) == 1 else Categorical(scores.parameters[0][places])
-            drawn[places] = part.filtered(*filters).sample_rows([rows[place].generator for place in places])
+            drawn[places] = part.filtered(*filters).sample_rows([rows[index].generator for index in places])
         logits = scores.logits
         log_probs = logits.gather(1, drawn.unsqueeze(1)).squeeze(1).tolist()
         most = max(row.request.alternatives for row in rows)
         likeliest = _likeliest(logits, most) if most else [()] * len(rows)
         going = []
-        for place, (row, symbol) in enumerate(zip(rows, drawn.tolist(), strict=True)):
+        for index, (row, symbol) in enumerate(zip(rows, drawn.tolist(), strict=True)):
             request = row.request
-            own = select(state, torch.tensor([place])) if request.keep_states else None
-            others = likeliest[place][: request.alternatives]
-            tokens = row.drawn(symbol, log_probs[place], others, own)
+            own = select(state, torch.tensor([index])) if request.keep_states else None
+            others = likeliest[index][: request.alternatives]
+            tokens = row.drawn(symbol, log_probs[index], others, own)
             for token in tokens:
                 self._send(row.stream, token)
             going.append(not (tokens and tokens[-1].finish))
@@ -368,12 +368,12 @@ def _deliver(tokens: list[tuple[Stream, Token | Exception]]) -> None:
 
 
 def _categorical(conditional: Any) -> Categorical:
-    found = head_of(conditional).categorical()
-    assert found is not None  # of symbols
-    return found
+    categorical = head_of(conditional).categorical()
+    assert categorical is not None  # of symbols
+    return categorical
 
 
 def _likeliest(logits: Tensor, number: int) -> list[tuple[tuple[int, float], ...]]:
-    """The likeliest symbols of each row (B, V) with their log-probabilities, likeliest first."""
+    """Return the likeliest symbols of each row (B, V) with their log-probabilities, likeliest first."""
     log_probs, symbols = logits.topk(min(number, logits.shape[1]), -1)
     return [tuple(zip(*row, strict=True)) for row in zip(symbols.tolist(), log_probs.tolist(), strict=True)]

@@ -21,19 +21,19 @@ class ClientGone(Exception):  # noqa: N818  an event, not a mistake
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:
-    """The content of an answer that is an error."""
+    """Return the content of an answer that is an error."""
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": one_line(message)[:_MOST], "type": kind, "param": None, "code": None}}
 
 
 def error_response(status: int, message: str) -> JSONResponse:
-    """An answer that is an error; with status 429 it says when to try again."""
+    """Return an answer that is an error; with status 429 it says when to try again."""
     headers = {"Retry-After": "1"} if status == 429 else {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return JSONResponse(error_body(status, message), status, headers)
 
 
 def status_of(error: Exception) -> tuple[int, str]:
-    """The status and the message of the answer to an error."""
+    """Return the status and the message of the answer to an error."""
     match error:
         case Busy():
             return 429, str(error)
@@ -69,5 +69,5 @@ def _first_fault(error: RequestValidationError | ValidationError) -> str:
     fault = error.errors()[0]
     if fault["type"] == "json_invalid":
         return "body: expected JSON in UTF-8"
-    place = ".".join(str(part) for part in fault["loc"] if part != "body")
-    return f"{place}: {fault['msg']}" if place else fault["msg"]
+    field = ".".join(str(part) for part in fault["loc"] if part != "body")
+    return f"{field}: {fault['msg']}" if field else fault["msg"]

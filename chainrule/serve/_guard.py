@@ -23,7 +23,7 @@ class Guard:
 
     Args:
         app: the other.
-        hosts: names that a request may call this server by, beside localhost and addresses.
+        hosts: names that a request may call this server by, besides localhost and addresses.
         token: that every request has to bear; None lets everybody in.
         public: paths that need no token.
         limits: of requests.
@@ -67,7 +67,7 @@ class Guard:
         return f"a request may have {self.limits.body:,} bytes"
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
-        """The status and the reason of a request that is refused."""
+        """Return the status and the reason of a request that is refused."""
         names = headers.getlist("host")
         if len(names) != 1 or not self._is_own(names[0]):
             return 403, "Host: expected localhost, an address, or the name that the server was started with (--host)"
@@ -75,8 +75,8 @@ class Guard:
         if origin is not None and urlsplit(origin).netloc.lower() != names[0].lower():
             return 403, "Origin: pages of other sites may not ask this server"
         if self.token is not None and scope["path"] not in self.public:
-            given = headers.get("authorization", "").encode("latin-1", "replace")
-            if not compare_digest(given, f"Bearer {self.token}".encode()):
+            header = headers.get("authorization", "").encode("latin-1", "replace")
+            if not compare_digest(header, f"Bearer {self.token}".encode()):
                 return 401, "Authorization: expected Bearer and the token that the server was started with"
         if scope["method"] in ("GET", "HEAD"):
             return None
@@ -95,7 +95,7 @@ class Guard:
             return False
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """The body, or a little more than the limit of it; None where the client has gone."""
+        """Return the body, or a little more than the limit of it; None where the client has gone."""
         body = bytearray()
         while True:
             message = await receive()
@@ -107,14 +107,14 @@ class Guard:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A function that gives the body first, and then what comes after it."""
-    given = False
+    """Return a function that gives the body first, and then what comes after it."""
+    delivered = False
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        nonlocal delivered
+        if delivered:
             return await receive()
-        given = True
+        delivered = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay

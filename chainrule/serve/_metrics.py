@@ -49,7 +49,7 @@ class Metrics:
             self.seconds.labels(method, route).observe(perf_counter() - began)
 
     def collect(self) -> Iterator[Any]:
-        """The figures of the engines, read when they are asked for."""
+        """Yield the figures of the engines, read when they are asked for."""
         drawn = CounterMetricFamily("chainrule_symbols_drawn", "Symbols drawn.", labels=["run"])
         read = CounterMetricFamily("chainrule_symbols_read", "Symbols of prompts read.", labels=["run"])
         active = GaugeMetricFamily("chainrule_texts_active", "Texts being drawn or waiting.", labels=["run"])

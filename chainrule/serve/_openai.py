@@ -1,8 +1,8 @@
 """OpenAI's completions and models, from the engines of the runs of texts.
 
-What differs is more than OpenAI gives: `echo` with `logprobs` has the exact log-probability of every symbol of a
-prompt, the first one too, and their sum is what `Run.score` says. Log-probabilities are those of the model, whatever
-the temperature and the filters.
+Unlike OpenAI's API, `echo` with `logprobs` gives the exact log-probability of every symbol of a prompt, including the
+first one, and their sum equals `Run.score`. Log-probabilities come from the model, before the temperature and the
+filters.
 """
 
 import asyncio
@@ -58,14 +58,14 @@ class Completion(BaseModel):
     logit_bias: dict[str, float] | None = None
 
     def stops(self) -> tuple[str, ...]:
-        """The stop strings."""
+        """Return the stop strings."""
         stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         if len(stops) > _MOST_STOPS or not all(0 < len(stop) <= _LONGEST_STOP for stop in stops):
             raise ValueError(f"stop: expected at most {_MOST_STOPS} strings of 1 to {_LONGEST_STOP} characters")
         return stops
 
     def samples(self, limits: Limits) -> int:
-        """The number of samples of each prompt.
+        """Return the number of samples of each prompt.
 
         Raises:
             ValueError: it is beyond the limit, or the request has an option that is not served here.
@@ -81,7 +81,7 @@ class Completion(BaseModel):
         return n
 
     def prompts(self, engine: Engine) -> list[list[int]]:
-        """The symbols of each prompt."""
+        """Return the symbols of each prompt."""
         prompt: Any = self.prompt or ""
         whole = isinstance(prompt, str) or isinstance(prompt[0], int)
         scored = bool(self.echo and self.logprobs is not None)
@@ -104,7 +104,7 @@ class _Choice:
     tokens: list[Token] = field(default_factory=list)
 
     def taken(self, tokens: Sequence[Token]) -> dict[str, Any]:
-        """What further tokens add, as a choice of an answer."""
+        """Return the text of further tokens as a choice of an answer."""
         text, self.echoed = self.echoed, ""
         self.offset += len(text)
         offsets = []
@@ -128,14 +128,14 @@ class _Choice:
         return token.text or self.engine.token(token.symbol)
 
     def _likeliest(self, token: Token) -> dict[str, float]:
-        """The likeliest symbols and the token's own, each named as in its place: a word with the space before it."""
+        """Return the log-probabilities of the likeliest symbols and the token, each named with the space before it."""
         own = self.engine.token(token.symbol)
         before = token.text.removesuffix(own) if token.text.endswith(own) else ""
-        found = {self._name(token): max(token.log_prob, _LEAST)}
+        alternatives = {self._name(token): max(token.log_prob, _LEAST)}
         for symbol, log_prob in token.alternatives:
             if symbol != token.symbol:
-                found.setdefault(before + self.engine.token(symbol), max(log_prob, _LEAST))
-        return found
+                alternatives.setdefault(before + self.engine.token(symbol), max(log_prob, _LEAST))
+        return alternatives
 
 
 class _Events(StreamingResponse):
@@ -153,7 +153,7 @@ class _Events(StreamingResponse):
 
 
 def openai_router(state: ServerState) -> APIRouter:
-    """The routes below /v1."""
+    """Return the routes below /v1."""
     router, began = APIRouter(prefix="/v1"), int(time())
 
     def model(name: str) -> dict[str, Any]:
@@ -161,8 +161,8 @@ def openai_router(state: ServerState) -> APIRouter:
 
     def engine_of(name: str) -> Engine:
         if name not in state.engines:
-            known = ", ".join(state.engines) or "none"
-            raise HTTPException(404, f"model: no run of a text is called {name!r:.80}; there are: {known}")
+            names = ", ".join(state.engines) or "none"
+            raise HTTPException(404, f"model: no run of a text is called {name!r:.80}; there are: {names}")
         return state.engines[name]
 
     @router.get("/models")
@@ -180,10 +180,10 @@ def openai_router(state: ServerState) -> APIRouter:
         n, prompts = body.samples(state.limits), body.prompts(engine)
         if n * len(prompts) > state.limits.waiting:
             raise ValueError(f"prompt: expected at most {state.limits.waiting // n} prompts of {n} samples each")
-        streams = engine.submit([_request(body, prompt, place) for prompt in prompts for place in range(n)])
+        streams = engine.submit([_request(body, prompt, index) for prompt in prompts for index in range(n)])
         logprobs, quiet = body.logprobs is not None, body.echo and body.logprobs is None
         echoed = [engine.decode(prompt) if quiet else "" for prompt in prompts for _ in range(n)]
-        choices = [_Choice(place, engine, logprobs, text) for place, text in enumerate(echoed)]
+        choices = [_Choice(index, engine, logprobs, text) for index, text in enumerate(echoed)]
         head = {"id": f"cmpl-{uuid4().hex}", "object": "text_completion", "created": int(time()), "model": body.model}
         read = sum(map(len, prompts))
         if body.stream:
@@ -191,25 +191,25 @@ def openai_router(state: ServerState) -> APIRouter:
             events = _events(head, choices, streams, read, counted=counted, seconds=state.limits.seconds)
             return _Events(events, streams)
         try:
-            found = await while_wanted(request.receive, _all(streams), state.limits.seconds)
+            results = await while_wanted(request.receive, _all(streams), state.limits.seconds)
         finally:
             _close(streams)
-        told = [choice.taken(tokens) for choice, tokens in zip(choices, found, strict=True)]
-        drawn = sum(token.drawn for tokens in found for token in tokens)
-        return JSONResponse({**head, "choices": told, "usage": _usage(read, drawn)})
+        bodies = [choice.taken(tokens) for choice, tokens in zip(choices, results, strict=True)]
+        drawn = sum(token.drawn for tokens in results for token in tokens)
+        return JSONResponse({**head, "choices": bodies, "usage": _usage(read, drawn)})
 
     return router
 
 
-def _request(body: Completion, prompt: list[int], place: int) -> _stream.Request:
-    """One sample; the seed of a further one is the next number."""
+def _request(body: Completion, prompt: list[int], index: int) -> _stream.Request:
+    """Return the request for one sample; each further sample takes the next seed."""
     return _stream.Request(
         prompt,
         16 if body.max_tokens is None else body.max_tokens,
         temperature=1.0 if body.temperature is None else body.temperature,
         top_k=body.top_k,
         top_p=body.top_p,
-        seed=None if body.seed is None else body.seed + place,
+        seed=None if body.seed is None else body.seed + index,
         stop=body.stops(),
         alternatives=body.logprobs or 0,
         score_prompt=bool(body.echo and body.logprobs is not None),
@@ -223,13 +223,13 @@ async def _all(streams: list[Stream]) -> list[list[Token]]:
 async def _events(
     head: dict[str, Any], choices: list[_Choice], streams: list[Stream], read: int, *, counted: bool, seconds: float
 ) -> AsyncIterator[str]:
-    """The events of an answer, each with the tokens of one text that have come since the last."""
+    """Yield the events of an answer, each with the tokens of one text that have come since the last."""
     drawn = 0
     try:
         async with asyncio.timeout(seconds):
-            async for place, tokens in _merged(streams):
+            async for index, tokens in _merged(streams):
                 drawn += sum(token.drawn for token in tokens)
-                yield _event({**head, "choices": [choices[place].taken(tokens)]})
+                yield _event({**head, "choices": [choices[index].taken(tokens)]})
         if counted:
             yield _event({**head, "choices": [], "usage": _usage(read, drawn)})
     except Exception as error:
@@ -243,15 +243,15 @@ async def _merged(streams: list[Stream]) -> AsyncIterator[tuple[int, list[Token]
         while tokens := await streams[0].batch():
             yield 0, tokens
         return
-    waiting = {asyncio.ensure_future(stream.batch()): place for place, stream in enumerate(streams)}
+    waiting = {asyncio.ensure_future(stream.batch()): index for index, stream in enumerate(streams)}
     try:
         while waiting:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                place = waiting.pop(task)
+                index = waiting.pop(task)
                 if tokens := task.result():
-                    waiting[asyncio.ensure_future(streams[place].batch())] = place
-                    yield place, tokens
+                    waiting[asyncio.ensure_future(streams[index].batch())] = index
+                    yield index, tokens
     finally:
         for task in waiting:
             task.cancel()

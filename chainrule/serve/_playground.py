@@ -43,7 +43,7 @@ class _Body(BaseModel):
 
 
 class TextBody(_Body):
-    """A text to draw: after a prompt, or after symbols of which the last may be another than was drawn there."""
+    """A text to draw: after a prompt, or after symbols whose last may differ from the drawn one."""
 
     prompt: Text = ""
     symbols: Symbols | None = None
@@ -118,12 +118,12 @@ class SeriesBody(_Body):
 
 
 def playground_router(state: ServerState) -> APIRouter:
-    """The routes of the page."""
+    """Return the routes of the page."""
     router = APIRouter()
     sessions = {name: texts.Sessions() for name in state.engines}
 
     def run_of(body: _Body, *views: str) -> Run:
-        """The run that a request names, if it has one of these views."""
+        """Return the run that a request names, if it has one of these views."""
         if body.run not in state.runs:
             raise HTTPException(404, f"there is no run {body.run!r}")
         run = state.runs[body.run]
@@ -141,8 +141,8 @@ def playground_router(state: ServerState) -> APIRouter:
 
     @router.get("/playground/runs")
     async def list_runs() -> Any:
-        found = [await state.call(about, name, run, name in state.engines) for name, run in state.runs.items()]
-        return {"runs": finite(found)}
+        listing = [await state.call(about, name, run, name in state.engines) for name, run in state.runs.items()]
+        return {"runs": finite(listing)}
 
     @router.post("/playground/text")
     async def text(body: TextBody) -> StreamingResponse:
@@ -236,7 +236,7 @@ def playground_router(state: ServerState) -> APIRouter:
 
 
 def view_of(run: Run, *, has_engine: bool) -> str:
-    """The view of a run in the playground; empty where there is none."""
+    """Return the view of a run in the playground; empty if it has no view."""
     coded = getattr(run._task, "has_code", False)
     match run.task:
         case "text":
@@ -251,7 +251,7 @@ def view_of(run: Run, *, has_engine: bool) -> str:
 
 
 def about(name: str, run: Run, has_engine: bool) -> dict[str, Any]:
-    """What the page shows of a run: its view with the facts that the view needs, and its best figure."""
+    """Describe a run for the page: its view, the facts that the view needs, and its best figure."""
     best, view = run._task.held_out(), view_of(run, has_engine=has_engine)
     return {
         "name": name,
@@ -279,7 +279,7 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
 
 
 def lines(records: AsyncIterator[Mapping[str, Any]]) -> StreamingResponse:
-    """A stream of JSON objects, one a line; an error after the first becomes the last of them."""
+    """Return a stream of JSON lines; an error after the first line becomes the last line."""
 
     async def written() -> AsyncIterator[bytes]:
         try:
@@ -294,7 +294,7 @@ def lines(records: AsyncIterator[Mapping[str, Any]]) -> StreamingResponse:
 
 
 def finite(value: Any) -> Any:
-    """The same content with null for numbers that JSON cannot write."""
+    """Return the same content with null for numbers that JSON cannot write."""
     match value:
         case float():
             return value if isfinite(value) else None

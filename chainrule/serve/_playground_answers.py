@@ -32,7 +32,7 @@ def _series(run: "Run") -> "ForecastTask":
 
 
 def about_table(run: "Run") -> dict[str, Any]:
-    """The columns, in the order of the model."""
+    """Return the columns, in the order of the model."""
     return {"columns": [_column(column) for column in _table(run).schema.kept]}
 
 
@@ -66,29 +66,34 @@ def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dic
     row = _partial(task, cells)
     generator = torch.Generator().manual_seed(seed)
     rows, effective = complete_block(cast(Any, run.model), task.schema, [row] * n, _PARTICLES, generator)
-    kept = task.schema.kept
-    missing = [place for place, known in enumerate(row.known) if not known]
-    columns = [_distribution(kept[place], [drawn[place] for drawn in rows]) for place in missing]
-    names = [column.name for column in kept]
-    shown = [dict(zip(names, drawn, strict=True)) for drawn in rows[:8]]
-    return {"columns": columns, "rows": shown, "n": n, "effective": effective and min(effective)}
+    schema_columns = task.schema.kept
+    missing = [index for index, is_known in enumerate(row.known) if not is_known]
+    columns = [_distribution(schema_columns[index], [drawn[index] for drawn in rows]) for index in missing]
+    names = [column.name for column in schema_columns]
+    examples = [dict(zip(names, drawn, strict=True)) for drawn in rows[:8]]
+    return {"columns": columns, "rows": examples, "n": n, "effective": effective and min(effective)}
 
 
 def _partial(task: Any, cells: Mapping[str, str]) -> Any:
     from chainrule.data._tables.cell_column import MISSING
     from chainrule.data._tables.schema import PartialRow
 
-    kept = task.schema.kept
-    if unknown := cells.keys() - {column.name for column in kept}:
+    schema_columns = task.schema.kept
+    if unknown := cells.keys() - {column.name for column in schema_columns}:
         raise ValueError(f"cells: there is no column {min(unknown)!r}")
-    given = [cells.get(column.name, "") for column in kept]
-    known = [cell not in MISSING for cell in given]
-    numbers = [column.encode(cell) if there else 0.0 for column, cell, there in zip(kept, given, known, strict=True)]
-    return PartialRow([cell if there else None for cell, there in zip(given, known, strict=True)], numbers, known)
+    values = [cells.get(column.name, "") for column in schema_columns]
+    is_known = [cell not in MISSING for cell in values]
+    numbers = [
+        column.encode(cell) if there else 0.0
+        for column, cell, there in zip(schema_columns, values, is_known, strict=True)
+    ]
+    return PartialRow(
+        [cell if there else None for cell, there in zip(values, is_known, strict=True)], numbers, is_known
+    )
 
 
 def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
-    """How the drawn cells of a column spread: shares of its categories, or a histogram."""
+    """Summarise the drawn cells of a column: shares of its categories, or a histogram."""
     about = {"name": column.name, "kind": column.kind}
     numbers = [] if column.kind == "categorical" else [float(cell) for cell in cells if cell]
     missing = sum(not cell for cell in cells) / len(cells)
@@ -100,7 +105,7 @@ def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
     import numpy as np
 
     low, high = min(numbers), max(numbers)
-    if column.kind == "integer":  # every bin has as many whole numbers as the others
+    if column.kind == "integer":  # every bin holds the same number of integers
         width = (high - low) // _BINS + 1
         edges = np.arange(low - 0.5, high + width, width)
     else:
@@ -115,7 +120,7 @@ def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
 
 
 def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
-    """The exact log-probability of a whole row, and the nats of each of its cells given those before it.
+    """Return the exact log-probability of a whole row, and the nats of each of its cells given those before it.
 
     Columns of real numbers count by density, so that their nats may be negative.
     """
@@ -124,22 +129,22 @@ def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
     from chainrule._app.tasks.table.rows import nats_of
 
     task = _table(run)
-    kept = task.schema.kept
-    numbers = [column.encode(cells.get(column.name, "")) for column in kept]
+    schema_columns = task.schema.kept
+    numbers = [column.encode(cells.get(column.name, "")) for column in schema_columns]
     nats = nats_of(cast(Any, run.model), torch.tensor([numbers], dtype=torch.float64))[0].tolist()
-    each = [{"name": column.name, "nats": value} for column, value in zip(kept, nats, strict=True)]
+    each = [{"name": column.name, "nats": value} for column, value in zip(schema_columns, nats, strict=True)]
     return {"nats": sum(nats), "columns": each}
 
 
 def sample_row(run: "Run", seed: int) -> dict[str, Any]:
-    """One row drawn from the model."""
+    """Draw one row from the model."""
     names = [column.name for column in _table(run).schema.kept]
     drawn = _table(run).sample(1, _table(run).Sampling(), seed=seed, device="cpu")
     return {"row": dict(zip(names, next(iter(drawn.rows())), strict=True))}
 
 
 def first(result: Result) -> dict[str, Any]:
-    """The first row of a result."""
+    """Return the first row of a result."""
     return next(iter(result.records()))
 
 
@@ -173,17 +178,21 @@ def translate_text(run: "Run", text: str, beam: int) -> dict[str, Any]:
     translator = translator_of(cast(Any, run._task), None, "cpu")
     sentences = []
     for row in run.translate(lines, beam=beam):
-        found = {"source": row["source"], "translation": row["translation"], "nats": row["nats"]}
+        sentence = {"source": row["source"], "translation": row["translation"], "nats": row["nats"]}
         if translator.model.has_attention and row["translation"]:
             read, written = translator.symbols(row["source"], row["translation"])
             weights = translator.attention(row["source"], row["translation"]).double()
-            found |= {"read": read, "written": written, "weights": [[round(w, 4) for w in r] for r in weights.tolist()]}
-        sentences.append(found)
+            sentence |= {
+                "read": read,
+                "written": written,
+                "weights": [[round(w, 4) for w in r] for r in weights.tolist()],
+            }
+        sentences.append(sentence)
     return {"sentences": sentences}
 
 
 def decoded(image: bytes) -> bytes:
-    """The bytes of a file that came in base64; ValueError where it did not."""
+    """Decode a base64 file; raise ValueError if it is not base64."""
     try:
         return b64decode(image, validate=True)
     except ValueError:
@@ -191,7 +200,7 @@ def decoded(image: bytes) -> bytes:
 
 
 def read_upload(run: "Run", content: bytes) -> Any:
-    """An image file of any size, as the run's images are, (C, H, W) of 8 bits.
+    """Read an image file of any size and convert it like the run's images, (C, H, W) of 8 bits.
 
     Raises:
         ValueError: it is no image of a known format.
@@ -212,7 +221,7 @@ def classify_image(run: "Run", content: bytes) -> dict[str, Any]:
 
 
 def caption_image(run: "Run", content: bytes) -> dict[str, Any]:
-    """The caption of an image file."""
+    """Return the caption of an image file."""
     from chainrule._app.tasks.output import channels_last
     from chainrule.data._images import Reading
 
@@ -221,7 +230,7 @@ def caption_image(run: "Run", content: bytes) -> dict[str, Any]:
 
 
 def about_series(run: "Run") -> dict[str, Any]:
-    """The columns that a pasted series needs, and whether the run's own rows are there."""
+    """Return the columns that a pasted series needs, and whether the run's own rows are there."""
     task = _series(run)
     schema = task.schema
     keys = [name for name in (schema.item, schema.date) if name is not None]
@@ -230,7 +239,7 @@ def about_series(run: "Run") -> dict[str, Any]:
 
 
 def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]:
-    """A forecast of the run's own rows from a number of rows before their end, with what came.
+    """Return a forecast of the run's own rows from a number of rows before their end, with what came.
 
     Raises:
         ValueError: there are not so many rows.
@@ -259,46 +268,46 @@ def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]
                 "name": task.schema.targets[number],
                 "past": series.values[max(origin - past, series.spans[number, 0]) : origin, number].tolist(),
                 "came": series.values[origin : origin + horizon, number].tolist(),
-                "quantiles": quantiles[:, place].tolist(),
-                "mean": drawn[:, place].mean(0).tolist(),
+                "quantiles": quantiles[:, index].tolist(),
+                "mean": drawn[:, index].mean(0).tolist(),
                 "times": [],
             }
-            for place, (origin, number) in enumerate(places)
+            for index, (origin, number) in enumerate(places)
         ]
     }
 
 
 def forecast_text(run: "Run", text: str, paths: int, seed: int) -> dict[str, Any]:
-    """A forecast of what follows a pasted file of comma-separated values.
+    """Return a forecast of what follows a pasted file of comma-separated values.
 
     Raises:
-        ValueError: the columns are not those of the run.
+        ValueError: the columns do not match the run.
     """
     with TemporaryDirectory(prefix="chainrule-") as folder:
         file = Path(folder) / "series.csv"
         file.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
         try:
-            given = _series(run).schema.open(str(file))
+            series = _series(run).schema.open(str(file))
             result = list(run.forecast(file, paths=paths, seed=seed, quantiles="0.1,0.5,0.9"))
         except ValueError as error:
             raise ValueError(str(error).replace(str(file), "series")) from None
     schema, past = _series(run).schema, max(_PAST * _series(run).data.horizon, _LEAST_PAST)
     item = schema.item or "series"
     time = next(name for name in result[0] if name != item)
-    found: list[dict[str, Any]] = []
+    forecasts: list[dict[str, Any]] = []
     for number, name in enumerate(schema.targets):
-        start, stop = given.spans[number].tolist()
+        start, stop = series.spans[number].tolist()
         rows = [row for row in result if row[item] == name]
-        if not rows or len(found) == _MOST_SERIES:
+        if not rows or len(forecasts) == _MOST_SERIES:
             continue
-        found.append(
+        forecasts.append(
             {
                 "name": name,
-                "past": given.values[max(stop - past, start) : stop, number].tolist(),
+                "past": series.values[max(stop - past, start) : stop, number].tolist(),
                 "came": [],
                 "quantiles": [[row[f"q{level:g}"] for row in rows] for level in (0.1, 0.5, 0.9)],
                 "mean": [row["mean"] for row in rows],
                 "times": [str(row[time]) for row in rows],
             }
         )
-    return {"series": found}
+    return {"series": forecasts}

@@ -48,12 +48,12 @@ class Drawing:
 
 
 def task_of(run: "Run") -> "ImageTask":
-    """The task of a run of images."""
+    """Return the task of a run of images."""
     return cast("ImageTask", run._task)
 
 
 def model_of(run: "Run") -> Any:
-    """The model of a run of images: one of pixels, or one with a code."""
+    """Return the model of a run of images: one of pixels, or one with a code."""
     return run.model
 
 
@@ -125,8 +125,8 @@ class _Draw:
                 drawn += prefix.unbind(1)
             while self.place < self.length and (not drawn or monotonic() < until):
                 conditional, self._state = self._step(self._last, self._state)
-                known = bool(self._known[self.place])
-                drawn.append(self._levels[self.place].expand(self._n) if known else self._drawn(conditional))
+                is_known = bool(self._known[self.place])
+                drawn.append(self._levels[self.place].expand(self._n) if is_known else self._drawn(conditional))
                 self._last = drawn[-1]
                 self.place += 1
         return _bright(self._task, torch.stack(drawn, 1))
@@ -138,25 +138,25 @@ class _Draw:
         return drawn
 
     def _prefix(self) -> int:
-        """How many elements are known before the first that is drawn: the model reads them in one pass."""
+        """Return the number of known elements before the first drawn one: the model reads them in one pass."""
         return int(self._known.int().cumprod(0).sum())
 
 
 def _given(task: Any, model: Any, drawing: Drawing) -> "tuple[Tensor, Tensor]":
-    """The levels of the image in visiting order, (T,), and which are known."""
+    """Return the levels of the image in visiting order, (T,), and which are known."""
     import numpy as np
     import torch
 
     channels, height, width = task.shape
     if not drawing.pixels:
         return torch.zeros(model.sequence_length).long(), torch.zeros(model.sequence_length, dtype=torch.bool)
-    pixels, known = _decoded(drawing.pixels, (channels, height, width)), _decoded(drawing.known, (height, width))
-    if known.max(initial=0) > 1:
+    pixels, mask = _decoded(drawing.pixels, (channels, height, width)), _decoded(drawing.known, (height, width))
+    if mask.max(initial=0) > 1:
         raise ValueError("known: expected bytes of 0 and 1")
     top = task.reduction.levels - 1
     levels = torch.from_numpy((pixels.astype(np.int64) * top + 127) // 255)
-    kept = torch.from_numpy(known == 1).expand(channels, height, width)
-    return model.to_sequence(levels[None])[0], model.to_sequence(kept[None])[0]
+    known_mask = torch.from_numpy(mask == 1).expand(channels, height, width)
+    return model.to_sequence(levels[None])[0], model.to_sequence(known_mask[None])[0]
 
 
 def _decoded(text: str, shape: tuple[int, ...]) -> "Bytes":
@@ -175,12 +175,12 @@ def _bright(task: Any, levels: "Tensor") -> "Bytes":
 
     from chainrule.data._images import brightness
 
-    shown: Bytes = np.ascontiguousarray(brightness(levels.cpu().numpy().astype(np.uint8), task.reduction.levels))
-    return shown
+    image: Bytes = np.ascontiguousarray(brightness(levels.cpu().numpy().astype(np.uint8), task.reduction.levels))
+    return image
 
 
 def example_image(run: "Run", number: int) -> dict[str, Any]:
-    """A held-out image as 8 bits, (C, H, W) in base64, and the number of its label.
+    """Return a held-out image as 8 bits, (C, H, W) in base64, and the number of its label.
 
     Raises:
         ValueError: there is no such image.
@@ -206,7 +206,7 @@ class _Latent:
 
 @lru_cache(maxsize=16)
 def _latent(run: "Run") -> _Latent:
-    """The dimensions that the model uses, most used first; all of them where no held-out images tell."""
+    """Return the dimensions that the model uses, most used first; all of them where no held-out images tell."""
     import torch
 
     from chainrule._latent import LatentModel
@@ -215,26 +215,30 @@ def _latent(run: "Run") -> _Latent:
     model, task = model_of(run), task_of(run)
     count = min(_LOOKED_AT, task.facts.images.valid) if task.is_prepared() else 0
     if count < 2:
-        found = list(range(min(model.latent_size, _SLIDERS)))
-        return _Latent(found, [-_REACH] * len(found), [_REACH] * len(found), torch.zeros(model.latent_size))
+        dimensions = list(range(min(model.latent_size, _SLIDERS)))
+        return _Latent(
+            dimensions, [-_REACH] * len(dimensions), [_REACH] * len(dimensions), torch.zeros(model.latent_size)
+        )
     use = active_units(model, task.held_out_batch(count).x)
     ranked = use.ranked or list(range(model.latent_size))
-    found = ranked[:_SLIDERS]
+    dimensions = ranked[:_SLIDERS]
     if isinstance(model, LatentModel):
-        return _Latent(found, [-_REACH] * len(found), [_REACH] * len(found), torch.zeros(model.latent_size))
-    low, high = use.codes[:, found].quantile(torch.tensor([0.01, 0.99], dtype=use.codes.dtype), dim=0).tolist()
-    return _Latent(found, low, high, use.codes.mean(0))
+        return _Latent(
+            dimensions, [-_REACH] * len(dimensions), [_REACH] * len(dimensions), torch.zeros(model.latent_size)
+        )
+    low, high = use.codes[:, dimensions].quantile(torch.tensor([0.01, 0.99], dtype=use.codes.dtype), dim=0).tolist()
+    return _Latent(dimensions, low, high, use.codes.mean(0))
 
 
 def about_latent(run: "Run") -> dict[str, Any]:
-    """The sliders: the latent dimension of each, its range, and its first value."""
+    """Return the sliders: the latent dimension of each, its range, and its first value."""
     latent = _latent(run)
     start = latent.centre[latent.dimensions].tolist()
     return {"dimensions": latent.dimensions, "low": latent.low, "high": latent.high, "start": start}
 
 
 def decode_image(run: "Run", code: list[float], seed: int) -> dict[str, Any]:
-    """The image of a code given by the values of the sliders, as 8 bits (C, H, W) in base64.
+    """Return the image of a code given by the values of the sliders, as 8 bits (C, H, W) in base64.
 
     Raises:
         ValueError: there are more or fewer sliders.
@@ -247,17 +251,17 @@ def decode_image(run: "Run", code: list[float], seed: int) -> dict[str, Any]:
     latent, model = _latent(run), model_of(run)
     if len(code) != len(latent.dimensions):
         raise ValueError(f"code: expected {len(latent.dimensions)} numbers, got {len(code)}")
-    place = device_of(model)
+    device = device_of(model)
     z = latent.centre.to(next(model.parameters())).clone()
     z[latent.dimensions] = torch.tensor(code).to(z)
-    generator = torch.Generator(place).manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
     with torch.no_grad():
         drawn = model.from_codes(z[None], generator=generator)
     return {"pixels": b64encode(shown(task_of(run), drawn)[0].tobytes()).decode()}
 
 
 def encode_example(run: "Run", number: int) -> dict[str, Any]:
-    """The values of the sliders for a held-out image, and the image itself."""
+    """Return the values of the sliders for a held-out image, and the image itself."""
     import torch
 
     from chainrule._modes import device_of

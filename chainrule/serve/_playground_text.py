@@ -71,14 +71,14 @@ class Sessions:
         self._kept: OrderedDict[str, Session] = OrderedDict()
 
     def start(self, symbols: Sequence[int]) -> tuple[str, Session]:
-        """A new session of a text, and its identifier."""
+        """Return a new session of a text, and its identifier."""
         name = token_urlsafe(18)
         session = self._kept[name] = Session(list(symbols))
         self.trim()
         return name, session
 
     def fork(self, name: str | None, symbols: Sequence[int]) -> State:
-        """The state that has read all of `symbols` but the last, if a session has it; else None."""
+        """Return the state that has read all of `symbols` but the last, if a session has it; else None."""
         session = None if name is None else self._kept.get(name)
         last = len(symbols) - 1
         if name is None or session is None or last < 0 or session.symbols[:last] != list(symbols[:last]):
@@ -101,7 +101,7 @@ class Sessions:
 
 
 async def stream_text(engine: Engine, sessions: Sessions, request: Request, session: str | None) -> AsyncIterator[Any]:
-    """A text as it is drawn: a record for each symbol, and {"finish"} at the end.
+    """Yield a text as it is drawn: a record for each symbol, and {"finish"} at the end.
 
     The first record is {"session", "forked", "text"}: whether a kept state was forked, and what the last symbol of the
     request adds to the text.
@@ -109,7 +109,7 @@ async def stream_text(engine: Engine, sessions: Sessions, request: Request, sess
     Args:
         engine: of the run.
         sessions: of the run.
-        request: with the symbols so far, the last of which may be another than the session has in its place.
+        request: with the symbols so far; the last may differ from the session's symbol at this position.
         session: whose state is forked, where it is still kept.
     """
     symbols = list(request.prompt)
@@ -146,7 +146,7 @@ async def read_text(engine: Engine, text: str) -> AsyncIterator[dict[str, Any]]:
 
 
 def token_record(engine: Engine, token: Token) -> dict[str, Any]:
-    """A symbol for JSON: its number, what it adds to the text, its label, its surprise and its likeliest rivals."""
+    """Return a symbol for JSON: its number, the text it adds, its label, its surprisal and its likeliest rivals."""
     label = vocabulary_of(engine.run).token
     return {
         "id": token.symbol,
@@ -159,7 +159,7 @@ def token_record(engine: Engine, token: Token) -> dict[str, Any]:
 
 
 def vocabulary_of(run: "Run") -> "Vocabulary":
-    """The vocabulary of a run of texts."""
+    """Return the vocabulary of a run of texts."""
     return cast("TextTask", run._task).vocabulary
 
 
@@ -175,7 +175,7 @@ def about_text(run: "Run") -> dict[str, Any]:
 
 
 def insides(run: "Run") -> dict[str, Any]:
-    """The parts of a model of texts whose activations can be shown: gates of units, or heads of attention."""
+    """Return the parts of a model of texts whose activations can be shown: gates of units, or heads of attention."""
     from chainrule.layers import CausalAttention
     from chainrule.models import RecurrentLM, TransformerLM
     from chainrule.models._model_mean import first_part
@@ -191,7 +191,7 @@ def insides(run: "Run") -> dict[str, Any]:
 
 
 def gates_of(run: "Run", symbols: Sequence[int], layer: int, unit: int) -> dict[str, Any]:
-    """What one unit did after reading each symbol: its gates, its cell and its output.
+    """Return one unit's activity after each symbol: its gates, its cell and its output.
 
     Returns:
         `values`: lists over the symbols, by name; `suggested`: the units whose output varies most over this text.
@@ -211,8 +211,8 @@ def gates_of(run: "Run", symbols: Sequence[int], layer: int, unit: int) -> dict[
     with torch.no_grad():
         passages, _, _ = replay(subject_of(run.model, x))
     passage = passages[layer]
-    found = dict(passage.gates) | ({} if passage.c is None else {"cell": passage.c}) | {"output h": passage.h}
-    values = {name: _rounded(value[1:, 0, unit]) for name, value in found.items()}
+    signals = dict(passage.gates) | ({} if passage.c is None else {"cell": passage.c}) | {"output h": passage.h}
+    values = {name: _rounded(value[1:, 0, unit]) for name, value in signals.items()}
     suggested = passage.h[1:, 0].std(0, correction=0).topk(min(_SUGGESTED, parts["units"])).indices.tolist()
     return {"values": values, "suggested": suggested}
 
@@ -238,7 +238,7 @@ def attention_of(run: "Run", symbols: Sequence[int], layer: int, head: int) -> d
     views, _ = mixer_views(model, torch.tensor([list(symbols)]))  # type: ignore[arg-type]
     weights = views[layer].weights
     assert weights is not None
-    return {"weights": [_rounded(row[: place + 1]) for place, row in enumerate(weights[head])]}
+    return {"weights": [_rounded(row[: index + 1]) for index, row in enumerate(weights[head])]}
 
 
 def _check(value: int, count: int, name: str) -> None:

@@ -26,7 +26,7 @@ _ONE = ("first", "last")  # arguments that are one item of data
 
 
 def runs_router(state: ServerState) -> APIRouter:
-    """The routes below /runs."""
+    """Return the routes below /runs."""
     router = APIRouter(prefix="/runs")
     bodies = {name: {verb: _body(run, verb) for verb in _verbs(run)} for name, run in state.runs.items()}
 
@@ -56,15 +56,15 @@ def runs_router(state: ServerState) -> APIRouter:
         if capability not in bodies[name]:
             can = ", ".join(bodies[name])
             raise HTTPException(404, f"{capability!r:.80}: a run of the task {run.task} has no such capability: {can}")
-        asked = bodies[name][capability].model_validate(await _content(request))
-        work = state.call(_answer, run, capability, asked, state.limits)
+        arguments = bodies[name][capability].model_validate(await _content(request))
+        work = state.call(_answer, run, capability, arguments, state.limits)
         return JSONResponse(await while_wanted(request.receive, work, state.limits.seconds))
 
     return router
 
 
 async def _content(request: Request) -> Any:
-    """The body as JSON; none stands for no arguments."""
+    """Return the body as JSON; none stands for no arguments."""
     if not await request.body():
         return {}
     try:
@@ -78,50 +78,50 @@ def _verbs(run: Run) -> list[str]:
 
 
 def _arguments(run: Run, verb: str) -> dict[str, Parameter]:
-    """The arguments of a method by name; where to compute is the server's choice."""
+    """Return the arguments of a method by name; where to compute is the server's choice."""
     method: Callable[..., Any] = getattr(run, verb)
-    found = signature(method).parameters
+    parameters = signature(method).parameters
     return {
         name: argument
-        for name, argument in found.items()
+        for name, argument in parameters.items()
         if argument.kind is not Parameter.VAR_KEYWORD and name != "device"
     }
 
 
 def _body(run: Run, verb: str) -> type[BaseModel]:
-    """The model of a request: the arguments of a method, and the fields of its options."""
-    made: dict[str, Any] = {}
+    """Return the model of a request: the arguments of a method, and the fields of its options."""
+    definitions: dict[str, Any] = {}
     for name, argument in _arguments(run, verb).items():
         if argument.annotation is bytes:
-            made[name] = (str, ...)
+            definitions[name] = (str, ...)
         elif argument.annotation is Any:
             kind = Any if name in _ONE else list[Any]
-            made[name] = (kind | None, None) if verb in _HELD_OUT else (kind, ...)
+            definitions[name] = (kind | None, None) if verb in _HELD_OUT else (kind, ...)
         else:
-            made[name] = (argument.annotation, argument.default)
+            definitions[name] = (argument.annotation, argument.default)
     options = run.options_of(verb)
     if options is not None:
         hints = get_type_hints(options, include_extras=True)
         for item in fields(options):
             default = item.default if item.default is not MISSING else ...
-            made[item.name] = (Any if _names_file(hints[item.name]) else hints[item.name], default)
+            definitions[item.name] = (Any if _names_file(hints[item.name]) else hints[item.name], default)
     if verb == "evaluate" and run.task == "classify-images":
-        made["labels"] = (list[str | int] | None, None)
-    made = {name: field for name, field in made.items() if name != "self"}
-    return create_model(verb.capitalize(), __config__=ConfigDict(extra="forbid", strict=True), **made)
+        definitions["labels"] = (list[str | int] | None, None)
+    definitions = {name: field for name, field in definitions.items() if name != "self"}
+    return create_model(verb.capitalize(), __config__=ConfigDict(extra="forbid", strict=True), **definitions)
 
 
 def _names_file(hint: Any) -> bool:
     return hint is Path or any(map(_names_file, get_args(hint)))
 
 
-def _answer(run: Run, verb: str, asked: BaseModel, limits: Limits) -> Any:
+def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
     """Call a method of a run, and give what it returns as JSON takes it."""
-    given = {name: getattr(asked, name) for name in asked.model_fields_set}
+    values = {name: getattr(body, name) for name in body.model_fields_set}
     options = run.options_of(verb)
     files = {name for name, hint in get_type_hints(options).items() if _names_file(hint)} if options else set()
     arguments = _arguments(run, verb)
-    for name, value in given.items():
+    for name, value in values.items():
         if isinstance(value, int) and name != "seed" and value > limits.tokens:
             raise ValueError(f"{name}: expected at most {limits.tokens}, got {value}")
         if value is None:
@@ -129,9 +129,9 @@ def _answer(run: Run, verb: str, asked: BaseModel, limits: Limits) -> Any:
         if name == "n" and value > limits.n:
             raise ValueError(f"n: expected at most {limits.n}, got {value}")
         if name in files or name in _ONE:
-            given[name] = item_of(run.task, value, name)
+            values[name] = item_of(run.task, value, name)
         elif name in arguments and arguments[name].annotation is bytes:
-            given[name] = bytes_of(value, name)
+            values[name] = bytes_of(value, name)
         elif name in arguments and arguments[name].annotation is Any:
-            given[name] = data_of(run.task, value, name)
-    return answered(getattr(run, verb)(**given))
+            values[name] = data_of(run.task, value, name)
+    return answered(getattr(run, verb)(**values))

@@ -40,8 +40,8 @@ def serve_runs(
     limits = limits or Limits()
     listening = _listen(host, port)
     with listening:
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
-        address = f"http://{f'[{shown}]' if ':' in shown else shown}:{listening.getsockname()[1]}/"
+        display_host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
+        address = f"http://{f'[{display_host}]' if ':' in display_host else display_host}:{listening.getsockname()[1]}/"
         app = create_app(runs, token=token, hosts=(host, socket.gethostname()), limits=limits)
         server = _Server(_config(app, limits))
         for name, run in runs.items():

@@ -1,4 +1,4 @@
-"""What the routes share: the runs, an engine for each run of texts, limits, and a thread for everything else."""
+"""State shared by the routes: the runs, an engine for each run of texts, limits, and a thread for everything else."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class ServerState:
-    """What the routes share.
+    """State shared by the routes.
 
     Args:
         runs: by their names.
@@ -42,7 +42,7 @@ class ServerState:
 
     @property
     def alive(self) -> bool:
-        """Whether all workers live."""
+        """True if all workers live."""
         return self._caller.is_alive() and all(engine.alive for engine in self.engines.values())
 
     async def call(self, function: Callable[..., T], /, *args: Any, **options: Any) -> T:
@@ -62,7 +62,7 @@ class ServerState:
             async with asyncio.timeout(self.limits.seconds):
                 return await asyncio.shield(asyncio.wrap_future(future))
         finally:
-            future.cancel()  # if it has not begun
+            future.cancel()  # unless it has started
 
     def close(self) -> None:
         """End the workers."""

@@ -1,4 +1,4 @@
-"""What is asked of an engine, and the stream of tokens that answers."""
+"""Requests to an engine, and streams of the tokens that it draws."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ class Stream:
         return self._taken(await self._tokens.get())
 
     async def batch(self) -> list[Token]:
-        """The tokens that have come since the last call, at least one; none at the end."""
+        """Return the tokens that have come since the last call, at least one; none at the end."""
         if self._ended:
             return []
         tokens = [self._taken(await self._tokens.get())]

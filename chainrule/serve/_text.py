@@ -48,9 +48,9 @@ class Held:
         alternatives: tuple[tuple[int, float], ...] = (),
         state: State = None,
     ) -> list[Token]:
-        """The tokens to deliver after a symbol was drawn; `finish` is why it is the last, if it is.
+        """Return the tokens to deliver after a symbol was drawn; `finish` is why it is the last, if it is.
 
-        The end of a text that is a symbol of its own adds nothing to the text.
+        An end-of-text symbol adds nothing to the text.
         """
         text = self._decoder.add(symbol) if finish != "stop" else ""
         text += self._decoder.rest() if finish else ""
@@ -58,9 +58,9 @@ class Held:
         if not self._stop:
             return self._released(len(self._tokens))
         text = "".join(held.text for held in self._tokens)
-        found = min((place for stop in self._stop if (place := text.find(stop)) >= 0), default=None)
-        if found is not None:
-            return self._cut(found)
+        stop_at = min((index for stop in self._stop if (index := text.find(stop)) >= 0), default=None)
+        if stop_at is not None:
+            return self._cut(stop_at)
         if finish:
             return self._released(len(self._tokens))
         certain = len(text) - max(_overlap(text, stop) for stop in self._stop)
@@ -77,18 +77,18 @@ class Held:
         return released
 
     def _cut(self, length: int) -> list[Token]:
-        """The tokens of so many characters; at least one, as the last has to say that it is."""
-        kept, begin = list[Token](), 0
+        """Return the tokens of `length` characters; at least one, because the last one carries `finish`."""
+        released, begin = list[Token](), 0
         for token in self._tokens:
-            if begin >= length and kept:
+            if begin >= length and released:
                 break
-            kept.append(replace(token, text=token.text[: max(length - begin, 0)]))
+            released.append(replace(token, text=token.text[: max(length - begin, 0)]))
             begin += len(token.text)
-        return [*kept[:-1], replace(kept[-1], finish="stop")]
+        return [*released[:-1], replace(released[-1], finish="stop")]
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of a text that begins a stop string.
+    """Return the length of the longest end of a text that begins a stop string.
 
     >>> _overlap("one tw", "two"), _overlap("one", "two")
     (2, 0)

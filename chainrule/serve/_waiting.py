@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def while_wanted(receive: Receive, work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """The result of some work, which is cancelled where the client goes, or the time is over.
+    """Return the result of some work, which is cancelled where the client goes, or the time is over.
 
     Raises:
         ClientGone: the client has closed its connection.

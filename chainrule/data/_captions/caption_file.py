@@ -34,10 +34,10 @@ class Caption:
 
 
 def read_captions(path: str | Path) -> Iterator[Caption]:
-    """The captions of a file, compressed or not.
+    """Yield the captions of a file, compressed or not.
 
     A line is `name.jpg TAB caption`, the name with or without a number (`name.jpg#3`); or, under a header
-    `image,caption`, it is `name.jpg,caption`. A .json file is an object with images and annotations, as that of COCO.
+    `image,caption`, it is `name.jpg,caption`. A .json file is an object with images and annotations, as in COCO.
     Images may have several captions.
 
     Raises:
@@ -73,7 +73,7 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
 
 
 def _coco_captions(path: str | Path) -> Iterator[Caption]:
-    """The captions of COCO's annotations; their numbers are those of the annotations, from 1."""
+    """Yield the captions of COCO's annotations, numbered as the annotations from 1."""
     with open_bytes(check_file(path)) as file:
         raw = file.read(_MOST_BYTES + 1)
     if len(raw) > _MOST_BYTES:
@@ -82,8 +82,8 @@ def _coco_captions(path: str | Path) -> Iterator[Caption]:
         content = json.loads(raw)
     except (ValueError, RecursionError):
         content = None
-    found = content if isinstance(content, dict) else {}
-    images, annotations = found.get("images"), found.get("annotations")
+    fields = content if isinstance(content, dict) else {}
+    images, annotations = fields.get("images"), fields.get("annotations")
     if not isinstance(images, list) or not isinstance(annotations, list):
         raise ValueError(f"{path}: expected JSON with the lists images and annotations, as captions of COCO")
     names = {}
@@ -92,8 +92,8 @@ def _coco_captions(path: str | Path) -> Iterator[Caption]:
             raise ValueError(f"{path}: image {number}: expected an object with id and file_name, got {image!r:.80}")
         names[str(image.get("id"))] = image["file_name"]
     for number, annotation in enumerate(annotations, 1):
-        found = annotation if isinstance(annotation, dict) else {}
-        text, name = found.get("caption"), names.get(str(found.get("image_id")))
+        fields = annotation if isinstance(annotation, dict) else {}
+        text, name = fields.get("caption"), names.get(str(fields.get("image_id")))
         if not isinstance(text, str) or not text.strip() or name is None:
             raise ValueError(
                 f"{path}: annotation {number}: expected an object with a caption and the image_id of one of the "
@@ -103,10 +103,10 @@ def _coco_captions(path: str | Path) -> Iterator[Caption]:
 
 
 def captions_in(images: str | Path) -> Member:
-    """The file of captions in an archive or a folder of images.
+    """Return the file of captions in an archive or a folder of images.
 
     Raises:
-        ValueError: there is none, or there are several.
+        ValueError: there is no such file, or there are several.
     """
     try:
         files = Members(images, CAPTIONS, "file of captions").files
@@ -114,8 +114,8 @@ def captions_in(images: str | Path) -> Member:
         files = []
     named = [file for file in files if "caption" in file.name.lower()] or files
     if len(named) != 1:
-        found = ", ".join(file.name for file in named) or "none"
-        raise ValueError(f"{images}: expected one file of captions in it, got {found:.120}: name it with --captions")
+        listing = ", ".join(file.name for file in named) or "none"
+        raise ValueError(f"{images}: expected one file of captions in it, got {listing:.120}: name it with --captions")
     return named[0]
 
 

@@ -29,7 +29,7 @@ class CaptionedImages:
 
     Attributes:
         images: (N, 3, S, S), values from 0 to 255.
-        captions: those of the first image, then those of the second, ..., each with its `<eos>`.
+        captions: the captions of the first image, then of the second, ..., each with its `<eos>`.
         offsets: (N + 1,) where the captions of each image begin, and their number.
     """
 
@@ -41,11 +41,11 @@ class CaptionedImages:
         return len(self.images)
 
     def captions_of(self, image: int) -> range:
-        """The places of an image's captions."""
+        """Return the indices of an image's captions."""
         return range(*self.offsets[image : image + 2].tolist())
 
     def batch(self, images: Ids, captions: Ids, mirrored: npt.NDArray[np.bool_] | None = None) -> Batch:
-        """The given captions as x, each given its image; some of the images mirrored."""
+        """Return the chosen captions as x, conditioned on their images, some of them mirrored."""
         x, lengths = self.captions.padded(captions)
         pixels = np.array(self.images[images])
         if mirrored is not None:
@@ -63,8 +63,8 @@ def caption_batches(
 ) -> Batches:
     """Images in the order of `Shuffled`, with one of the captions of each.
 
-    An image comes with its first caption, its second, ... in turn from epoch to epoch, in an order of its own. Half of
-    the images are mirrored, others in each epoch.
+    The captions of an image take turns from epoch to epoch, starting from a random one. Half of the images are
+    mirrored, a different half in each epoch.
 
     Args:
         captioned: images and captions.
@@ -78,7 +78,7 @@ def caption_batches(
     @lru_cache(maxsize=1)
     def mirrored(epoch: int) -> npt.NDArray[np.bool_]:
         random = np.random.default_rng([seed, epoch])
-        random.permutation(len(captioned))  # the draws that follow those of the order
+        random.permutation(len(captioned))  # skip the draws of the order
         return np.asarray(random.random(len(captioned)) < (0.5 if mirror else 0.0))
 
     def make(step: int, rows: Rows) -> Batch:
@@ -145,7 +145,7 @@ def prepare_captions(
         lower_case: whether captions are read in lower case.
         validation_fraction: of the images.
         seed: of those held out.
-        vocabulary: of other captions, in place of one made of these; `min_count` is passed over.
+        vocabulary: vocabulary of other captions; replaces a fitted one, and `min_count` is ignored.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -228,12 +228,12 @@ def _open_part(store: Store, part: str, count: int, size: int, vocabulary: WordV
 
 
 def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
-    """The captions of each image, in lower case or as they are, in the order in which the images come first.
+    """Return the captions of each image, in lower case or as they are, in the order in which the images come first.
 
     Raises:
         ValueError: an image is missing, or there is no caption; the message names file and line.
     """
-    found: dict[str, list[Caption]] = {}
+    by_image: dict[str, list[Caption]] = {}
     named: dict[str, str] = {}  # with its folders, which the store may have others of
     for caption in read_captions(path):
         name = PurePosixPath(caption.image.replace("\\", "/")).name
@@ -244,10 +244,10 @@ def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool =
                 f"{path} line {caption.line}: {named[name]} and {caption.image}: expected one image of each name"
             )
         text = caption.text.lower() if lower_case else caption.text
-        found.setdefault(name, []).append(replace(caption, image=name, text=text))
-    if not found:
+        by_image.setdefault(name, []).append(replace(caption, image=name, text=text))
+    if not by_image:
         raise ValueError(f"{path}: expected captions, got none")
-    return found
+    return by_image
 
 
 def store_fingerprint(path: str | Path) -> dict[str, Any]:

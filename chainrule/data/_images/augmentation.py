@@ -82,13 +82,13 @@ def _warped(images: Tensor, moves: np.ndarray) -> Tensor:
 
 
 def _shifted(images: Tensor, by: np.ndarray, most: int) -> Tensor:
-    """Each image moved by its (down, right) pixels."""
+    """Return each image moved by its (down, right) pixels."""
     batch, channels, height, width = images.shape
     padded = nn.functional.pad(images, (most, most, most, most))
     rows = torch.arange(height) + most - torch.from_numpy(by[:, :1])  # (B, H)
     columns = torch.arange(width) + most - torch.from_numpy(by[:, 1:])
-    place = torch.arange(batch).view(-1, 1, 1, 1), torch.arange(channels).view(1, -1, 1, 1)
-    return padded[*place, rows.view(batch, 1, -1, 1), columns.view(batch, 1, 1, -1)]
+    index = torch.arange(batch).view(-1, 1, 1, 1), torch.arange(channels).view(1, -1, 1, 1)
+    return padded[*index, rows.view(batch, 1, -1, 1), columns.view(batch, 1, 1, -1)]
 
 
 # The largest amount of each operation: share of a side, radians, slope, factor less one, cut-out share of a side.
@@ -142,8 +142,8 @@ class RandomOperations:
         half = torch.from_numpy(np.abs(self.amounts["cutout"])).view(-1, 1) / 2
         middle = torch.from_numpy(random.uniform(0, 1, (2, batch, 1)))
         rows, columns = (
-            ((torch.arange(side) + 0.5) / side - place).abs() < half
-            for side, place in zip((height, width), middle, strict=True)
+            ((torch.arange(side) + 0.5) / side - centre).abs() < half
+            for side, centre in zip((height, width), middle, strict=True)
         )  # (B, H), (B, W)
         return images.masked_fill((rows.unsqueeze(2) & columns.unsqueeze(1)).unsqueeze(1), 0)
 
@@ -162,5 +162,5 @@ def draw_operations(batch: int, operations: int, magnitude: float, random: np.ra
     chosen = random.integers(len(LARGEST), size=(batch, operations))
     signs = random.choice((-magnitude, magnitude), size=(batch, operations))
     return RandomOperations(
-        {name: ((chosen == place) * signs).sum(1) * most for place, (name, most) in enumerate(LARGEST.items())}
+        {name: ((chosen == index) * signs).sum(1) * most for index, (name, most) in enumerate(LARGEST.items())}
     )

@@ -99,7 +99,7 @@ def labelled_image_evaluation(
     batch_size: int,
     rows: npt.NDArray[np.integer] | None = None,
 ) -> Iterator[Batch]:
-    """Every image once, in order, or those of some rows."""
+    """Yield every image once, in order, or only the chosen rows."""
     for chosen in in_order(len(images), batch_size, rows):
         context = torch.from_numpy(np.array(images[chosen]))
         yield Batch(torch.from_numpy(np.array(labels[chosen])), context=context, whole=True)

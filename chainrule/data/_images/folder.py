@@ -38,7 +38,7 @@ _SIXTEEN = "grey of 16 bits"
 
 @dataclass(frozen=True)
 class Reading:
-    """How an image file becomes pixels.
+    """Conversion of an image file to pixels.
 
     Args:
         size: (height, width) to which every image is cut and scaled; `None` where all have one size.
@@ -52,7 +52,7 @@ class Reading:
     fit: Fit = "crop"
 
     def image(self, file: BinaryIO, label: str) -> tuple[Pixels, str]:
-        """An image (C, H, W) of values up to 255, and its mode: "1" where it was stored in black and white alone.
+        """Return an image (C, H, W) of values up to 255, and its mode: "1" if stored in black and white only.
 
         Grey of 16 bits is scaled to 8.
 
@@ -97,8 +97,8 @@ def _opened(content: bytes, label: str) -> Image.Image:
                 ImageOps.exif_transpose(file, in_place=True)  # which copies nothing where it need not turn
                 image: Image.Image = file
     except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
-        known = ", ".join(FORMATS)
-        reason = f"expected {known}, got another format" if isinstance(error, UnidentifiedImageError) else error
+        formats = ", ".join(FORMATS)
+        reason = f"expected {formats}, got another format" if isinstance(error, UnidentifiedImageError) else error
         raise BadImageError(f"{label}: cannot be read ({reason})") from None
     if frames > 1:
         raise ValueError(f"{label}: expected one image, got {frames}, such as an animation: split it into files")
@@ -106,7 +106,7 @@ def _opened(content: bytes, label: str) -> Image.Image:
 
 
 def _in_known_mode(image: Image.Image, label: str) -> tuple[Image.Image, str]:
-    """An image with transparency in a mode of its own, a palette without as colours, 16 bits as 8; and the mode."""
+    """Return an image and its mode: transparency becomes an alpha mode, other palettes RGB, and 16 bits 8."""
     mode = image.mode
     if mode in _DEEP:
         return _eight_bits(image, label), _SIXTEEN
@@ -147,7 +147,7 @@ class ImageFolder(ImageSource):
         labelled: whether the sub-folders are labels; None looks: they are, where there are two or more and no image
             is outside of them.
         reading: how files become pixels.
-        skip_bad: leave out what cannot be read, in place of an error.
+        skip_bad: leave out unreadable files instead of raising an error.
         black_and_white: levels of images stored in black and white alone: 0 and the highest.
 
     Raises:
@@ -173,7 +173,7 @@ class ImageFolder(ImageSource):
         self._levels = black_and_white if self._survey(files, skip_bad) == "1" and self._reading == Reading() else 256
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
-            places = {name: place for place, name in enumerate(names)}
+            places = {name: index for index, name in enumerate(names)}
             numbers = np.array([places[parents[file.name]] for file in self._files], np.int64)
             self.labels = ImageLabels(numbers, names)
 
@@ -191,8 +191,8 @@ class ImageFolder(ImageSource):
     def fingerprint(self) -> dict[str, Any]:
         return self._members.fingerprint()
 
-    def called(self, place: int) -> str:
-        return self._files[place].name
+    def called(self, index: int) -> str:
+        return self._files[index].name
 
     def _pixels(self, file: Member) -> tuple[Pixels, str]:
         with file.open() as content:
@@ -201,7 +201,7 @@ class ImageFolder(ImageSource):
     def _survey(self, files: list[Member], skip_bad: bool) -> str:
         """Look at every file once: which can be read, and whether they agree; return their mode."""
         skipped = []
-        kept: list[Member] = []
+        readable: list[Member] = []
         first: tuple[Member, str] | None = None
         for file in files:
             try:
@@ -224,15 +224,15 @@ class ImageFolder(ImageSource):
                 )
             self.deep += mode == _SIXTEEN
             self.transparent += mode in _TRANSPARENT
-            kept.append(file)
+            readable.append(file)
         if first is None:
             raise ValueError(f"{self.path}: none of the {len(files)} images can be read: expected at least one")
-        self._files, self.count, self.skipped = kept, len(kept), tuple(skipped)
+        self._files, self.count, self.skipped = readable, len(readable), tuple(skipped)
         return first[1]
 
 
 def images_in(path: Path) -> Members:
-    """The image files of a folder or an archive."""
+    """Return the image files of a folder or an archive."""
     return Members(path, IMAGES, "image")
 
 
@@ -245,7 +245,7 @@ def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colou
 
 
 def _labels_of(files: list[Member], *, archive: bool, labelled: bool | None, path: Path) -> dict[str, str] | None:
-    """The label of each file by its name, where there are labels."""
+    """Return the label of each file by its name, where there are labels."""
     if labelled is False:
         return None
     parts = {file.name: file.name.removeprefix("./").split("/") for file in files}

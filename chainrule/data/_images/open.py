@@ -37,7 +37,7 @@ def open_source(
             file, the labels-idx1 file next to an images-idx3 one. None looks; True insists.
         reading: of image files.
         skip_bad: leave out image files that cannot be read.
-        black_and_white: levels of image files stored in black and white alone; those of the images that they shall
+        black_and_white: levels of image files stored in black and white alone; the levels of the images that they shall
             be alike.
 
     Raises:
@@ -68,7 +68,7 @@ def source_fingerprint(path: str | Path) -> dict[str, Any]:
 
 
 def is_collection(path: Path) -> bool:
-    """Whether it is a folder or an archive, whose image files are read, or one image file."""
+    """Return whether it is a folder or an archive, whose image files are read, or one image file."""
     return path.is_dir() or path.name.lower().endswith((*ARCHIVES, *IMAGES))
 
 
@@ -122,7 +122,7 @@ def _the_images(path: Path, names: list[str]) -> str:
 
 
 def _array_labels(path: Path, chosen: str, others: list[str], count: int, labelled: bool | None) -> ImageLabels | None:
-    """The array of labels that a name like y_train gives to x_train, or the only one that can be it."""
+    """Return the array of labels: y_train for x_train, or the only candidate."""
     paired = [
         name
         for images, labels in _LABELS_OF
@@ -150,20 +150,20 @@ def _label_name(name: str) -> str:
 def _idx_labels(path: Path, count: int, labelled: bool | None) -> ImageLabels | None:
     usual = path.with_name(_label_name(path.name))
     other = usual.with_suffix("") if usual.suffix == ".gz" else usual.with_name(usual.name + ".gz")
-    found = next((file for file in (usual, other) if file != path and file.is_file()), None)
-    if found is None:
+    label_file = next((file for file in (usual, other) if file != path and file.is_file()), None)
+    if label_file is None:
         return None
-    shape = _header(found).shape
+    shape = _header(label_file).shape
     if shape != (count,):
         raise ValueError(
-            f"{found}: expected {count} labels, one for each image of {path.name}, got shape {shape}"
+            f"{label_file}: expected {count} labels, one for each image of {path.name}, got shape {shape}"
             f"{_leave_out(labelled)}"
         )
-    return _labels(found, None, count)
+    return _labels(label_file, None, count)
 
 
 def _leave_out(labelled: bool | None) -> str:
-    """The remedy for labels that do not fit, where nobody insists on them."""
+    """Return the remedy for labels that do not fit, where nobody insists on them."""
     return "" if labelled else ": say --no-labels to leave it out"
 
 

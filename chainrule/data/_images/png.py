@@ -9,7 +9,7 @@ from chainrule.data._images.source import Pixels
 
 
 def png(pixels: Pixels, palette: Pixels | None = None) -> bytes:
-    """A PNG of grey pixels (H, W) or colours (H, W, 3), 8 bits each; or of indices (H, W) into a palette (K, 3).
+    """Return a PNG of grey pixels (H, W) or colours (H, W, 3), 8 bits each; or of indices (H, W) into a palette (K, 3).
 
     >>> png(np.zeros((2, 3), np.uint8))[:4]
     b'\\x89PNG'
@@ -35,7 +35,7 @@ def grid(images: Pixels, columns: int | None = None, *, gap: int = 2, least: int
 
     Args:
         images: (N, C, H, W) of 8 bits, C 1 or 3.
-        columns: images in a row; about as many as rows where not given.
+        columns: images in a row; by default the grid is about square.
         gap: pixels between two of them.
         least: smallest width in pixels at which an image is drawn; smaller ones are enlarged.
 
@@ -49,8 +49,8 @@ def grid(images: Pixels, columns: int | None = None, *, gap: int = 2, least: int
     large = images.repeat(scale, 2).repeat(scale, 3)
     height, width = height * scale + gap, width * scale + gap
     sheet = np.full((channels, rows * height + gap, columns * width + gap), 96, np.uint8)
-    for place, image in enumerate(large):
-        row, column = divmod(place, columns)
+    for index, image in enumerate(large):
+        row, column = divmod(index, columns)
         sheet[:, row * height + gap : (row + 1) * height, column * width + gap : (column + 1) * width] = image
     return sheet[0] if channels == 1 else sheet.transpose(1, 2, 0)
 
@@ -77,7 +77,7 @@ def block_image(images: Pixels) -> str:
 
 
 def _means(grey: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The mean of each rectangle of height × width pixels; those at the far edges may be smaller."""
+    """Return the mean of each rectangle of height × width pixels; those at the far edges may be smaller."""
     rows = np.arange(0, grey.shape[1], height)
     columns = np.arange(0, grey.shape[2], width)
     sums = np.add.reduceat(np.add.reduceat(grey, rows, axis=1), columns, axis=2)

@@ -65,7 +65,7 @@ def prepare_images(
 ) -> PreparedImages:
     """Read images and write them into a directory, a few megabytes in memory at a time.
 
-    Held out are those of `validation`; or, of an .npz file with arrays such as train and valid, the latter; or a part
+    The validation set is `validation`, or the array valid of an .npz file that has train and valid, or a part
     drawn from the seed.
 
     Args:
@@ -76,7 +76,7 @@ def prepare_images(
         labelled: whether there are labels; None looks.
         reading: of image files.
         skip_bad: leave out image files that cannot be read.
-        validation: images to hold out in place of some of the first.
+        validation: validation images; by default a part of the first source is held out.
         validation_fraction: of the images.
         seed: of the images held out, and of every draw.
 
@@ -115,9 +115,9 @@ def prepare_images(
         everything = (np.ones(each.count, dtype=np.bool_) for each in (source, held_out))
         parts = [(TRAIN, source, next(everything), stored), (VALID, held_out, next(everything), reduction)]
     with StoreWriter(directory, _MANIFEST) as writer:
-        for place, (part, read, rows, how) in enumerate(parts, start=1):
+        for number, (part, read, rows, how) in enumerate(parts, start=1):
             pixels = writer.growing(f"{part}.pixels", np.uint8, source.shape)
-            random, start = np.random.default_rng([seed, place]), 0
+            random, start = np.random.default_rng([seed, number]), 0
             for block in read.blocks():
                 pixels.append(how.apply(block[rows[start : start + len(block)]], random))
                 start += len(block)
@@ -154,8 +154,8 @@ def open_images(directory: str | Path) -> PreparedImages:
         reduction = Reduction(manifest["found_levels"], manifest["bits"], manifest["binarise"])
         for part in (TRAIN, VALID):
             count = manifest["images"][part]
-            found = reduction.found if part == TRAIN and manifest["binarise"] == "per-epoch" else reduction.levels
-            below = found if found < 256 else None  # a byte holds no larger one
+            level_count = reduction.found if part == TRAIN and manifest["binarise"] == "per-epoch" else reduction.levels
+            below = level_count if level_count < 256 else None  # a byte holds no larger one
             pixels[part] = store.array(f"{part}.pixels", np.uint8, (count, *shape), below)
             if classes is not None:
                 labels[part] = np.array(store.array(f"{part}.labels", np.int64, (count,), len(classes)))
@@ -168,7 +168,7 @@ def open_images(directory: str | Path) -> PreparedImages:
 def _held_out(
     source: ImageSource, validation: str | Path | None, reading: Reading | None, *, skip_bad: bool
 ) -> ImageSource | None:
-    """The images of another source that are held out; they must be as those to train on."""
+    """Return the validation images of another source; their shape must match the training images."""
     named = validation if validation is not None else source.held_out
     if named is None:
         return None

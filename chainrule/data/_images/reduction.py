@@ -12,7 +12,7 @@ Binarise = Literal["threshold", "fixed", "per-epoch"]
 
 @dataclass(frozen=True)
 class Reduction:
-    r"""How values v in [0, L) become levels.
+    r"""Reduction of values v in [0, L) to levels.
 
     .. math:: x = \lfloor v\, 2^b / L \rfloor \text{ (b bits)}, \qquad
         x \sim \mathrm{Bernoulli}(v / (L - 1)) \text{ (binarised by a draw)}
@@ -55,7 +55,7 @@ class Reduction:
 
     @property
     def draws(self) -> bool:
-        """Whether an image is not fixed by its values."""
+        """True if an image is not fixed by its values."""
         return self.binarise in ("fixed", "per-epoch")
 
     def apply(self, values: Pixels, random: np.random.Generator) -> Pixels:

@@ -31,16 +31,16 @@ class ImageLabels:
         >>> ImageLabels.of(np.array([3, 7, 3])).names
         ('3', '7')
         """
-        found, numbers = np.unique(values, return_inverse=True)
-        return cls(numbers.astype(np.int64), tuple(str(value) for value in found.tolist()))
+        distinct, numbers = np.unique(values, return_inverse=True)
+        return cls(numbers.astype(np.int64), tuple(str(value) for value in distinct.tolist()))
 
     def among(self, names: tuple[str, ...], where: str) -> npt.NDArray[np.int64]:
-        """The same labels as places in another list of names.
+        """Return the labels as indices into another list of names.
 
         Raises:
             ValueError: one of them is not in it.
         """
-        places = {name: place for place, name in enumerate(names)}
+        places = {name: index for index, name in enumerate(names)}
         unknown = [name for name in self.names if name not in places]
         if unknown:
             raise ValueError(f"{where}: the label {unknown[0]!r} was not in training (known: {', '.join(names):.200})")
@@ -77,19 +77,19 @@ class ImageSource(ABC):
     @property
     @abstractmethod
     def levels(self) -> int:
-        """How many values a channel of a pixel may have."""
+        """The number of values that a channel of a pixel may have."""
 
     @abstractmethod
     def blocks(self) -> Iterator[Pixels]:
-        """All images in order, as blocks (n, C, H, W) of values in [0, levels)."""
+        """Return all images in order, as blocks (n, C, H, W) of values in [0, levels)."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
         """`name`, number of `bytes` and `sha256`: equal for equal content."""
 
-    def called(self, place: int) -> str:
-        """The name that identifies the image at this index, from 0, to a reader."""
-        return f"{self.name}[{place}]"
+    def called(self, index: int) -> str:
+        """Return the name that identifies the image at this index, from 0, to a reader."""
+        return f"{self.name}[{index}]"
 
     def _rows_of_a_block(self) -> int:
         return max(1, BLOCK_BYTES // int(np.prod(self.shape)))
@@ -108,7 +108,7 @@ def spread_over(pixels: Pixels, levels: int) -> Pixels:
 
 
 def found_levels(largest: int) -> int:
-    """The number of levels, inferred from the largest value: 256, unless that value is below 64.
+    """Return the number of levels, inferred from the largest value: 256, unless that value is below 64.
 
     Digits of 8x8 pixels have 17 levels, binary images 2. Images of 8 bits keep all 256 levels, even if none of their
     pixels is very bright.

@@ -20,7 +20,7 @@ from chainrule.data._text import fingerprint, read_chunks
 
 UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError)
 _NUMPY = b"\x93NUMPY"
-_LONGEST_HEADER = 10_000  # bytes of the shape and type of an .npy file, of which NumPy too reads no more
+_LONGEST_HEADER = 10_000  # bytes of the shape and type of an .npy file, NumPy's limit too
 _LARGEST_IMAGE = 1 << 28  # bytes; Pillow, too, reads no larger ones
 _MOST_IMAGES = 1 << 24
 
@@ -94,7 +94,7 @@ class StackedImages(ImageSource):
             raise ValueError(f"{self.label}: cannot be read ({error}): restore it from a copy") from None
 
     def _values(self, rows: int) -> Iterator[npt.NDArray[Any]]:
-        """The array, so many images at a time."""
+        """Yield the array, so many images at a time."""
         shape, dtype, by_columns = self._header
         size, done = math.prod(shape[1:]) * dtype.itemsize, 0
         with open_array(self.path, self._array) as (file, _):
@@ -157,7 +157,7 @@ def image_layout(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], bool] | 
 
 @contextmanager
 def open_array(path: Path, array: str | None = None) -> Iterator[tuple[BinaryIO, Header]]:
-    """Open an array in a file where its numbers begin; the arguments and errors are those of `StackedImages`."""
+    """Open an array in a file where its numbers begin; the arguments and errors match `StackedImages`."""
     with ExitStack() as stack:
         try:
             if array is not None:

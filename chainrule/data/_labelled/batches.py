@@ -45,7 +45,7 @@ class Labels(Record):
         return len(self.names)
 
     def encode(self, name: str) -> int:
-        """The number of a label.
+        """Return the number of a label.
 
         Raises:
             ValueError: it was not seen in training.
@@ -55,9 +55,9 @@ class Labels(Record):
         return self._numbers[name]
 
     def listed(self, most: int = 8) -> str:
-        """The names in a line, the first few of many."""
-        shown = ", ".join(name if len(name) <= 24 else name[:23] + "…" for name in self.names[:most])
-        return shown if len(self) <= most else f"{shown}, ... ({len(self)})"
+        """Return the names in a line, the first few of many."""
+        listing = ", ".join(name if len(name) <= 24 else name[:23] + "…" for name in self.names[:most])
+        return listing if len(self) <= most else f"{listing}, ... ({len(self)})"
 
     @property
     def prior(self) -> tuple[float, ...]:

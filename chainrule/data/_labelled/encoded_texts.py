@@ -76,7 +76,7 @@ class TextSymbols(Record):
         ngrams: bool = True,
         min_count: int = 2,
     ) -> Self:
-        """The symbols of training texts: words or characters seen `min_count` times, n-grams seen in three words; the
+        """Return the symbols of training texts: elements seen `min_count` times, and n-grams seen in three words; the
         most frequent 262,144 of either where there are more."""
         if level == "byte":
             return cls(level, (), lower=lower)
@@ -93,11 +93,11 @@ class TextSymbols(Record):
 
     @property
     def elements(self) -> int:
-        """Symbols of elements, those of parts left out: the first of V."""
+        """The number of symbols of whole elements, without parts: the first of V."""
         return len(self) - len(self.parts or ())
 
     def tokens(self, text: str) -> list[str]:
-        """The elements of a text, in a form to print."""
+        """Return the elements of a text in printable form."""
         if self.level == "byte":
             raw = text.encode("utf-8", "surrogatepass")
             return [chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in raw]
@@ -106,7 +106,7 @@ class TextSymbols(Record):
         return _WORD.findall(text) if self.level == "word" else list(text)
 
     def _encode(self, token: str) -> tuple[int, ...]:
-        """The symbols of one element: itself, then its parts that are known; looked up once."""
+        """Return the symbols of one element: itself, then its known parts; cached."""
         if self.level == "byte":
             return (ord(token) if len(token) == 1 else int(token.removeprefix("\\x"), base=16),)
         itself = self._numbers.get(token, self.unknown)
@@ -127,12 +127,12 @@ class TextSymbols(Record):
 
 def _most_frequent(counts: Counter[str], least: int) -> list[str]:
     """Entries of at least this count, the most frequent first."""
-    kept = [symbol for symbol, count in counts.items() if count >= least]
-    return sorted(kept, key=lambda symbol: (-counts[symbol], symbol))[:_MOST]
+    frequent = [symbol for symbol, count in counts.items() if count >= least]
+    return sorted(frequent, key=lambda symbol: (-counts[symbol], symbol))[:_MOST]
 
 
 def _parts(word: str) -> set[str]:
-    """The n-grams of a word between its bounds.
+    """Return the n-grams of a word between its bounds.
 
     >>> sorted(_parts("cat"))
     ['<ca', '<cat', '<cat>', 'at>', 'cat', 'cat>']
@@ -188,15 +188,15 @@ class EncodedTexts:
         """
         inputs, lengths = self.tokens.padded(rows, limit, NOTHING)
         if self.bags is not None:
-            kinds, place = inputs.unique(return_inverse=True)  # each bag once, and nothing
+            kinds, inverse = inputs.unique(return_inverse=True)  # each bag once, and nothing
             real = kinds[kinds != NOTHING]
             bags, _ = self.bags.padded(real.numpy(), fill=NOTHING)
             nothing = bags.new_full((len(kinds) - len(real), max(bags.shape[1], 1)), NOTHING)
-            inputs = torch.cat([nothing, bags if bags.shape[1] else nothing[:0]])[place]
+            inputs = torch.cat([nothing, bags if bags.shape[1] else nothing[:0]])[inverse]
         return {"inputs": inputs, "lengths": lengths}
 
     def without_parts(self) -> "EncodedTexts":
-        """The same texts with the symbol of each element alone."""
+        """Return the same texts with the symbol of each element alone."""
         if self.bags is None:
             return self
         themselves = self.bags.values[self.bags.offsets[:-1]]

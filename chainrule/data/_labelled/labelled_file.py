@@ -29,9 +29,9 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a file are read, counted from 0; `label` is None without labels.
+    """Columns to read from a file, counted from 0; `label` is None without labels.
 
-    The names are those of the header, None where there is no header.
+    The names come from the header; they are None without a header.
     """
 
     text: int
@@ -89,13 +89,13 @@ class LabelledFile:
         self._begun: Iterator[Row] | None = None  # standard input behind its header: it is read once
         if self.path == STDIN:  # the column is said, or each line is a text
             self._plain = text_column is None
-            place = _number(text_column)
-            if text_column is not None and place is None:
+            index = _number(text_column)
+            if text_column is not None and index is None:
                 self._begun = self._cells()
                 first = [cell.strip() for cell in next(self._begun, (1, []))[1]]
                 _check_names(self._file.name, [text_column], first)
-                place = first.index(text_column)
-            self.columns = Columns(place or 0, None, header=False)
+                index = first.index(text_column)
+            self.columns = Columns(index or 0, None, header=False)
             return
         beginning = list(islice(self._cells(), _LOOKED_AT))
         if not beginning:
@@ -108,7 +108,7 @@ class LabelledFile:
         self._skip_first = self._plain and self.columns.header and like is not None and like.header
 
     def __iter__(self) -> Generator[LabelledText, None, None]:
-        """The rows; an empty text is kept.
+        """Yield the rows; an empty text is kept.
 
         Raises:
             ValueError: a row has no such column, or an empty label; the file and its line are named.
@@ -151,7 +151,7 @@ class LabelledFile:
         return self._file.quoted_rows(self._delimiter, before=self._before)
 
     def _all_quoted(self) -> bool:
-        """Whether each cell of the first lines is in double quotes, which then are no part of the texts."""
+        """Return whether each cell of the first lines is in double quotes, which then are no part of the texts."""
         with closing(self._file.plain_rows()) as rows:
             cells = [cell.strip() for _, cells in islice(rows, _QUOTED_ROWS) for cell in cells if len(cells) > 1]
         return len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
@@ -172,16 +172,16 @@ def _find_columns(
     header = header or (usual["label"] is not None and len(first) == 2)
     width = len(first)
 
-    def place(asked: str | None, kind: str) -> int | None:
-        if asked is None:
+    def column_index(option: str | None, kind: str) -> int | None:
+        if option is None:
             return usual[kind] if header else None
-        number = _number(asked)
-        found = first.index(asked) if number is None else number
-        if found >= width:
-            raise ValueError(f"{path} line 1: expected at least {found + 1} columns, got {width}")
-        return found
+        number = _number(option)
+        index = first.index(option) if number is None else number
+        if index >= width:
+            raise ValueError(f"{path} line 1: expected at least {index + 1} columns, got {width}")
+        return index
 
-    at_text, at_label = place(text, "text"), place(label, "label")
+    at_text, at_label = column_index(text, "text"), column_index(label, "label")
     if like is not None and not header and width > max(like.text, like.label or 0):
         at_text = like.text if at_text is None else at_text
         at_label = like.label if at_label is None else at_label
@@ -217,15 +217,15 @@ def _find_columns(
 def _check_names(path: str, names: Iterable[str], header: list[str]) -> None:
     for name in names:
         if name not in header:
-            found = ", ".join(map(repr, header))[:80] or "nothing"
+            listing = ", ".join(map(repr, header))[:80] or "nothing"
             raise ValueError(
-                f"{path} line 1: expected a header with the column {name!r}, got {found}: "
+                f"{path} line 1: expected a header with the column {name!r}, got {listing}: "
                 "name another column, or give its number"
             )
 
 
 def _names_columns(rows: list[list[str]], text: int, label: int) -> bool:
-    """Whether the first of some rows names the columns, although by none of the usual names.
+    """Return whether the first of some rows names the columns, although by none of the usual names.
 
     A rare label over all-text rows is no name, even of a rare text: other evidence is needed.
     """
@@ -234,7 +234,7 @@ def _names_columns(rows: list[list[str]], text: int, label: int) -> bool:
 
 
 def _unquoted(name: str) -> str:
-    """A name without the double quotes around it, which some programs write around names alone."""
+    """Return a name without the double quotes around it, which some programs write around names alone."""
     return name[1:-1] if len(name) > 2 and name[0] == name[-1] == '"' else name
 
 
@@ -244,7 +244,7 @@ def _fewer(rows: Iterable[list[str]]) -> int:
     if not pairs:
         return 1
     kinds = [
-        (len(Counter(cells[place] for cells in pairs)), sum(len(cells[place]) for cells in pairs)) for place in (0, 1)
+        (len(Counter(cells[index] for cells in pairs)), sum(len(cells[index]) for cells in pairs)) for index in (0, 1)
     ]
     return 0 if kinds[0] < kinds[1] else 1
 
@@ -254,7 +254,7 @@ def _usual(header: list[str], names: tuple[str, ...]) -> int | None:
 
 
 def _number(column: str | None) -> int | None:
-    """A column given by its number, counted from 0; None for one given by name.
+    """Return a column given by its number, counted from 0; None for one given by name.
 
     >>> _number("2"), _number("review")
     (1, None)

@@ -101,14 +101,14 @@ def prepare_labelled(
     Args:
         path: see `LabelledFile`.
         directory: created if it is missing; `labelled.json` is the last file written into it.
-        validation: a file to hold out in place of rows of the first; its columns are found as those of the first.
+        validation: a validation file, with columns found as in the first file; by default rows are held out.
         validation_fraction: share of the rows that is held out otherwise, drawn from the seed.
         text_column, label_column: see `LabelledFile`.
         level, lower, ngrams, min_count: see `TextSymbols`.
         limit: elements after which a text will be cut.
         ngram_order: symbols of the longest n-grams that naive Bayes of the training part counts; 0 for none.
         seed: of the rows held out.
-        like: symbols and labels of other texts, in place of those of these; other options of symbols are passed over.
+        like: other texts whose symbols and labels are reused; other options of symbols are ignored.
         vectors: of words, to begin with; see `read_vectors`.
 
     Raises:
@@ -154,12 +154,12 @@ def prepare_labelled(
         "labels": labels.counts,
         "symbols": len(symbols),
     }
-    found = None if vectors is None else read_vectors(vectors, symbols.symbols)
+    word_vectors = None if vectors is None else read_vectors(vectors, symbols.symbols)
     manifest["vectors"] = None if vectors is None else fingerprint(vectors)
-    manifest["words_without_vector"] = 0 if found is None else len(symbols.symbols) - len(found.rows)
+    manifest["words_without_vector"] = 0 if word_vectors is None else len(symbols.symbols) - len(word_vectors.rows)
     with StoreWriter(directory, _MANIFEST) as writer:
-        if found is not None:
-            found.save(writer)
+        if word_vectors is not None:
+            word_vectors.save(writer)
         for part, encoded in parts.items():
             encoded.save(writer, part)
         writer.array(_COUNTS, label_counts(parts["train"], len(symbols), len(labels)))
@@ -179,10 +179,10 @@ def open_labelled(directory: str | Path) -> LabelledTexts:
     labels = Labels.load(store.directory / "labels.json")
     train, valid = (LabelledPart.load(store, part, symbols, labels) for part in ("train", "valid"))
     with store.checked("valid.json"):
-        shown = tuple(map(str, store.json("valid.json")["texts"]))
-        if len(shown) != len(valid.labels):
-            raise ValueError(f"expected {len(valid.labels)} texts, got {len(shown)}")
-    return LabelledTexts(symbols, labels, train, valid, shown, store.manifest)
+        texts = tuple(map(str, store.json("valid.json")["texts"]))
+        if len(texts) != len(valid.labels):
+            raise ValueError(f"expected {len(valid.labels)} texts, got {len(texts)}")
+    return LabelledTexts(symbols, labels, train, valid, texts, store.manifest)
 
 
 def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
@@ -229,10 +229,10 @@ def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[n
     counts = np.zeros((symbols, labels), dtype=np.int64)
     tokens, bags = part.texts.tokens, part.texts.bags
     for row, label in enumerate(part.labels.tolist()):
-        found = np.unique(tokens.row(row))
-        if bags is not None and len(found):
-            found = np.unique(np.concatenate([bags.row(token) for token in found]))
-        counts[found, label] += 1
+        present = np.unique(tokens.row(row))
+        if bags is not None and len(present):
+            present = np.unique(np.concatenate([bags.row(token) for token in present]))
+        counts[present, label] += 1
     return counts
 
 

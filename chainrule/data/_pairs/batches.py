@@ -27,7 +27,7 @@ class PairedSentences:
         return len(self.source)
 
     def batch(self, chosen: Ids) -> Batch:
-        """The targets as x, given their sources."""
+        """Return the targets as x, conditioned on their sources."""
         x, lengths = self.target.padded(chosen)
         return Batch(x, lengths, context=source_context(self.source, chosen))
 
@@ -83,7 +83,7 @@ def pair_batches(
 
 
 def scheduled_sampling_rate(decay: str, step: int, steps: int) -> float:
-    r"""The probability that a word read is the model's own, not the one given, at a step (Bengio et al. 2015).
+    r"""Return the probability that a word read is the model's own, not the one given, at a step (Bengio et al. 2015).
 
     .. math:: \tfrac{1}{2} \min(1, i / n) \qquad\text{or}\qquad
         \min\Bigl(\tfrac{1}{2}, 1 - \frac{k}{k - 1 + e^{i/k}}\Bigr), \quad k = n / 10

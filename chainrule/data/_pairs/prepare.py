@@ -32,7 +32,7 @@ class Pair:
 
 
 def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator[Pair]:
-    """The pairs of two files, line n of the one being the translation of line n of the other, or of one of two columns.
+    """Yield the pairs of two files aligned line by line, or of one file of two columns.
 
     Sentences lose the white space around them, and may be empty.
 
@@ -67,7 +67,7 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
 
 
 def read_sentences(path: str | Path) -> Generator[tuple[int, str], None, None]:
-    """The lines of a file with their numbers from 1; see `DelimitedFile`."""
+    """Return the lines of a file with their numbers from 1; see `DelimitedFile`."""
     return DelimitedFile(path).lines()
 
 
@@ -121,7 +121,7 @@ def prepare_pairs(
         directory: created if it is missing; `pairs.json` is the last file written into it.
         source: source sentences, or both, separated by a tab; see `read_pairs`.
         target: target sentences.
-        validation_source: pairs to hold out, in place of some of the first.
+        validation_source: validation pairs; by default some of the first pairs are held out.
         validation_target: their targets.
         level: "word", text between blanks; or "bpe", pieces of words.
         min_count: rarer words are `<unk>`; pieces of words, rarer than that, are not merged.
@@ -129,8 +129,8 @@ def prepare_pairs(
         max_length: most symbols of a sentence, `<eos>` not counted.
         validation_fraction: of the pairs, held out where no others are given.
         seed: of the pairs held out.
-        vocabularies: of sources and targets, in place of those of these pairs; level, min_count and vocabulary_size are
-            passed over.
+        vocabularies: vocabularies of sources and targets to use instead of fitted ones; level, min_count and
+            vocabulary_size are then ignored.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -148,7 +148,7 @@ def prepare_pairs(
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
     check_fraction("validation_fraction", validation_fraction)
     every = None if validation_source is not None else round(1 / validation_fraction)
-    made = dict(zip(SIDES, vocabularies or (), strict=False)) or {
+    by_side = dict(zip(SIDES, vocabularies or (), strict=False)) or {
         side: LEVELS[level].fit(
             (
                 f"{getattr(pair, side)}\n"
@@ -170,10 +170,10 @@ def prepare_pairs(
         "validation_target": validation_target,
     }
     with StoreWriter(directory, _MANIFEST) as writer:
-        for side, vocabulary in made.items():
+        for side, vocabulary in by_side.items():
             vocabulary.save(writer.path(f"{side}.json"))
-        train = _Written(writer, "train", made, max_length, names)
-        valid = _Written(writer, "valid", made, max_length, names if validation_source is None else dev_names)
+        train = _Written(writer, "train", by_side, max_length, names)
+        valid = _Written(writer, "valid", by_side, max_length, names if validation_source is None else dev_names)
         for pair, held_out in _shared_out(read_pairs(source, target), every, seed):
             (valid if held_out else train).add(pair)
         for pair in () if validation_source is None else read_pairs(validation_source, validation_target):
@@ -185,7 +185,7 @@ def prepare_pairs(
             **{name: None if path is None else fingerprint(path) for name, path in files.items()},
             "train": train.counts(),
             "valid": valid.counts(),
-            "symbols": {side: len(vocabulary) for side, vocabulary in made.items()},
+            "symbols": {side: len(vocabulary) for side, vocabulary in by_side.items()},
         }
         writer.finish(manifest)
     return open_pairs(directory)
@@ -206,7 +206,7 @@ def open_pairs(directory: str | Path) -> Pairs:
 
 
 def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
-    """The pairs held out as they were written: sources and targets.
+    """Return the pairs held out as they were written: sources and targets.
 
     Raises:
         ValueError: one side has more sentences than the other, or none: a file was changed.
@@ -223,7 +223,7 @@ def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
 
 
 def encode_sentence(vocabulary: Vocabulary, sentence: str, max_length: int, name: str, line: int) -> Ids:
-    """The symbols of a sentence, `<eos>` last.
+    """Return the symbols of a sentence, `<eos>` last.
 
     Raises:
         ValueError: it is longer than `max_length`; the message names the file and the line.
@@ -279,7 +279,7 @@ class _Written:
 
 
 def _shared_out(pairs: Iterable[Pair], every: int | None, seed: int) -> Iterator[tuple[Pair, bool]]:
-    """Each pair, and whether it is held out; the same ones at each call."""
+    """Yield each pair, and whether it is held out; the same ones at each call."""
     draw = OneInEvery(every, seed)
     for block in in_blocks(pairs, _BLOCK):
         yield from zip(block, draw.take(len(block)).tolist(), strict=True)

@@ -29,7 +29,7 @@ def on_one_clock(dates: Sequence[datetime], utc_offset: int | None = None) -> tu
 
 
 def as_shown(date: datetime, utc_offset: int | None) -> datetime:
-    """A date as the clock shows it, without a zone: its own local time where no offset is given.
+    """Return a date as the clock shows it, without a zone: its own local time where no offset is given.
 
     >>> str(as_shown(datetime.fromisoformat("2024-01-01T00:00+02:00"), 3600))
     '2023-12-31 23:00:00'
@@ -43,5 +43,5 @@ def as_shown(date: datetime, utc_offset: int | None) -> datetime:
 
 
 def clock(utc_offset: int) -> timezone:
-    """The zone of an offset in seconds."""
+    """Return the zone of an offset in seconds."""
     return timezone(timedelta(seconds=utc_offset))

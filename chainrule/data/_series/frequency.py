@@ -56,14 +56,14 @@ class Frequency:
         gaps: bool = False,
         known: "Frequency | None" = None,
     ) -> "Frequency":
-        """The step between dates, all of which must be this step apart.
+        """Return the step between dates, which must be equally spaced.
 
         Args:
             dates: at least two.
             lines: the line of each in the file, for errors.
             where: the name of the file, for errors.
             gaps: whether dates may be further apart; `complete_dates` looks at them.
-            known: taken where the dates keep it: those of one week may be business days or all days.
+            known: returned if the dates fit it: dates within one week may be business days or all days.
 
         Raises:
             ValueError: the dates are not sorted, one comes twice, or some are missing and may not.
@@ -100,7 +100,7 @@ class Frequency:
 
     @staticmethod
     def _check_repeated(places: Sequence[tuple[datetime, int]], where: str) -> None:
-        """Refuse dates many of which come again: single rows are not what is wrong there."""
+        """Refuse data in which many dates repeat: single rows are not what is wrong there."""
         seen: set[datetime] = set()
         repeated = []
         for date, line in places:
@@ -137,7 +137,7 @@ class Frequency:
         return cls("seconds", max(round(usual.total_seconds()), 1))
 
     def after(self, date: datetime) -> datetime:
-        """The date of the next row.
+        """Return the date of the next row.
 
         Raises:
             ValueError: it is past the year 9999.
@@ -161,7 +161,7 @@ class Frequency:
 
     @property
     def daily(self) -> bool:
-        """Whether a step is whole days, so that the time of the day tells nothing."""
+        """True if a step is whole days, so that the time of the day tells nothing."""
         return self.unit != "seconds" or self.count % DAY == 0
 
     @property
@@ -197,7 +197,7 @@ CYCLES: dict[str, tuple[int, Callable[[datetime], float]]] = {  # seconds, and t
 
 
 def calendar_names(frequency: Frequency, dates: Sequence[datetime]) -> list[str]:
-    """The cycles that dates go through at least twice, those shorter than a step left out.
+    """Return the cycles that dates go through at least twice, except cycles shorter than a step.
 
     A shorter record shows no repetition of the cycle: a model would memorise single dates.
 
@@ -227,7 +227,7 @@ def calendar_features(dates: Sequence[datetime], names: Sequence[str]) -> Floats
 def complete_dates(
     dates: Sequence[datetime], lines: Sequence[int], frequency: Frequency, where: str
 ) -> tuple[list[datetime], list[int]]:
-    """All dates from the first to the last, and the place of each given one among them.
+    """Return all dates from the first to the last, and the index of each input date among them.
 
     Args:
         dates: sorted.
@@ -278,12 +278,12 @@ def fill_in(values: Floats, names: Sequence[str], where: str) -> Floats:
     """
     filled, rows = values.copy(), np.arange(len(values))
     for name, column in zip(names, filled.T, strict=True):
-        known = ~np.isnan(column)
-        for end, place in (("first", 0), ("last", -1)):
-            if not known[place]:
+        present = ~np.isnan(column)
+        for end, index in (("first", 0), ("last", -1)):
+            if not present[index]:
                 raise ValueError(
                     f"{where}, column {name!r}: expected a value in the {end} row that others have, got an empty cell, "
                     "which has no neighbour to be filled in from: write it, or leave out the rows or the column"
                 )
-        column[~known] = np.interp(rows[~known], rows[known], column[known])
+        column[~present] = np.interp(rows[~present], rows[present], column[present])
     return filled

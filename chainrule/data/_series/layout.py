@@ -39,11 +39,11 @@ class Reader:
         """Numbers of rows at regular steps; `what` names the item in errors."""
         where, fill, lines, step = self.where, self.fill, [line for line, _ in rows], None
         if dates:
-            found = Frequency.find(dates, lines, where, gaps=fill, known=frequency)
-            step = frequency if fill and frequency is not None else found
+            date_step = Frequency.find(dates, lines, where, gaps=fill, known=frequency)
+            step = frequency if fill and frequency is not None else date_step
         places = [self.file.names.index(name) for name in self.targets]
         last = len(rows)
-        while last and all(rows[last - 1][1][place] in MISSING for place in places):
+        while last and all(rows[last - 1][1][index] in MISSING for index in places):
             last -= 1
         if not last:
             raise ValueError(
@@ -51,15 +51,15 @@ class Reader:
             )
         values = _numbers(rows[:last], places, self.targets, where, fill)
         known_places = [self.file.names.index(name) for name in self.covariates]
-        known = _numbers(rows, known_places, self.covariates, where, fill)
+        covariates = _numbers(rows, known_places, self.covariates, where, fill)
         observed = np.ones(values.shape, dtype=bool)
         if fill:
             if step is not None:
                 dates, row_places = complete_dates(dates, lines, step, where)
-                values, known = spread_out(values, row_places[:last]), spread_out(known, row_places)
+                values, covariates = spread_out(values, row_places[:last]), spread_out(covariates, row_places)
             observed = ~np.isnan(values)
-            values, known = fill_in(values, self.targets, where), fill_in(known, self.covariates, where)
-        return Part(step, dates, values, known, observed)
+            values, covariates = fill_in(values, self.targets, where), fill_in(covariates, self.covariates, where)
+        return Part(step, dates, values, covariates, observed)
 
 
 @dataclass(frozen=True)
@@ -120,36 +120,36 @@ def lay_out(
         raise ValueError(f"{reader.where}: expected at most {MOST_CELLS:,} items × rows, got more: keep the last rows")
     values = np.full((int(spans.max()), count), np.nan)
     observed = np.zeros(values.shape, dtype=bool)
-    known = np.full((length, count, len(reader.covariates)), np.nan)
+    covariates = np.full((length, count, len(reader.covariates)), np.nan)
     for number, (part, (start, stop)) in enumerate(zip(ordered, spans, strict=True)):
         values[start:stop, number] = part.values[:, 0]
         observed[start:stop, number] = part.observed[:, 0]
-        known[start : start + len(part.known), number] = part.known
-    return Layout(frequency, grid, values, known, observed, spans)
+        covariates[start : start + len(part.known), number] = part.known
+    return Layout(frequency, grid, values, covariates, observed, spans)
 
 
 def static_cells(
     rows: list[Row], numbers: list[int], places: list[int], file: TableFile, where: str
 ) -> tuple[str, ...]:
-    """The cells of an item that are the same in all its rows."""
+    """Return the cells of an item that are the same in all its rows."""
     first = rows[numbers[0]][1]
     for number in numbers:
         line, cells = rows[number]
-        for place in places:
-            if cells[place] != first[place]:
+        for index in places:
+            if cells[index] != first[index]:
                 raise ValueError(
-                    f"{where} line {line}, column {file.names[place]!r}: expected {first[place]!r:.60} in all rows of "
-                    f"an item, got {cells[place]!r:.60}: name it with --covariates, if it changes"
+                    f"{where} line {line}, column {file.names[index]!r}: expected {first[index]!r:.60} in all rows of "
+                    f"an item, got {cells[index]!r:.60}: name it with --covariates, if it changes"
                 )
-    return tuple(first[place] for place in places)
+    return tuple(first[index] for index in places)
 
 
 def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str, fill: bool) -> Floats:
-    """The numbers of some columns; NaN for an empty cell where those will be filled in."""
+    """Return the numbers of some columns; NaN for an empty cell where those will be filled in."""
     numbers = np.full((len(rows), len(places)), np.nan)
     for row, (line, cells) in enumerate(rows):
-        for column, place in enumerate(places):
-            cell = cells[place]
+        for column, index in enumerate(places):
+            cell = cells[index]
             empty = cell in MISSING
             if empty and fill:
                 continue
@@ -160,7 +160,7 @@ def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[s
                 remedy = "train with --fill to have it filled in" if empty else plain
                 raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
             numbers[row, column] = number
-    for name, found in zip(names, numbers.T, strict=True):
-        if np.isnan(found).all():
+    for name, series in zip(names, numbers.T, strict=True):
+        if np.isnan(series).all():
             raise ValueError(f"{where}, column {name!r}: expected values, got empty cells only")
     return numbers

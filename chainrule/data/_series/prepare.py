@@ -69,7 +69,7 @@ def prepare_series(
         season: rows of a season; None takes the usual one for the step between dates.
         anchor: reference of the values: the "last" value, the value a "season" ago, or the "centre".
         validation_fraction: share of the rows that is held out, the last ones.
-        schema: of other rows, in place of one fitted on these; the columns, `season` and `anchor` are its own.
+        schema: a schema fitted on other rows, which sets the columns, `season` and `anchor`; by default one is fitted.
 
     Raises:
         FileNotFoundError: there is no such file.

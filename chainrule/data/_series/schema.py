@@ -23,7 +23,7 @@ _MOST_CATEGORIES = 64  # of a column that never changes
 
 @dataclass(frozen=True)
 class SeriesSchema(Record):
-    """Which columns are forecast from what, and in which units.
+    """Columns to forecast, their covariates and their units.
 
     Args:
         targets: names of the series.
@@ -113,14 +113,14 @@ class SeriesSchema(Record):
             except ValueError as error:
                 what = "column" if file.item is None else f"{file.item}"
                 raise ValueError(f"{file.where}, {what} {name!r}: {error}") from None
-        known = np.concatenate([*file.known[:rows]]) if file.known.ndim == 3 else file.known[:rows]
-        known = known[~np.isnan(known).any(1)]
-        spreads = known.std(0) if len(known) else np.ones(known.shape[1])
+        covariates = np.concatenate([*file.known[:rows]]) if file.known.ndim == 3 else file.known[:rows]
+        covariates = covariates[~np.isnan(covariates).any(1)]
+        spreads = covariates.std(0) if len(covariates) else np.ones(covariates.shape[1])
         statics, static_values = _encoded([name.strip() for name in static.split(",") if name.strip()], file)
         return cls(
             targets=file.targets,
             covariates=file.covariates,
-            centres=tuple(known.mean(0).tolist()),
+            centres=tuple(covariates.mean(0).tolist()),
             spreads=tuple(np.where(spreads > 0, spreads, 1.0).tolist()),
             date=file.date,
             frequency=file.frequency,
@@ -140,7 +140,7 @@ class SeriesSchema(Record):
         )
 
     def trained_on(self, file: SeriesFile, rows: int) -> "SeriesSchema":
-        """The same for training on the first rows of another file."""
+        """Return a copy of the schema for training on the first rows of another file."""
         return replace(self, trained_until=_last_date(file, rows))
 
     @property
@@ -155,7 +155,7 @@ class SeriesSchema(Record):
 
     @property
     def lags(self) -> list[int]:
-        """Which earlier values the model reads: the last, those a season ago, and a week ago where that is a day."""
+        """Lags that the model reads: the last value, a season ago, and a week ago if a season is a day."""
         lags = {1, 2, 3} | {self.season, self.season + 1}
         if self.frequency is not None and not self.frequency.daily and self.season > 1:
             lags.add(7 * self.season)
@@ -187,7 +187,7 @@ class SeriesSchema(Record):
         return file if self.item is None else self._in_order(file)
 
     def _in_order(self, file: SeriesFile) -> SeriesFile:
-        """The items of a file in the order of training; one that is missing has an empty span."""
+        """Return a copy of a file with its items in training order; a missing item has an empty span."""
         number_of = {name: number for number, name in enumerate(self.targets)}
         if unknown := [name for name in file.targets if name not in number_of]:
             raise ValueError(
@@ -197,10 +197,13 @@ class SeriesSchema(Record):
         columns = np.array([number_of[name] for name in file.targets])
         count = len(self.targets)
         values, observed = np.full((len(file.values), count), np.nan), np.zeros((len(file.values), count), dtype=bool)
-        known, spans = np.full((len(file.known), count, file.known.shape[-1]), np.nan), np.zeros((count, 2), np.int64)
+        covariates, spans = (
+            np.full((len(file.known), count, file.known.shape[-1]), np.nan),
+            np.zeros((count, 2), np.int64),
+        )
         values[:, columns], observed[:, columns] = file.values, file.observed
-        known[:, columns], spans[columns] = file.known, file.spans
-        return replace(file, targets=self.targets, values=values, observed=observed, known=known, spans=spans)
+        covariates[:, columns], spans[columns] = file.known, file.spans
+        return replace(file, targets=self.targets, values=values, observed=observed, known=covariates, spans=spans)
 
     def features(self, file: SeriesFile, horizon: int = 0) -> Floats:
         """(N, F) covariates of all rows of a file, and of `horizon` rows after its last value; (N, S, F) where items
@@ -212,28 +215,28 @@ class SeriesSchema(Record):
         missing = len(file.values) + horizon - len(file.known)
         if horizon and self.covariates:
             self._check_future(file, horizon)
-        known = (file.known - np.array(self.centres)) / np.array(self.spreads)
+        covariates = (file.known - np.array(self.centres)) / np.array(self.spreads)
         if missing > 0:
-            known = np.concatenate([known, np.full((missing, *known.shape[1:]), np.nan)])
+            covariates = np.concatenate([covariates, np.full((missing, *covariates.shape[1:]), np.nan)])
         dates = [] if self.frequency is None else future_dates(file.dates, self.frequency, max(missing, 0))
-        calendar = calendar_features(dates, self.calendar) if dates else np.zeros((len(known), 0))
+        calendar = calendar_features(dates, self.calendar) if dates else np.zeros((len(covariates), 0))
         if self.item is None or not (self.covariates or self.statics):
-            return np.concatenate([known if known.ndim == 2 else known[:, 0], calendar], 1)
+            return np.concatenate([covariates if covariates.ndim == 2 else covariates[:, 0], calendar], 1)
         count = len(self.targets)
-        statics = np.broadcast_to(np.array(self.static_values), (len(known), count, len(self.statics)))
-        calendar = np.broadcast_to(calendar[:, None], (len(known), count, calendar.shape[1]))
-        return np.concatenate([known, statics, calendar], 2)
+        statics = np.broadcast_to(np.array(self.static_values), (len(covariates), count, len(self.statics)))
+        calendar = np.broadcast_to(calendar[:, None], (len(covariates), count, calendar.shape[1]))
+        return np.concatenate([covariates, statics, calendar], 2)
 
     def _check_future(self, file: SeriesFile, horizon: int) -> None:
         for number, (start, stop) in enumerate(file.spans.tolist()):
             own = file.known[stop : stop + horizon]
             own = own if self.item is None else own[:, number]
-            given = int((~np.isnan(own).any(1)).sum())
-            if stop > start and given < horizon:
+            available = int((~np.isnan(own).any(1)).sum())
+            if stop > start and available < horizon:
                 what = "" if self.item is None else f" of {self.targets[number]!r:.60}"
                 raise ValueError(
                     f"{file.where}: expected {horizon} rows after the last value{what} with "
-                    f"{', '.join(self.covariates)} filled in and the target empty, got {given}: covariates must be "
+                    f"{', '.join(self.covariates)} filled in and the target empty, got {available}: covariates must be "
                     "known for the whole horizon"
                 )
 
@@ -241,8 +244,8 @@ class SeriesSchema(Record):
 def _encoded(names: list[str], file: SeriesFile) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
     """Names of numbers that never change, and these of each item: scaled numbers, or ones and zeros for categories."""
     features: dict[str, list[float]] = {}
-    for place, name in enumerate(names):
-        cells = [own[place] for own in file.statics]
+    for index, name in enumerate(names):
+        cells = [own[index] for own in file.statics]
         numbers = np.array([math.nan if (number := as_number(cell)) is None else number for cell in cells])
         if np.isfinite(numbers).all():
             features[name] = ((numbers - numbers.mean()) / (numbers.std() or 1.0)).tolist()
@@ -269,7 +272,7 @@ def future_dates(dates: list[datetime], frequency: Frequency, count: int) -> lis
     >>> future_dates([datetime(2024, 1, 1)], Frequency("seconds", 86_400), 1)
     [datetime.datetime(2024, 1, 1, 0, 0), datetime.datetime(2024, 1, 2, 0, 0)]
     """
-    made = list(dates)
+    timeline = list(dates)
     for _ in range(count):
-        made.append(frequency.after(made[-1]))
-    return made
+        timeline.append(frequency.after(timeline[-1]))
+    return timeline

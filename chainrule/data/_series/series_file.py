@@ -72,7 +72,7 @@ class SeriesFile:
         return len(self.known) - len(self.values)
 
     def date_text(self, date: datetime) -> str:
-        """A date as this file writes it: a month; the day alone where steps are days or more; else the moment
+        """Return a date as this file writes it: a month; the day alone where steps are days or more; else the moment
         with its offset from UTC, where there is one."""
         if self.date_format:
             return date.strftime(self.date_format)
@@ -140,7 +140,7 @@ def read_series(
     known_names = _columns(file, covariates, "--covariates")
     static_names = _columns(file, static, "--static")
     named = [] if target in (None, ALL) else _columns(file, target or "", "--target")
-    cells = {name: _first_cell(rows, place) for place, name in enumerate(file.names)}
+    cells = {name: _first_cell(rows, index) for index, name in enumerate(file.names)}
     item_name = _item_column(file, [*named, *known_names], item)
     if static_names and item_name is None:
         raise ValueError("--static: expected a file in long form, with a column of items: name it with --item")
@@ -162,9 +162,9 @@ def read_series(
     dates: list[datetime] = []
     monthly = False
     if date_name is not None:
-        place = file.names.index(date_name)
-        dates, utc_offset = on_one_clock(_dates(rows, place, date_name, where, date_format), utc_offset)
-        monthly = writes_months(cells[place] for _, cells in rows)
+        index = file.names.index(date_name)
+        dates, utc_offset = on_one_clock(_dates(rows, index, date_name, where, date_format), utc_offset)
+        monthly = writes_months(cells[index] for _, cells in rows)
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
     reader = Reader(file, where, targets, known_names, fill)
@@ -183,43 +183,43 @@ def read_series(
         groups.setdefault(name, []).append(number)
     places = [file.names.index(name) for name in static_names]
     statics = tuple(static_cells(rows, numbers, places, file, where) for numbers in groups.values())
-    laid = lay_out(reader, rows, dates, groups, frequency)
+    layout = lay_out(reader, rows, dates, groups, frequency)
     return SeriesFile(
-        where, tuple(groups), tuple(known_names), date_name, laid.step, laid.dates, utc_offset, monthly,
-        laid.values, laid.known, laid.observed, laid.spans, item_name, targets[0], statics, date_format,
+        where, tuple(groups), tuple(known_names), date_name, layout.step, layout.dates, utc_offset, monthly,
+        layout.values, layout.known, layout.observed, layout.spans, item_name, targets[0], statics, date_format,
     )  # fmt: skip
 
 
-def _item_column(file: TableFile, taken: list[str], asked: str) -> str | None:
-    """The column of items: the one asked for, or one of a usual name."""
-    if asked == "none":
+def _item_column(file: TableFile, taken: list[str], option: str) -> str | None:
+    """Return the column of items: the requested one, or one with a common name."""
+    if option == "none":
         return None
-    if asked != "auto":
-        return _columns(file, asked, "--item")[0]
+    if option != "auto":
+        return _columns(file, option, "--item")[0]
     return next((name for name in file.names if name.lower() in ITEM_NAMES and name not in taken), None)
 
 
-def _first_cell(rows: list[tuple[int, list[str]]], place: int) -> str:
-    """The first cell of a column that is not missing; empty where all are."""
-    return next((cells[place] for _, cells in rows if cells[place] not in MISSING), "")
+def _first_cell(rows: list[tuple[int, list[str]]], index: int) -> str:
+    """Return the first cell of a column that is not missing; empty where all are."""
+    return next((cells[index] for _, cells in rows if cells[index] not in MISSING), "")
 
 
 def _date_column(
-    file: TableFile, cells: dict[str, str], open_cells: dict[str, str], asked: str, date_format: str
+    file: TableFile, cells: dict[str, str], open_cells: dict[str, str], option: str, date_format: str
 ) -> str | None:
-    """The column of dates.
+    """Return the column of dates.
 
     Args:
         file: the file.
         cells: the first cell of each column.
-        open_cells: those of columns that are named neither as targets nor as covariates.
-        asked: the name, "auto" or "none".
+        open_cells: first cells of the columns named neither as targets nor as covariates.
+        option: the name, "auto" or "none".
         date_format: how dates are written; empty for the usual ways.
     """
-    if asked == "none":
+    if option == "none":
         return None
-    if asked != "auto":
-        return _columns(file, asked, "--date")[0]
+    if option != "auto":
+        return _columns(file, option, "--date")[0]
     if date_format:
         return next((name for name, cell in cells.items() if _date(cell, date_format) is not None), None)
     for name, cell in cells.items():
@@ -232,7 +232,7 @@ def _date_column(
 
 
 def _rows(file: TableFile) -> Iterator[Row]:
-    """The rows, all of which are held in memory."""
+    """Yield the rows; raise ValueError for more cells than are held in memory."""
     most = MOST_CELLS // len(file.names)
     with closing(file.rows()) as rows:
         for number, row in enumerate(rows):
@@ -242,17 +242,17 @@ def _rows(file: TableFile) -> Iterator[Row]:
 
 
 def _columns(file: TableFile, names: str, option: str) -> list[str]:
-    found = [name.strip() for name in names.split(",") if name.strip()]
-    for place, name in enumerate(found):
+    columns = [name.strip() for name in names.split(",") if name.strip()]
+    for index, name in enumerate(columns):
         if name not in file.names:
             raise ValueError(f"{option}: {file.path} has no column {name!r} (there are: {', '.join(file.names):.200})")
-        if name in found[:place]:
+        if name in columns[:index]:
             raise ValueError(f"{option}: {name!r} is named twice: name it once")
-    return found
+    return columns
 
 
 def _date(cell: str, date_format: str) -> datetime | None:
-    """The date that a cell writes in a format, or in one of the usual ways where it is empty; None for no date."""
+    """Parse a date in `date_format`, or in a common format if it is empty; return None for no date."""
     if not date_format:
         return as_date(cell)
     try:
@@ -261,20 +261,20 @@ def _date(cell: str, date_format: str) -> datetime | None:
         return None
 
 
-def _dates(rows: list[Row], place: int, name: str, where: str, date_format: str) -> list[datetime]:
+def _dates(rows: list[Row], index: int, name: str, where: str, date_format: str) -> list[datetime]:
     dates: list[datetime] = []
     for line, cells in rows:
-        moment = _date(cells[place], date_format)
+        moment = _date(cells[index], date_format)
         if moment is None:
             expected = f"as {date_format} writes it" if date_format else "as 2024-01-31 or 2024-01-31 13:00"
             raise ValueError(
-                f"{where} line {line}, column {name!r}: expected a date {expected}, got {cells[place]!r:.80}: rewrite "
+                f"{where} line {line}, column {name!r}: expected a date {expected}, got {cells[index]!r:.80}: rewrite "
                 "it, or say --date none to count rows only, or --date-format with another notation, such as %d/%m/%Y"
             )
         if dates and (moment.tzinfo is None) != (dates[0].tzinfo is None):
             raise ValueError(
                 f"{where} line {line}, column {name!r}: expected dates with a zone, as +02:00 or Z, in all rows or in "
-                f"none, got {cells[place]!r:.80}: rewrite it"
+                f"none, got {cells[index]!r:.80}: rewrite it"
             )
         dates.append(moment)
     return dates

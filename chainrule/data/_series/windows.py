@@ -16,7 +16,7 @@ Spans = npt.NDArray[np.int64]
 def window_context(
     values: Floats, features: Floats, places: Sequence[tuple[int, int]], past: int, length: int
 ) -> dict[str, torch.Tensor]:
-    """Known values at each origin of the next `length` rows; the arguments are those of `window_batch`.
+    """Collect the known values at each origin of the next `length` rows; see `window_batch` for the arguments.
 
     The rows themselves need not be there: their covariates do.
     """
@@ -33,7 +33,7 @@ def window_context(
 
 
 def window_batch(values: Floats, features: Floats, places: Sequence[tuple[int, int]], past: int, length: int) -> Batch:
-    """The `length` rows from each origin on, given the `past` rows before it.
+    """Return the `length` rows from each origin on, given the `past` rows before it.
 
     Args:
         values: (T, S).
@@ -54,8 +54,8 @@ def window_batch(values: Floats, features: Floats, places: Sequence[tuple[int, i
 class SeriesWindows:
     """Windows of all series at places drawn for each step, as a pure function of (seed, step).
 
-    An epoch is as many windows as there are different ones, all of which lie inside the spans of their series. There is
-    no state to save: to resume is to ask for the next step.
+    The length of an epoch is the number of distinct windows. Every window lies inside the span of its series. There is
+    no state to save: to resume, ask for the next step.
 
     Args:
         values: (T, S) training values.
@@ -105,7 +105,7 @@ class SeriesWindows:
         self.steps_per_epoch = max(int(self._ends[-1]) // batch_size, 1)
 
     def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
+        """Return the batch of a step, counted from 0 over all epochs."""
         rank, world = self._shard
         random, size = np.random.default_rng([self.seed, step]), self.batch_size
         if self._alike:
@@ -154,19 +154,19 @@ def places_of(spans: Spans, origins: Sequence[int], horizon: int, *, reach: int 
 
 
 def by_past(places: Sequence[tuple[int, int]], spans: Spans, past: int) -> list[tuple[int, list[int]]]:
-    """Rows of the past that are known, `past` at most, and the numbers of the places that have as many.
+    """Group places by the number of known past rows, `past` at most.
 
-    All places of a series have as many as its first.
+    All places of a series share the number of its first place.
 
     >>> by_past([(10, 0), (10, 1), (14, 0)], np.array([[0, 20], [9, 16]]), past=5)
     [(5, [0, 2]), (1, [1])]
     """
-    known: dict[int, int] = {}
+    history: dict[int, int] = {}
     for origin, series in places:
-        known[series] = min(known.get(series, past), origin - int(spans[series, 0]))
+        history[series] = min(history.get(series, past), origin - int(spans[series, 0]))
     groups: dict[int, list[int]] = {}
     for number, (_, series) in enumerate(places):
-        groups.setdefault(known[series], []).append(number)
+        groups.setdefault(history[series], []).append(number)
     return list(groups.items())
 
 
@@ -179,7 +179,7 @@ def window_evaluation(
     batch_size: int,
     spans: Spans | None = None,
 ) -> Iterator[Batch]:
-    """The rows from each place on, in order; series that have fewer rows before them come after the others.
+    """Yield batches of the rows after each place, in order; series with less history come last.
 
     Args:
         values: (T, S).
@@ -190,7 +190,7 @@ def window_evaluation(
         batch_size: windows of a batch.
         spans: (S, 2) rows of each series; all rows if not given.
     """
-    for known, numbers in by_past(places, whole_spans(values) if spans is None else spans, past):
+    for history, numbers in by_past(places, whole_spans(values) if spans is None else spans, past):
         for start in range(0, len(numbers), batch_size):
             chosen = [places[number] for number in numbers[start : start + batch_size]]
-            yield window_batch(values, features, chosen, known, horizon)
+            yield window_batch(values, features, chosen, history, horizon)

@@ -23,7 +23,7 @@ def clip_batches(
 ) -> Batches:
     """Clips in the order of `Shuffled`, sorted by length in pools of 64 batches.
 
-    A clip longer than `longest` is cut into pieces, each a sequence of its own.
+    A clip longer than `longest` is cut into pieces, each a separate sequence.
 
     Args:
         tokens: levels, a line a clip.
@@ -62,8 +62,8 @@ class _Pieces:
         starts, stops = tokens.line_bounds(np.arange(tokens.line_count))
         counts = -(-(stops - starts) // longest)
         self._tokens, self._labels, self._clips = tokens, labels, np.repeat(np.arange(len(counts)), counts)
-        place = np.arange(len(self._clips)) - np.repeat(np.cumsum(counts) - counts, counts)
-        self._starts = starts[self._clips] + place * longest
+        piece = np.arange(len(self._clips)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self._starts = starts[self._clips] + piece * longest
         self.lengths = np.minimum(longest, stops[self._clips] - self._starts)
 
     def batch(self, pieces: Ids, width: int) -> Batch:

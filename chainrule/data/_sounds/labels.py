@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 
 
 class Labelling:
-    """Which part of a file's name is its label.
+    """Label of a sound file, taken from its name or its folder.
 
     Args:
         pattern: a file name without its ending, in which `{label}` is the label and `*` matches anything; both are
             as short as the rest allows. `None` takes the folder that the file is in.
 
     Raises:
-        ValueError: the pattern has not exactly one `{label}`.
+        ValueError: the pattern does not have exactly one `{label}`.
 
     >>> Labelling("{label}_*")("digits/7_jackson_12.wav"), Labelling("*_{label}_*")("7_jackson_12.wav")
     ('7', 'jackson')
@@ -27,8 +27,8 @@ class Labelling:
         if pattern.count("{label}") != 1:
             raise ValueError(f"label_pattern: expected {{label}} once, as in '{{label}}_*', got {pattern!r}")
         parts = re.split(r"(\{label\}|\*)", pattern)
-        known = {"{label}": "(.+?)", "*": ".*?"}
-        self._expression = re.compile("".join(known.get(part, re.escape(part)) for part in parts))
+        patterns = {"{label}": "(.+?)", "*": ".*?"}
+        self._expression = re.compile("".join(patterns.get(part, re.escape(part)) for part in parts))
 
     def __call__(self, name: str) -> str:
         *folders, file = name.split("/")
@@ -36,10 +36,10 @@ class Labelling:
             if not folders:
                 raise ValueError(f"{name}: expected a folder named after its label, as all the others have")
             return folders[-1]
-        found = self._expression.fullmatch(file.rpartition(".")[0])
-        if found is None:
+        match = self._expression.fullmatch(file.rpartition(".")[0])
+        if match is None:
             raise ValueError(f"{name}: does not fit --label-pattern {self.pattern!r}: rename it, or change the pattern")
-        return found[1]
+        return match[1]
 
 
 def ordered(labels: Iterable[str]) -> list[str]:
@@ -53,7 +53,7 @@ def ordered(labels: Iterable[str]) -> list[str]:
 
 
 def label_number(labels: Sequence[str], label: str) -> int:
-    """Which of the labels of a run it is."""
+    """Return the index of a label among the labels of a run."""
     if label not in labels:
         some = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
         raise ValueError(f"label: expected one of {some}, got {label!r}")

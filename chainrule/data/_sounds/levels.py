@@ -23,11 +23,11 @@ class SoundLevels(ABC):
 
     @abstractmethod
     def encode(self, amplitudes: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The level of each amplitude; those beyond [−1, 1] get the outermost."""
+        """Return the level of each amplitude; amplitudes beyond [−1, 1] are clipped."""
 
     @abstractmethod
     def decode(self, levels: npt.ArrayLike) -> Amplitudes:
-        """The amplitude of each level, float32: `encode(decode(v)) == v`."""
+        """Return the amplitude of each level, float32: `encode(decode(v)) == v`."""
 
     @property
     def silence(self) -> int:
@@ -41,7 +41,7 @@ class MuLawLevels(SoundLevels):
     .. math:: y = \operatorname{sign}(x) \frac{\ln(1 + \mu |x|)}{\ln(1 + \mu)}, \quad \mu = V - 1, \qquad
         v = \left\lfloor \frac{y + 1}{2} \mu + \frac{1}{2} \right\rfloor
 
-    and back :math:`y = 2v/\mu - 1, \; x = \operatorname{sign}(y) ((1 + \mu)^{|y|} - 1)/\mu`. The numbers are those of
+    and back :math:`y = 2v/\mu - 1, \; x = \operatorname{sign}(y) ((1 + \mu)^{|y|} - 1)/\mu`. The numbers equal
     torchaudio's `mu_law_encoding`. An even V has no level at amplitude 0: with 256 levels, silence
     comes back as 1/11,600 of the full amplitude.
 
@@ -109,7 +109,7 @@ class LinearLevels(SoundLevels):
 
 
 def make_levels(law: str, levels: int) -> SoundLevels:
-    """The levels by the name of their law, mu or linear; raises ValueError as they do, and for another name."""
+    """Return the levels by the name of their law, mu or linear; raises ValueError as they do, and for another name."""
     if law not in LAWS:
         raise ValueError(f"law: expected one of {', '.join(LAWS)}, got {law!r}")
     return MuLawLevels(levels) if law == "mu" else LinearLevels(levels)

@@ -23,7 +23,7 @@ class ClipWriter:
     """The arrays of one part while they are written: samples, where clips begin, and labels.
 
     Attributes:
-        codes: all samples, those of the present clip last.
+        codes: all samples, the present clip last.
     """
 
     def __init__(self, writer: StoreWriter, part: str, levels: int):
@@ -169,15 +169,15 @@ def prepare_sounds(
         law: mu or linear, see `make_levels`.
         levels: of an amplitude.
         labels: folders, none, or auto: folders where every file is in one and there are two or more.
-        label_pattern: the label in file names, see `Labelling`, in place of folders.
+        label_pattern: pattern of the label in file names, instead of folders; see `Labelling`.
         sequences: clips, each file a sequence; stream, all of them one; auto takes clips where there are labels, or
             where nine files in ten have at most `longest_clip` samples.
         longest_clip: for `sequences` auto.
-        validation: sounds to hold out in place of some of the source.
+        validation: validation sounds; by default a part of the source is held out.
         validation_fraction: of the files, or of each file.
-        skip_bad: leave out files that cannot be read, and list them, in place of an error.
+        skip_bad: leave out and list unreadable files instead of raising an error.
         seed: of the files held out.
-        like: labels of other sounds, in place of those of these; none for sounds without labels.
+        like: labels of other sounds to reuse; empty for sounds without labels.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -227,7 +227,7 @@ def prepare_sounds(
             "source": collection.fingerprint(),
             "validation": None if held_out is None else held_out.fingerprint(),
             "rate": rate,
-            "rates": {str(found): count for found, count in sorted(rates.items())},
+            "rates": {str(hertz): count for hertz, count in sorted(rates.items())},
             "law": law,
             "levels": levels,
             "sequences": sequences,
@@ -273,10 +273,10 @@ def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling 
     if pattern is not None:
         return Labelling(pattern)
     folders = {name.rpartition("/")[0] for name in names}
-    found = len(folders) > 1 and "" not in folders
-    if labels == "folders" and not found:
+    has_folders = len(folders) > 1 and "" not in folders
+    if labels == "folders" and not has_folders:
         raise ValueError("labels: expected sounds in two folders or more, one for each label, got one")
-    return Labelling(None) if labels == "folders" or (labels == "auto" and found) else None
+    return Labelling(None) if labels == "folders" or (labels == "auto" and has_folders) else None
 
 
 def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:

@@ -21,8 +21,8 @@ Collection = partial(Members, endings=SOUNDS, noun="sound")
 
 Amplitudes = npt.NDArray[np.float32]
 _STREAMED = 0x7FFFF000  # bytes: from here on programs that write to a pipe say that they do not know the length
-_LARGEST_RATIO = 1 << 17  # of two rates, as a fraction; the filter has twenty times as many numbers
-_CANCELLED = 1e6  # power of the channels over that of their mean
+_LARGEST_RATIO = 1 << 17  # of two rates, as a fraction; the filter is 20 times longer
+_CANCELLED = 1e6  # power of the channels relative to the power of their mean
 _QUIET = 1e-12  # power of rounding
 BLOCK = 1 << 20  # frames read at a time: a minute at 16 kHz
 
@@ -55,7 +55,7 @@ def sound_facts(file: SoundFile) -> SoundFacts:
 
 
 def read_sound(file: SoundFile, rate: int) -> Iterator[Amplitudes]:
-    """The mean of the channels at `rate` samples a second, in blocks of any size, each (T,).
+    """Yield the mean of the channels at `rate` samples a second, in blocks of any size, each (T,).
 
     Raises:
         ValueError: the file is damaged, or holds amplitudes that are no numbers.
@@ -65,7 +65,7 @@ def read_sound(file: SoundFile, rate: int) -> Iterator[Amplitudes]:
 
 
 def resampled(blocks: Iterator[Amplitudes], rate: int, new_rate: int) -> Iterator[Amplitudes]:
-    """A sound at another rate by `scipy.signal.resample_poly`, in bounded memory.
+    """Yield a sound resampled by `scipy.signal.resample_poly`, in bounded memory.
 
     N samples become ceil(N · new_rate / rate), the same numbers that the whole sound at once would give, to rounding:
     the filter reaches ten samples of the lower rate to either side, and so much is read again with each block.
@@ -141,12 +141,12 @@ class _WithoutLength:
         self.seek, self.tell = content.seek, content.tell
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, the largest number in place of each length."""
+        """Return the next bytes, each unknown length replaced by the largest number."""
         start = self._content.tell()
         part = bytearray(self._content.read(size))
         for length in self._unknown:
-            for place in range(max(length - start, 0), min(length + 4 - start, len(part))):
-                part[place] = 0xFF
+            for offset in range(max(length - start, 0), min(length + 4 - start, len(part))):
+                part[offset] = 0xFF
         return bytes(part)
 
 
@@ -154,7 +154,7 @@ def _refuse_cut_wav(content: BinaryIO, label: str) -> int | None:
     """Refuse a wav file that ends before its samples do: libsndfile reads what is left of it without a word.
 
     Returns:
-        Where the samples begin, if the header says that there are none; else None.
+        Offset of the samples if the header announces no samples; else None.
     """
     start = content.tell()
     size = content.seek(0, 2)
@@ -178,16 +178,16 @@ def _refuse_cut_wav(content: BinaryIO, label: str) -> int | None:
     return data
 
 
-def _are_chunks(place: int, content: BinaryIO, size: int) -> bool:
-    """Whether chunks of a wav file, or nothing, follow to its very end."""
-    while place < size:
-        content.seek(place)
+def _are_chunks(offset: int, content: BinaryIO, size: int) -> bool:
+    """Return whether chunks of a wav file, or nothing, follow to its very end."""
+    while offset < size:
+        content.seek(offset)
         chunk = content.read(8)
         if len(chunk) < 8 or not all(0x20 <= byte < 0x7F for byte in chunk[:4]):
             return False
         length = int.from_bytes(chunk[4:], "little")
-        place += 8 + length + length % 2
-    return place == size
+        offset += 8 + length + length % 2
+    return offset == size
 
 
 def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:

@@ -36,7 +36,7 @@ _INTEGER, _NUMBER, _INFINITE = re.compile(INTEGER), re.compile(NUMBER), re.compi
 
 
 def as_integer(cell: str) -> int | None:
-    """The integer that a cell spells in the usual way, so that writing it gives the cell again; else None.
+    """Return the integer that a cell spells in the usual way, so that writing it gives the cell again; else None.
 
     >>> as_integer("-12"), as_integer("012"), as_integer("1.0"), as_integer("9007199254740993")
     (-12, None, None, None)
@@ -48,7 +48,7 @@ def as_integer(cell: str) -> int | None:
 
 
 def is_large_integer(cell: str) -> bool:
-    """Whether a cell spells an integer that a float64 may not hold.
+    """Return whether a cell spells an integer that a float64 may not hold.
 
     >>> is_large_integer("9007199254740993"), is_large_integer("-12")
     (True, False)
@@ -57,7 +57,7 @@ def is_large_integer(cell: str) -> bool:
 
 
 def as_number(cell: str) -> float | None:
-    """The number that a cell spells, infinities included; None for any other text, 007 among them: that is a name.
+    """Parse a cell as a number, infinities included; return None for other text and for names such as 007.
 
     >>> as_number("1e3"), as_number("-inf"), as_number("1_000"), as_number("1e999")
     (1000.0, -inf, None, inf)
@@ -66,7 +66,7 @@ def as_number(cell: str) -> float | None:
 
 
 def is_odd_number(cell: str) -> bool:
-    """Whether a cell tells a number in a notation that `as_number` does not read, for a hint.
+    """Return whether a cell tells a number in a notation that `as_number` does not read, for a hint.
 
     >>> [is_odd_number(cell) for cell in ("1.234,5", "$5", "5 %", "3 kg", "\N{MINUS SIGN}7", "12", "4x4", "12a")]
     [True, True, True, True, True, False, False, False]
@@ -84,7 +84,7 @@ def decimals(cell: str) -> int | None:
 
 
 def number_text(value: float, *, whole: bool, decimals: tuple[int, int] | None = None) -> str:
-    """A number as a cell: an integer without a point, any other with the digits that give it back.
+    """Return a number as a cell: an integer without a point, any other with the digits that give it back.
 
     Args:
         value: the number; NaN gives an empty cell.
@@ -139,8 +139,8 @@ class CellColumn(ABC):
         """N."""
 
     @abstractmethod
-    def cell(self, place: int) -> str:
-        """The text of one cell."""
+    def cell(self, index: int) -> str:
+        """Return the text of one cell."""
 
     @abstractmethod
     def part(self, chosen: Flags | slice) -> "CellColumn":
@@ -148,7 +148,7 @@ class CellColumn(ABC):
 
     @abstractmethod
     def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
-        """Each different cell and how often it occurs, in the order in which they first occur.
+        """Return each different cell and how often it occurs, in the order in which they first occur.
 
         Args:
             among: count these alone; None counts all.
@@ -156,11 +156,11 @@ class CellColumn(ABC):
 
     @abstractmethod
     def numbers(self, *, fraction: bool = True) -> NumberCells:
-        """The cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
+        """Return the cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
 
     @abstractmethod
     def floats(self) -> Floats:
-        """The cells as numbers, where each is known to be missing or a finite number; NaN where it is missing."""
+        """Return cells that are all finite numbers or missing as numbers, NaN where missing."""
 
     @abstractmethod
     def missing(self) -> Flags:
@@ -185,24 +185,24 @@ class ListedCells(CellColumn):
     def __len__(self) -> int:
         return len(self._cells)
 
-    def cell(self, place: int) -> str:
-        return self._cells[place]
+    def cell(self, index: int) -> str:
+        return self._cells[index]
 
     def part(self, chosen: Flags | slice) -> "ListedCells":
         if isinstance(chosen, slice):
             return ListedCells(self._cells[chosen])
-        return ListedCells([self._cells[place] for place in np.flatnonzero(chosen).tolist()])
+        return ListedCells([self._cells[index] for index in np.flatnonzero(chosen).tolist()])
 
     def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
         counted = Counter(self._cells).items()
         return list(counted) if among is None else [(cell, count) for cell, count in counted if cell in among]
 
     def numbers(self, *, fraction: bool = True) -> NumberCells:
-        found: dict[str, tuple[float, str]] = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
-        seen = [found[cell] for cell in self._cells]
+        by_cell: dict[str, tuple[float, str]] = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
+        seen = [by_cell[cell] for cell in self._cells]
         first: dict[str, int] = {}
-        for place, (_, kind) in enumerate(seen):
-            first.setdefault(kind, place)
+        for index, (_, kind) in enumerate(seen):
+            first.setdefault(kind, index)
         values = np.array([value for value, _ in seen], dtype=np.float64)
         return NumberCells(
             values, first.get("word"), first.get("infinite"), first.get("fraction") if fraction else None
@@ -241,13 +241,13 @@ class Block:
 
     @classmethod
     def of_rows(cls, rows: Sequence[tuple[int, Sequence[str]]]) -> "Block":
-        """Rows with their lines, of which there is at least one."""
+        """Rows with their lines; there is at least one row."""
         lines, cells = zip(*rows, strict=True)
         return cls(np.array(lines, dtype=np.int64), [ListedCells(column) for column in zip(*cells, strict=True)])
 
 
 def _look_at(cell: str) -> tuple[float, str]:
-    """The number of a cell, NaN where it has none, and its kind."""
+    """Return the number of a cell, NaN where it has none, and its kind."""
     if cell in MISSING:
         return nan, "missing"
     number: Any = as_number(cell)

@@ -75,9 +75,13 @@ class ColumnFacts:
         if self._word is not None:
             return  # no column of numbers: its moments are not asked for
         numbers = cells.numbers(fraction=self._fraction is None)
-        for name, place in (("_word", numbers.word), ("_infinite", numbers.infinite), ("_fraction", numbers.fraction)):
-            if place is not None and getattr(self, name) is None:
-                setattr(self, name, (int(lines[place]), cells.cell(place)))
+        for name, position in (
+            ("_word", numbers.word),
+            ("_infinite", numbers.infinite),
+            ("_fraction", numbers.fraction),
+        ):
+            if position is not None and getattr(self, name) is None:
+                setattr(self, name, (int(lines[position]), cells.cell(position)))
         values = numbers.values[~np.isnan(numbers.values)]
         if len(values):
             self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
@@ -112,10 +116,10 @@ class ColumnFacts:
             self._squares += squares + step * step * before * len(some) / self._numbers
 
     def kind(self) -> ColumnKind:
-        """Integer or real where all cells spell such numbers, of which there are at least three; else categorical.
+        """Return integer or real if all cells spell such numbers; else categorical.
 
-        Numbers of which a float64 would lose digits are categorical, as identifiers are: integers always, others where
-        they repeat.
+        At least three numbers must differ, or two if one is no integer. Numbers that lose digits in a float64 are
+        categorical, like identifiers: integers always, others if they repeat.
         """
         if self._word is not None or (self.distinct < 3 and self._fraction is None) or self.distinct < 2:
             return "categorical"
@@ -125,20 +129,20 @@ class ColumnFacts:
 
     @property
     def gaps(self) -> bool:
-        """Whether the numbers are integers written as 3.0, as pandas writes those of a column with missing cells."""
+        """True if the numbers are integers written as 3.0, as pandas writes integers of a column with missing cells."""
         if self._fraction is None or self._word is not None or not self.missing or self._overflowed:
             return False
         return all(_WHOLE.fullmatch(cell) and as_integer(cell[:-2]) is not None for cell in self._cells)
 
     @property
     def _large(self) -> bool:
-        """Whether all cells are integers, of which some are beyond those that a float64 holds."""
+        """True if all cells are integers and a float64 cannot hold some of them."""
         if self._fraction is None or self._word is not None or not is_large_integer(self._fraction[1]):
             return False
         return all(as_integer(cell) is not None or is_large_integer(cell) for cell in self._cells)
 
     def _loses_digits(self) -> bool:
-        """Whether numbers that repeat have more digits than a float64 keeps."""
+        """Return whether numbers that repeat have more digits than a float64 keeps."""
         if self._overflowed or self.distinct > MOST_CATEGORIES or 2 * self.distinct > self.count:
             return False
         long = [cell for cell in self._cells if len(cell) > MOST_DECIMALS and decimals(cell) is not None]
@@ -150,7 +154,7 @@ class ColumnFacts:
         return len(self._cells)
 
     def counted(self) -> str:
-        """How many different cells there are, to be shown."""
+        """Return how many different cells there are, to be shown."""
         return f"{self.distinct:,}" + ("+" if self._overflowed else "")
 
     def doubt(self) -> str | None:
@@ -158,11 +162,11 @@ class ColumnFacts:
         if self._word is None:
             return None
         line, cell = self._word
-        numbers = sum(as_number(known) is not None for known in self._cells)
-        errors = [known for known in self._cells if _SHEET_ERROR.fullmatch(known)]
+        numbers = sum(as_number(text) is not None for text in self._cells)
+        errors = [text for text in self._cells if _SHEET_ERROR.fullmatch(text)]
         if errors and numbers > 0 and numbers + len(errors) >= _ALMOST_ALL * self.distinct:
             return f"{errors[0]!r} is an error of a spreadsheet among numbers: empty such cells"
-        odd = [known for known in self._cells if is_odd_number(known)]
+        odd = [text for text in self._cells if is_odd_number(text)]
         if odd and numbers + len(odd) >= _ALMOST_ALL * self.distinct:
             return f"its cells look like numbers, which are written with a point and no unit, as 66.96, not {odd[0]!r}"
         if self.distinct < _FEW or numbers < _ALMOST_ALL * self.distinct or _CODE.fullmatch(cell):
@@ -174,7 +178,7 @@ class ColumnFacts:
 
     @property
     def constant(self) -> bool:
-        """Whether all cells are the same, or missing: then any other cell is a surprise, and nothing else is."""
+        """True if all cells are the same, or missing: then any other cell is a surprise, and nothing else is."""
         return self.distinct + (self.missing > 0) == 1
 
     def check(self, kind: ColumnKind, min_count: int) -> None:
@@ -242,19 +246,19 @@ class ColumnFacts:
         raise self._error(f"a different {what} in each of {self.count} rows, {why} {leave}, or {keep}")
 
     def decimals(self) -> tuple[int, int] | None:
-        """The fewest and the most digits after the point; None where a cell has an exponent, or too many to be kept."""
-        found = [decimals(cell) for cell in self._cells]
-        known = [digits for digits in found if digits is not None]
-        if len(known) < len(found) or max(known) > MOST_DECIMALS:
+        """Return the fewest and the most decimals; None if a cell has an exponent or too many decimals."""
+        digit_ranges = [decimals(cell) for cell in self._cells]
+        ranges = [digits for digits in digit_ranges if digits is not None]
+        if len(ranges) < len(digit_ranges) or max(ranges) > MOST_DECIMALS:
             return None
-        return min(known), max(known)
+        return min(ranges), max(ranges)
 
     def categories(self, min_count: int) -> list[str]:
         """Texts that occur at least so often, sorted."""
         return sorted(cell for cell, count in self._cells.items() if count >= min_count)
 
     def category_shares(self, categories: Sequence[str], other: str) -> tuple[float, ...]:
-        """The share of each category in training; `other` has all that are not listed, "" the missing cells."""
+        """Return the share of each category in training; `other` has all that are not listed, "" the missing cells."""
         counts = {category: self._cells.get(category, 0) for category in categories}  # no missing cell is among them
         if other in counts:
             counts[other] += self.count - sum(counts.values())
@@ -263,13 +267,13 @@ class ColumnFacts:
         return _smoothed(counts.values())
 
     def number_shares(self, column: Column) -> tuple[float, ...]:
-        """The share of each symbol of a numeric column in training: atoms, missing, any other number."""
+        """Return the share of each symbol of a numeric column in training: atoms, missing, any other number."""
         counts = self._number_counts()
         atoms = [counts[atom] for atom in column.atoms]
         return _smoothed([*atoms, *[self.missing] * column.missing, self._numbers - sum(atoms)])
 
     def numbers(self, kind: Literal["integer", "real"], *, missing: bool) -> Column:
-        """The column as a head takes it: unit, atoms and bounds."""
+        """Return the column as a head takes it: unit, atoms and bounds."""
         self._take(len(self._waiting))
         scale = math.sqrt(self._squares / self._numbers)
         counts = self._number_counts()
@@ -287,7 +291,7 @@ class ColumnFacts:
         )
 
     def _number_counts(self) -> dict[float, int]:
-        """How often each number occurs, of those whose cells are counted."""
+        """Count each number among the counted cells."""
         counts: dict[float, int] = {}
         for cell, count in self._cells.items():
             number = as_number(cell)
@@ -304,9 +308,9 @@ class ColumnFacts:
             often = [value for value in often if counts[value] >= 0.1 * total]
         return tuple(sorted(often))
 
-    def _refuse_cell(self, found: tuple[int, str] | None, expected: str, remedy: str) -> None:
-        if found is not None:
-            line, cell = found
+    def _refuse_cell(self, cell_at_line: tuple[int, str] | None, expected: str, remedy: str) -> None:
+        if cell_at_line is not None:
+            line, cell = cell_at_line
             raise ValueError(
                 f"{self._where} line {line}, column {self.name!r}: expected {expected}, got {cell!r}: {remedy}"
             )

@@ -28,7 +28,7 @@ _IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None, "pr
 
 @dataclass(frozen=True)
 class ColumnSchema:
-    """How the cells of a column become numbers and numbers become cells.
+    """Conversion between the cells of a column and numbers.
 
     Args:
         name: of the column.
@@ -77,12 +77,12 @@ class ColumnSchema:
         if self.kind != "skip":
             try:
                 self.column()
-            except ValueError as error:  # of shares that are none
+            except ValueError as error:  # of values that are not shares
                 raise self._error(str(error)) from None
 
     @classmethod
     def fit(cls, facts: ColumnFacts, kind: ColumnKind, min_count: int) -> "ColumnSchema":
-        """The schema of a column of training rows.
+        """Return the schema of a column of training rows.
 
         Args:
             facts: statistics of its cells.
@@ -114,12 +114,12 @@ class ColumnSchema:
         return cls(facts.name, kind, listed, unseen=unseen, shares=facts.category_shares(listed, OTHER))
 
     def column(self) -> Column:
-        """As a head takes it."""
+        """Return the column as a head takes it."""
         column = self.numbers or Column("categorical", categories=len(self.categories))
         return replace(column, prior=self.shares)
 
     def encode(self, cell: str) -> float:
-        """The number of a cell: a code, the number itself, or NaN.
+        """Return the number of a cell: a code, the number itself, or NaN.
 
         Raises:
             ValueError: the column takes no such cell; the message names the column and the cell, not the file.
@@ -154,7 +154,7 @@ class ColumnSchema:
         return number
 
     def encode_cells(self, cells: CellColumn, checked: Flags | None = None) -> tuple[Floats, int | None]:
-        """The numbers of cells as `encode` gives them, and the place of the first that it refuses, if there is one.
+        """Return the numbers of cells as `encode` gives them, and the index of the first refused cell or None.
 
         Args:
             cells: of some rows.
@@ -164,8 +164,8 @@ class ColumnSchema:
         if self.numbers is None:
             other = float(self._codes.get(OTHER, math.nan))
             missing = self._codes.get("")
-            known = self._codes if missing is None else self._codes | dict.fromkeys(MISSING, missing)
-            values = cells.codes(known, other)
+            codes = self._codes if missing is None else self._codes | dict.fromkeys(MISSING, missing)
+            values = cells.codes(codes, other)
             return values, _first(np.isnan(values))
         if checked is None:
             values = cells.numbers(fraction=False).values
@@ -176,7 +176,7 @@ class ColumnSchema:
         return values, None if bad is None else int(np.flatnonzero(~checked)[bad])
 
     def _refused(self, cells: CellColumn, values: Floats) -> Flags:
-        """Which cells a numeric column does not take."""
+        """Return which cells a numeric column does not take."""
         assert self.numbers is not None
         bad = np.isnan(values)
         if self.numbers.missing:
@@ -188,7 +188,7 @@ class ColumnSchema:
         return bad
 
     def decode(self, value: float) -> str:
-        """The cell of a number: inside the range of the training rows, with as many digits as they have."""
+        """Return the cell of a number: inside the range and with the digits of the training rows."""
         if self.numbers is None:
             return self.categories[int(value)]
         if self.bounds is not None and not math.isnan(value):
@@ -196,7 +196,7 @@ class ColumnSchema:
         return number_text(value, whole=self.kind == "integer", decimals=self.decimals)
 
     def parsed(self, cell: str) -> int | float | str | None:
-        """The value that a cell spells: a number, a category, or None where it is missing."""
+        """Return the value that a cell spells: a number, a category, or None where it is missing."""
         if cell in MISSING:
             return None
         if self.kind == "integer" or (self.kind == "skip" and as_integer(cell) is not None):
@@ -204,17 +204,17 @@ class ColumnSchema:
         return float(cell) if self.kind == "real" else cell
 
     def unseen_symbol(self) -> int | None:
-        """The symbol of the head for cells that training lacked; None where it had all."""
+        """Return the symbol of the head for cells that training lacked; None where it had all."""
         if not self.unseen:
             return None
         return self._codes[OTHER] if self.numbers is None else self.numbers.symbols - 2
 
     def seen(self, cell: str) -> bool:
-        """Whether a cell has a code of its own, or is a number; any other category is coded as `<other>`."""
+        """Return whether a cell has a code or is a number; any other category is coded as `<other>`."""
         return self.numbers is not None or ("" if cell in MISSING else cell) in self._codes
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """Return the schema as JSON takes it."""
         content = asdict(self)
         if self.numbers is not None:
             content["numbers"] = {name: value for name, value in content["numbers"].items() if name not in _IMPLIED}

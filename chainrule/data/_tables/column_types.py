@@ -7,7 +7,7 @@ from shlex import quote
 
 
 def parse_types(text: str) -> dict[str, str]:
-    """The kinds of columns that a user named.
+    """Return the kinds of columns that a user named.
 
     A pair with a comma in it stands in double quotes, as in a CSV file.
 
@@ -29,7 +29,7 @@ def parse_types(text: str) -> dict[str, str]:
 
 
 def types_flag(types: Mapping[str, str]) -> str:
-    """The flag that names these kinds, to be pasted into a shell.
+    """Return the flag that names these kinds, to be pasted into a shell.
 
     >>> print(types_flag({"price (€)": "skip", "a, b": "real"}), types_flag({"age": "real"}))
     --types 'price (€)=skip,"a, b=real"' --types age=real

@@ -22,7 +22,7 @@ _DATE_LIKE = re.compile(
 
 
 def as_date(cell: str) -> datetime | None:
-    """The moment that a cell names by ISO 8601, a month among them, with its zone, or as day.month.year.
+    """Return the moment that a cell names by ISO 8601, a month among them, with its zone, or as day.month.year.
 
     None for any other text, such as 01/02/2020, which is in January or in February.
 
@@ -31,7 +31,7 @@ def as_date(cell: str) -> datetime | None:
     >>> as_date("112"), as_date("01/02/2020")
     (None, None)
     """
-    cell = _DAY_FIRST.sub(lambda found: f"{found[3]}-{found[2]:0>2}-{found[1]:0>2}", cell, count=1)
+    cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
     if month := _MONTH.fullmatch(cell):
         year, number = map(int, month.groups())
         return datetime(year, number, 1) if 1 <= number <= 12 and year else None
@@ -44,7 +44,7 @@ def as_date(cell: str) -> datetime | None:
 
 
 def is_date_like(cell: str) -> bool:
-    """Whether a cell tells a date or a time in some notation, that of `as_date` or another; a number never does.
+    """Return whether a cell writes a date or a time in any notation; a number never does.
 
     >>> [is_date_like(cell) for cell in ("2016-07-01", "01/05/2026 12:00 AM", "5 Jan 2026", "2016.5", "May", "A-7")]
     [True, True, True, False, False, False]
@@ -53,7 +53,7 @@ def is_date_like(cell: str) -> bool:
 
 
 def writes_months(cells: Iterable[str]) -> bool:
-    """Whether all cells name months, as 2024-01.
+    """Return whether all cells name months, as 2024-01.
 
     >>> [writes_months(cells) for cells in (["2024-01", "2024-02"], ["2024-01-01", "2024-02-01"], ["2024/1"])]
     [True, False, False]

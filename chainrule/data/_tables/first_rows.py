@@ -25,7 +25,7 @@ _UNIT = re.compile(r"[^#]*[^\W\d_][^#]*|[^#\w]*[%°$€£][^#\w]*")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a table begins.
+    """Beginning of a table in a file.
 
     Args:
         delimiter: between its cells.
@@ -59,11 +59,11 @@ def find_layout(file: DelimitedFile) -> Layout:
     if not _may_be_title(layout.cells) and "" not in first:
         return layout
     for before in range(1, len(first)):
-        found = _layout(file, before, _FEW_ROWS) if first[before] else layout
-        if found.before and _is_regular(found.cells):
-            cells, width = found.cells, len(found.cells[0])
+        candidate = _layout(file, before, _FEW_ROWS) if first[before] else layout
+        if candidate.before and _is_regular(candidate.cells):
+            cells, width = candidate.cells, len(candidate.cells[0])
             titles = [text for text in first[:before] if text]
-            widths = [sum(map(bool, text.split(found.delimiter))) for text in titles]
+            widths = [sum(map(bool, text.split(candidate.delimiter))) for text in titles]
             named = header_evidence(cells) >= HEADER
             comments = all(text.startswith("#") for text in titles)
             bare = comments and (named or width not in widths) and not first[before].startswith("#")
@@ -79,20 +79,20 @@ def _layout(file: DelimitedFile, before: int, most: int = _ROWS) -> Layout:
 
 
 def _first_rows(file: DelimitedFile, delimiter: str, before: int, most: int = _ROWS) -> list[Row]:
-    """The first rows, up to one that cannot be read: reading the table says what is wrong with it."""
-    found: list[Row] = []
+    """Return the first rows, up to one that cannot be read: reading the table says what is wrong with it."""
+    sample: list[Row] = []
     with closing(file.quoted_rows(delimiter, before=before)) as rows, suppress(ValueError):
         cells = 0
         for row in rows:
-            found.append(row)
+            sample.append(row)
             cells += len(row[1])
-            if len(found) == most or cells >= _CELLS:
+            if len(sample) == most or cells >= _CELLS:
                 break
-    return found
+    return sample
 
 
 def _may_be_title(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether a first row is not as wide as most others, nearly empty, or a comment."""
+    """Return whether a first row is not as wide as most others, nearly empty, or a comment."""
     if len(rows) < 2:
         return False
     width = Counter(map(len, rows[1:])).most_common(1)[0][0]
@@ -101,14 +101,14 @@ def _may_be_title(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_regular(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether nearly all rows are as wide as the first, two cells or more."""
+    """Return whether nearly all rows are as wide as the first, two cells or more."""
     if len(rows) < 2 or len(rows[0]) < 2:
         return False
     return sum(len(row) == len(rows[0]) for row in rows) >= _PROSE * len(rows) and any(rows[0])
 
 
 def is_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first of some rows names the columns of a table.
+    """Return whether the first of some rows names the columns of a table.
 
     Where the other rows say nothing, it does if all its cells are words; pandas leaves the name of its index empty.
 
@@ -135,7 +135,7 @@ def header_evidence(rows: Sequence[Sequence[str]], *, texts: int | None = None) 
     """
     first, *others = rows
     columns = [
-        _Column(cell, [row[place] for row in others if len(row) == len(first)]) for place, cell in enumerate(first)
+        _Column(cell, [row[index] for row in others if len(row) == len(first)]) for index, cell in enumerate(first)
     ]
     names = {column.first: column for column in columns}  # the same word twice says no more than once
     free = None if texts is None else columns[texts]
@@ -147,7 +147,7 @@ def header_evidence(rows: Sequence[Sequence[str]], *, texts: int | None = None) 
 
 
 def is_units(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first of the rows under a header gives units, as kg or [m/s], and no data.
+    """Return whether the first of the rows under a header gives units, as kg or [m/s], and no data.
 
     >>> is_units([["", "cm", "kg"], ["Ann", "171", "63"], ["Bea", "165", "58"], ["Cem", "180", "71"]])
     True
@@ -156,7 +156,7 @@ def is_units(rows: Sequence[Sequence[str]]) -> bool:
     if len(others) < 2:
         return False
     columns = [
-        _Column(cell, [row[place] for row in others if len(row) == len(first)]) for place, cell in enumerate(first)
+        _Column(cell, [row[index] for row in others if len(row) == len(first)]) for index, cell in enumerate(first)
     ]
     numeric = [column for column in columns if column.usual in ("number", "date")]
     words = [column for column in numeric if column.kind == "word"]
@@ -184,11 +184,11 @@ class _Column:
 
     @property
     def recurs(self) -> bool:
-        """Whether the first cell comes again, in whatever case."""
+        """True if the first cell comes again, in whatever case."""
         return self.kind != "missing" and self.first.casefold() in map(str.casefold, self.counts)
 
     def evidence(self, *, free: bool = False) -> int:
-        """That of words and dates, in a column of categories or of free texts; numbers are looked at together."""
+        """Score the evidence of words and dates in one column; numbers are compared across columns."""
         if self.kind == "missing" or not self.usual:
             return 0
         if self.usual != "word":
@@ -204,9 +204,9 @@ class _Column:
         return categories + (prose and len(self.first.split()) == 1)
 
     def is_odd(self) -> bool:
-        """Whether a first number that is whole differs from those below it: outside their range, or they are not.
+        """Return whether a whole first number is outside the range of the numbers below, or they are not whole.
 
-        A number that those below it go on from is like them.
+        A first number that the numbers below continue is not odd.
         """
         if self.usual != "number":
             return True
@@ -217,9 +217,9 @@ class _Column:
 
 
 def _are_names(numbers: Sequence[_Column], columns: Sequence[_Column]) -> bool:
-    """Whether the numbers of a first row are names: whole, different and unlike the numbers below them.
+    """Return whether the numbers of a first row are names: whole, different and unlike the numbers below them.
 
-    They are years, or count from 0 or 1 as pandas does, or stand beside words alone or the empty name of an index.
+    They are years, or count from 0 or 1 as pandas does, or stand next to words alone or the empty name of an index.
     """
     values = [_value(column.first) for column in numbers]
     whole = [int(value) for value in values if value is not None and value.is_integer()]

@@ -63,7 +63,7 @@ def prepare_table(
         directory: created if it is missing; `table.json` is the last file written into it.
         types: kinds of columns by name, categorical, integer, real or skip, where the one found is not meant.
         header: whether the first row is a header; None looks.
-        validation: a file to hold out in place of rows of the first.
+        validation: a validation file; by default rows of the first are held out.
         validation_fraction: of the rows.
         min_count: rarer categories become `<other>`; see `ColumnSchema.fit`.
         seed: of the rows held out.
@@ -122,7 +122,7 @@ def prepare_table(
 def _fitted_schema(
     path: str | Path, header: bool | None, types: Mapping[str, str], min_count: int, every: int | None, seed: int
 ) -> tuple[TableSchema, list[dict[str, Any]]]:
-    """The schema of the training rows of a file, and what was found of each column."""
+    """Return the schema of the training rows of a file, and what was found of each column."""
     file = TableFile(path, header=header)
     distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
     facts = [ColumnFacts(name, str(path), distinct) for name in file.names]
@@ -139,13 +139,13 @@ def _fitted_schema(
     if count < 2:
         raise ValueError(f"{path}: expected at least two rows to train on, got {count}: give more rows")
     schema = TableSchema.fit(facts, file.header, types, min_count)
-    kept = {column.name for column in schema.kept}
-    if all(column.constant for column in facts if column.name in kept):
+    kept_names = {column.name for column in schema.kept}
+    if all(column.constant for column in facts if column.name in kept_names):
         raise ValueError(f"{path}: every column is constant in the training rows: there is nothing to learn")
     columns = [
-        {"name": column.name, "kind": schema.columns[place].kind, "found": column.kind(),
+        {"name": column.name, "kind": schema.columns[index].kind, "found": column.kind(),
          "missing": column.missing, "distinct": column.counted(), "doubt": column.doubt()}
-        for place, column in enumerate(facts)
+        for index, column in enumerate(facts)
     ]  # fmt: skip
     return schema, columns
 
@@ -163,13 +163,13 @@ def open_table(directory: str | Path) -> Table:
 
 
 def _shared_out(blocks: Iterable[Block], every: int | None, seed: int) -> Iterator[tuple[Block, Flags]]:
-    """Each block, and which of its rows are held out; the same ones at each call."""
+    """Return each block, and which of its rows are held out; the same ones at each call."""
     draw = OneInEvery(every, seed)
     return ((block, draw.take(len(block))) for block in blocks)
 
 
 def _ahead(blocks: Generator[Block, None, None]) -> Iterator[Block]:
-    """The same blocks, the next one being read while one is worked on."""
+    """Yield the same blocks, the next one being read while one is worked on."""
     with closing(blocks), ThreadPoolExecutor(1) as reader:
         following = reader.submit(next, blocks, None)
         try:

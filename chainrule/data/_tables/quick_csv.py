@@ -36,8 +36,8 @@ class PolarsCells(CellColumn):
     def __len__(self) -> int:
         return len(self._series)
 
-    def cell(self, place: int) -> str:
-        return str(self._series[place])
+    def cell(self, index: int) -> str:
+        return str(self._series[index])
 
     def part(self, chosen: Flags | slice) -> "PolarsCells":
         if isinstance(chosen, slice):
@@ -69,7 +69,7 @@ class PolarsCells(CellColumn):
         )
 
     def _integers(self) -> Flags:
-        """Which cells spell an integer in the usual way."""
+        """Return which cells spell an integer in the usual way."""
         series = self._series
         usual = series.str.contains(f"^{INTEGER}$") & (series.str.len_bytes() <= LONGEST_INTEGER)
         fits = series.cast(_polars().Int64, strict=False).abs() <= LARGEST
@@ -84,18 +84,18 @@ class PolarsCells(CellColumn):
 
     def codes(self, codes: Mapping[str, int], other: float) -> Floats:
         polars = _polars()
-        found = self._series.replace_strict(
+        numbers = self._series.replace_strict(
             list(codes), [float(code) for code in codes.values()], default=other, return_dtype=polars.Float64
         )
-        return np.array(found.to_numpy(), dtype=np.float64)
+        return np.array(numbers.to_numpy(), dtype=np.float64)
 
 
 def _with_points(series: Any) -> Any:
-    """As `with_point`, of each cell."""
-    found = series.str.contains(f"^{DECIMAL_COMMA.pattern}$")
-    if not found.any():
+    """Apply `with_point` to each cell."""
+    has_comma = series.str.contains(f"^{DECIMAL_COMMA.pattern}$")
+    if not has_comma.any():
         return series
-    return series.str.replace_all(f"[{GROUPING}]", "").str.replace(",", ".", literal=True).zip_with(found, series)
+    return series.str.replace_all(f"[{GROUPING}]", "").str.replace(",", ".", literal=True).zip_with(has_comma, series)
 
 
 def _is_in(series: Any, cells: Collection[str]) -> Any:
@@ -120,11 +120,11 @@ Exact = Callable[[BinaryIO, int], Iterator[Block]]
 
 
 def quick_blocks(file: BinaryIO, delimiter: str, width: int, line: int, exact: Exact) -> Iterator[Block]:
-    """The rows of a CSV file after its header.
+    """Yield the rows of a CSV file after its header.
 
     A stretch whose rows do not all have `width` cells on one line, or with bytes that the two readers may take
     differently, goes to the exact reader, which also says what is wrong with it. So does the whole rest of a file in
-    which quotes are not those of RFC 4180 or lines end in a lone carriage return, as nothing else tells where its rows
+    which quotes break RFC 4180 or lines end in a lone carriage return, as nothing else tells where its rows
     and lines end.
 
     Args:
@@ -171,7 +171,7 @@ def quick_blocks(file: BinaryIO, delimiter: str, width: int, line: int, exact: E
 
 
 def _regular(text: "npt.NDArray[np.uint8]", quotes: Places, delimiter: int, *, ended: bool) -> bool:
-    """Whether quotes come in pairs around whole cells, or are doubled inside of such."""
+    """Return whether quotes come in pairs around whole cells, or are doubled inside of such."""
     opening, closing = quotes[::2], quotes[1::2]
     if ended and len(opening) > len(closing):
         return False
@@ -185,7 +185,7 @@ def _regular(text: "npt.NDArray[np.uint8]", quotes: Places, delimiter: int, *, e
 
 
 def _frame(stretch: bytes, quotes: Places, newlines: Places, delimiter: str, width: int) -> Any:
-    """The cells of whole lines as a data frame of stripped strings; None where the readers might differ."""
+    """Return the cells of whole lines as a data frame of stripped strings; None where the readers might differ."""
     import polars
 
     if len(stretch.translate(None, _ODD)) < len(stretch) or stretch.startswith(b"\xef\xbb\xbf"):
@@ -202,7 +202,7 @@ def _frame(stretch: bytes, quotes: Places, newlines: Places, delimiter: str, wid
     frame = polars.read_csv(
         stretch,
         has_header=False,
-        schema={str(place): polars.String for place in range(width)},
+        schema={str(index): polars.String for index in range(width)},
         separator=delimiter,
         quote_char='"' if len(quotes) else None,
         empty_string_is_null=False,
@@ -212,7 +212,7 @@ def _frame(stretch: bytes, quotes: Places, newlines: Places, delimiter: str, wid
 
 
 def _cells(text: "npt.NDArray[np.uint8]", delimiter: int, quotes: Places, ends: Places) -> Places:
-    """How many cells each line has; the lines end at `ends`, and no quoted cell goes over an end."""
+    """Count the cells of each line; the lines end at `ends`, and no quoted cell crosses an end."""
     delimiters = np.flatnonzero(text == delimiter)
     counts = np.diff(np.searchsorted(delimiters, ends), prepend=0) + 1
     if len(quotes):
@@ -224,7 +224,7 @@ def _cells(text: "npt.NDArray[np.uint8]", delimiter: int, quotes: Places, ends: 
 
 
 def _padded(stretch: bytes, text: "npt.NDArray[np.uint8]", delimiter: int) -> bool:
-    """Whether there may be white space at the beginning or the end of a cell."""
+    """Return whether there may be white space at the beginning or the end of a cell."""
     if not stretch.isascii() or _RETURN in stretch:
         return True
     edges = np.zeros(256, dtype=np.bool_)

@@ -37,7 +37,7 @@ class PartialRow:
     known: list[bool]
 
     def filled(self, drawn: Sequence[str]) -> list[str]:
-        """The cells, the known ones as they are in the file; the others from the drawn cells of the kept columns.
+        """Return the known cells as in the file, and the others from the drawn cells of the kept columns.
 
         >>> PartialRow(["r7", None, "1.50"], [0.0, 1.5], [False, True]).filled(["red", "1.5"])
         ['r7', 'red', '1.50']
@@ -69,35 +69,35 @@ class TableSchema(Record):
 
     @classmethod
     def fit(cls, facts: Sequence[ColumnFacts], header: bool, types: Mapping[str, str], min_count: int) -> "TableSchema":
-        """The schema of training rows.
+        """Return the schema of training rows.
 
         Args:
             facts: of each column.
             header: whether the file has one.
-            types: kinds that were asked for in place of those found.
+            types: column kinds that override the detected ones.
             min_count: see `ColumnSchema.fit`.
 
         Raises:
             ValueError: a type is asked for a column that is not there; see `ColumnSchema.fit` too.
         """
-        names, asked = dict.fromkeys(column.name for column in facts), dict[str, ColumnKind]()
+        names, overrides = dict.fromkeys(column.name for column in facts), dict[str, ColumnKind]()
         for name, kind in types.items():
             if name not in names:
                 raise ValueError(f"--types {name}={kind}: there is no such column (there are: {', '.join(names)})")
-            known = next((known for known in COLUMN_KINDS if known == kind), None)
-            if known is None:
+            column_kind = next((column_kind for column_kind in COLUMN_KINDS if column_kind == kind), None)
+            if column_kind is None:
                 raise ValueError(f"--types {name}={kind}: expected one of {', '.join(COLUMN_KINDS)}")
-            asked[name] = known
+            overrides[name] = column_kind
         columns, refused = [], dict[str, ValueError]()
         for column in facts:
             try:
-                columns.append(ColumnSchema.fit(column, asked.get(column.name) or column.kind(), min_count))
-                if column.name not in asked:
+                columns.append(ColumnSchema.fit(column, overrides.get(column.name) or column.kind(), min_count))
+                if column.name not in overrides:
                     column.refuse_identifier(min_count)
             except ValueError as error:
                 refused[column.name] = error
         if refused:
-            flags = asked | dict.fromkeys(refused, "skip")
+            flags = overrides | dict.fromkeys(refused, "skip")
             raise _together(refused, flags if len(refused) < len(facts) else {})
         return cls(tuple(columns), header)
 
@@ -107,7 +107,7 @@ class TableSchema(Record):
         return [column for column in self.columns if column.kind != "skip"]
 
     def heads(self) -> list[Column]:
-        """The columns that are modelled, as `chainrule.models.TableMADE` takes them."""
+        """Return the columns that are modelled, as `chainrule.models.TableMADE` takes them."""
         return [column.column() for column in self.kept]
 
     def unseen(self) -> list[int | None]:
@@ -115,14 +115,14 @@ class TableSchema(Record):
         return [column.unseen_symbol() for column in self.kept]
 
     def encode(self, cells: Sequence[str]) -> list[float]:
-        """The numbers of the cells of the kept columns, (D,)."""
+        """Return the numbers of the cells of the kept columns, (D,)."""
         return [column.encode(cell) for column, cell in zip(self.kept, cells, strict=True)]
 
     def decode(self, rows: Rows) -> Iterator[list[str]]:
-        """The cells of rows (N, D)."""
-        kept = self.kept
+        """Yield the cells of rows (N, D)."""
+        columns = self.kept
         for row in rows.tolist():
-            yield [column.decode(value) for column, value in zip(kept, row, strict=True)]
+            yield [column.decode(value) for column, value in zip(columns, row, strict=True)]
 
     def outside(self, rows: Rows) -> Flags:
         """(N,) which rows (N, D) have a number outside the range of their column in training."""
@@ -145,7 +145,7 @@ class TableSchema(Record):
         names = dict.fromkeys(column.name for column in self.columns)
         if not self.header and len(file.names) != len(names):
             raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
-        there = {name: place for place, name in enumerate(file.names)}
+        there = {name: index for index, name in enumerate(file.names)}
         missing = [column.name for column in self.kept if complete and column.name not in there]
         unknown = [name for name in file.names if name not in names]
         if missing:
@@ -163,7 +163,7 @@ class TableSchema(Record):
         """Line, cells and numbers of the rows of a file; errors name the line."""
         file, places = self.open(path)
         for line, row in file.rows():
-            cells = [row[place] for place in places]
+            cells = [row[index] for index in places]
             try:
                 yield line, cells, self.encode(cells)
             except ValueError as error:
@@ -172,7 +172,7 @@ class TableSchema(Record):
     def encode_block(
         self, path: str | Path, block: Block, places: Sequence[int], pool: Executor, *, checked: Flags | None = None
     ) -> Rows:
-        """The numbers of a block of rows, (N, D).
+        """Return the numbers of a block of rows, (N, D).
 
         Args:
             path: of the file, for errors.
@@ -185,7 +185,7 @@ class TableSchema(Record):
             ValueError: a column does not take a cell; the message names file, line and column.
         """
         rows = np.empty((len(block), len(places)), dtype="<f8")
-        cells = [block.columns[place] for place in places]
+        cells = [block.columns[index] for index in places]
         encoded = pool.map(lambda column, own: column.encode_cells(own, checked), self.kept, cells)
         refused = []  # row and column of each cell that is
         for number, (values, bad) in enumerate(encoded):
@@ -202,7 +202,7 @@ class TableSchema(Record):
         return rows
 
     def partial(self, path: str | Path) -> tuple[list[ColumnSchema], Generator[PartialRow, None, None]]:
-        """The columns of a file once it is completed, and its rows.
+        """Return the columns of a file once it is completed, and its rows.
 
         The columns are the kept ones, and those left out that the file has, in the order of training. A cell is unknown
         where it is empty or spells a missing value, or where its column is not in the file.
@@ -216,22 +216,22 @@ class TableSchema(Record):
         return columns, self._partial_rows(file, columns)
 
     def _partial_rows(self, file: TableFile, columns: Sequence[ColumnSchema]) -> Generator[PartialRow, None, None]:
-        there = {name: place for place, name in enumerate(file.names)}
+        there = {name: index for index, name in enumerate(file.names)}
         places = [there.get(column.name, -1) for column in columns]
         for line, row in file.rows(empty_end=True):
-            cells, numbers, known = list[str | None](), list[float](), list[bool]()
-            for column, place in zip(columns, places, strict=True):
-                cell = row[place] if place >= 0 else ""
+            cells, numbers, is_known = list[str | None](), list[float](), list[bool]()
+            for column, index in zip(columns, places, strict=True):
+                cell = row[index] if index >= 0 else ""
                 drawn = column.kind != "skip" and cell in MISSING
                 cells.append(None if drawn else cell)
                 if column.kind == "skip":
                     continue
-                known.append(not drawn)
+                is_known.append(not drawn)
                 try:
                     numbers.append(0.0 if drawn else column.encode(cell))
                 except ValueError as error:
                     raise ValueError(f"{file.path} line {line}, {error}") from None
-            yield PartialRow(cells, numbers, known)
+            yield PartialRow(cells, numbers, is_known)
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"columns": [column.to_json() for column in self.columns]}
@@ -241,7 +241,7 @@ _NAMED = 120  # characters of the flags of all columns that are refused
 
 
 def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> ValueError:
-    """The error for the first refused column, with the number of others, so that a user can fix all at once.
+    """Return the error for the first refused column, with the number of others, so that a user can fix all at once.
 
     Args:
         refused: the refusals by column.

@@ -30,7 +30,7 @@ _WIDEST = 1000  # columns: of more, too few rows are read together for a column 
 _CELLS = 1 << 16  # held as Python strings at a time
 _CHARACTERS = 1 << 24  # of these, up to the last row
 _MOST_EQUAL_CELLS = 1 << 24  # that a small Parquet file may announce: columns that repeat are packed well
-_CELLS_OF_A_BYTE = 64  # of a Parquet file, which may announce as many as it likes
+_CELLS_OF_A_BYTE = 64  # of a Parquet file, which may announce any number
 
 
 class TableFile:
@@ -87,16 +87,16 @@ class TableFile:
             raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or say --header no")
 
     def left_out(self) -> str:
-        """Tell which lines before the rows are neither header nor data; empty where there are none."""
-        told = []
+        """Describe the lines before the rows that are neither header nor data; empty without such lines."""
+        notes = []
         if self._before:
-            told.append(f"{'line 1' if self._before == 1 else f'lines 1 to {self._before}'}, before the table")
+            notes.append(f"{'line 1' if self._before == 1 else f'lines 1 to {self._before}'}, before the table")
         if self.units:
-            told.append(f"line {self._lines_of_header}, which gives units")
-        return f"{self.path}: {' and '.join(told)}: left out" if told else ""
+            notes.append(f"line {self._lines_of_header}, which gives units")
+        return f"{self.path}: {' and '.join(notes)}: left out" if notes else ""
 
     def rows(self, *, empty_end: bool = False) -> Generator[Row, None, None]:
-        """The rows with the number of the line where each ends (for Parquet of the row), cells as text.
+        """Yield the rows with the number of the line where each ends (for Parquet of the row), cells as text.
 
         Args:
             empty_end: keep rows of empty cells at the end, which are to be filled in.
@@ -116,7 +116,7 @@ class TableFile:
                 yield line, cells
 
     def blocks(self) -> Generator[Block, None, None]:
-        """The same rows in blocks, of any size; where polars is installed, CSV is read by it.
+        """Yield the same rows in blocks, of any size; where polars is installed, CSV is read by it.
 
         Raises:
             ValueError: as `rows` does, with the same messages.
@@ -179,7 +179,7 @@ class TableFile:
             yield Block.of_rows(block)
 
     def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
-        """The rows of the file, or of a stretch of it behind the first `before` lines."""
+        """Yield the rows of the file, or of a stretch of it behind the first `before` lines."""
         with closing(self._file.quoted_rows(self._delimiter, file, before if file else self._before)) as rows:
             if may_have_decimal_commas(self._delimiter):
                 yield from ((line, list(map(with_point, cells))) for line, cells in rows)
@@ -210,7 +210,7 @@ class TableFile:
             raise ValueError(f"{self.path}: expected a Parquet file ({first}): restore it from a copy") from None
 
     def _parquet_rows(self) -> Generator[Row, None, None]:
-        """The rows; of times in nanoseconds, Python would keep microseconds."""
+        """Yield the rows; nanoseconds of times are kept, which Python would cut to microseconds."""
         number, polars = 0, _polars()
         most = max(_MOST_EQUAL_CHARACTERS, _CELLS_OF_A_BYTE * self.path.stat().st_size)
         columns = polars.selectors
@@ -241,7 +241,7 @@ class TableFile:
 
 
 def _filled(block: Block) -> int:
-    """The number of rows up to the last one that is not empty."""
+    """Return the number of rows up to the last one that is not empty."""
     rows = len(block)
     while rows and not any(column.cell(rows - 1) for column in block.columns):
         before = rows // 2  # cell by cell, many empty rows would take long
@@ -252,7 +252,7 @@ def _filled(block: Block) -> int:
 
 
 def reads_quickly() -> bool:
-    """Whether polars is there to read CSV with."""
+    """Return whether polars is there to read CSV with."""
     return find_spec("polars") is not None
 
 

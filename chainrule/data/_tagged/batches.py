@@ -116,9 +116,9 @@ def tagged_batches(
     chance = word_dropout / (word_dropout + seen) if word_dropout else np.zeros(len(seen))
 
     def make(step: int, rows: Rows) -> Batch:
-        epoch, place = divmod(step, order.steps_per_epoch)
-        # One draw for each word of the whole batch, so that the processes' rows are those of one process.
-        drawn = np.random.default_rng([seed, epoch, 1 + place]).random(int(lengths[rows].sum()))
+        epoch, index = divmod(step, order.steps_per_epoch)
+        # One draw for each word of the whole batch, so that all processes together draw what one process would.
+        drawn = np.random.default_rng([seed, epoch, 1 + index]).random(int(lengths[rows].sum()))
         pieces = np.split(drawn, np.cumsum(lengths[rows])[:-1])[order.rank :: order.world]
         own = order.own(rows)
         words = [sentences.words[slice(*sentences.starts[row : row + 2])] for row in own]

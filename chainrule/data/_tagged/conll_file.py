@@ -21,9 +21,9 @@ class Sentence:
 
     Attributes:
         words: none where the sentence is empty.
-        tags: as many; empty where the file has none.
+        tags: a tag for each word; empty if the file has no tags.
         lines: the number of each word's line, from 1.
-        line: the number of the first word's line; of an empty sentence, that of its blank line.
+        line: the number of the first word's line, or of the blank line of an empty sentence.
     """
 
     words: tuple[str, ...]
@@ -98,27 +98,27 @@ class ConllFile:
         return CONLLU[self._tag] if self.conllu else str(self._tag + 1)
 
     def with_tags(self, tags: Iterable[Sequence[str]]) -> Iterator[str]:
-        """The lines of each sentence with other tags, joined, and what is before it; the last has the rest of the file.
+        """Yield each sentence's lines with other tags, after the lines before it; the last takes the rest of the file.
 
-        All that is yielded, a line end after each, is the file, with nothing changed but the tags.
+        The yielded texts, with a line end after each, are the file with only its tags changed.
         """
         start, count = 0, len(self._lines)
-        for number, (sentence, given) in enumerate(zip(self.sentences, tags, strict=True), 1):
+        for number, (sentence, sentence_tags) in enumerate(zip(self.sentences, tags, strict=True), 1):
             stop = sentence.lines[-1] if sentence.lines else start + 1
             while stop < count and (number == len(self.sentences) or self._lines[stop - 1].strip()):
                 stop += 1
             written = list(self._lines[start:stop])
-            for line, tag in zip(sentence.lines, given, strict=True):
+            for line, tag in zip(sentence.lines, sentence_tags, strict=True):
                 written[line - 1 - start] = self._with_tag(self._lines[line - 1], tag)
             yield "\n".join(written)
             start = stop
 
     def _with_tag(self, line: str, tag: str) -> str:
-        """A line with another tag, everything else as it was."""
+        """Return a line with another tag, everything else as it was."""
         if self.separator is not None:
             cells = line.split(self.separator)
             return self.separator.join([*cells[: self._tag], tag, *cells[self._tag + 1 :]])
-        spans = [found.span() for found in re.finditer("[^ \t]+", line)]
+        spans = [match.span() for match in re.finditer("[^ \t]+", line)]
         if self._tag == len(spans):
             return line.rstrip(_BLANKS) + ("\t" if len(spans) == 1 else " ") + tag
         start, stop = spans[self._tag]
@@ -205,14 +205,14 @@ class ConllFile:
             yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0] if lines else len(self._lines))
 
     def _separates(self, line: str) -> bool:
-        """Whether it is a line between documents."""
+        """Return whether it is a line between documents."""
         return self._documents and _is_separator(line)
 
-    def _cell(self, cells: list[str], place: int, what: str, number: int) -> str:
-        cell = cells[place].strip(_BLANKS)
+    def _cell(self, cells: list[str], index: int, what: str, number: int) -> str:
+        cell = cells[index].strip(_BLANKS)
         if not cell.strip() or (what == "tag" and cell == "_"):
             raise ValueError(
-                f"{self.name} line {number}: expected a {what} in column {place + 1}, got {cells[place]!r}"
+                f"{self.name} line {number}: expected a {what} in column {index + 1}, got {cells[index]!r}"
             )
         return cell
 
@@ -236,7 +236,7 @@ def read_conll(
 
 
 def read_lines_of(path: str | Path) -> list[str]:
-    """The lines of a file as `read_conll` reads it, without their ends."""
+    """Return the lines of a file as `read_conll` reads it, without their ends."""
     file, lines = DelimitedFile(path), list[str]()
     with closing(file.lines()) as numbered:
         for number, line in numbered:
@@ -247,7 +247,7 @@ def read_lines_of(path: str | Path) -> list[str]:
 
 
 def columns_of(lines: Sequence[str], *, documents: bool = True) -> tuple[str | None, int]:
-    r"""What separates the columns of a file, a tab or None for blanks, and how many its first row has, 0 without rows.
+    r"""Return the column separator, a tab or None for blanks, and the number of columns, 0 without rows.
 
     >>> columns_of(["", "Hi\tINTJ"]), columns_of(["Time flies ."])
     (('\t', 2), (None, 3))
@@ -259,7 +259,7 @@ def columns_of(lines: Sequence[str], *, documents: bool = True) -> tuple[str | N
 
 
 def cells_of(line: str, separator: str | None) -> list[str]:
-    """The cells of a line; where the separator is None, between blanks and tabs, and no other white space.
+    """Return the cells of a line; where the separator is None, between blanks and tabs, and no other white space.
 
     >>> cells_of("10\u00a0000  NUM", None)
     ['10\\xa0000', 'NUM']
@@ -270,7 +270,7 @@ def cells_of(line: str, separator: str | None) -> list[str]:
 
 
 def comments_of(lines: Sequence[str], separator: str | None, width: int, tag: int) -> set[int]:
-    """The numbers of the lines that are comments.
+    """Return the numbers of the lines that are comments.
 
     In CoNLL-U these are all that begin with `#`. In other columns they come before the words of a sentence and are no
     rows: they have more or fewer cells, or begin with `#` and a blank where tabs separate cells; or where blanks do,
@@ -304,7 +304,7 @@ def comments_of(lines: Sequence[str], separator: str | None, width: int, tag: in
 
 
 def is_conllu(lines: Sequence[str]) -> bool:
-    r"""Whether the first line that is no comment is a row of CoNLL-U: ten columns, the number of a word first.
+    r"""Return whether the first line that is no comment is a row of CoNLL-U: ten columns, the number of a word first.
 
     >>> is_conllu(["# newdoc", "1\tHi\thi\tINTJ\tUH\t_\t0\troot\t_\t_"]), is_conllu(["Hi\tINTJ"])
     (True, False)
@@ -318,5 +318,5 @@ def _is_separator(line: str) -> bool:
 
 
 def _is_id(cell: str) -> bool:
-    """Whether a cell can be the id of a CoNLL-U line: 3, 3-4, 3.1."""
+    """Return whether a cell can be the id of a CoNLL-U line: 3, 3-4, 3.1."""
     return all(part.isdigit() for part in cell.replace("-", ".").split(".", 1))

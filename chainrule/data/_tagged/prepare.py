@@ -61,12 +61,12 @@ def prepare_tagged(
         directory: created if it is missing; `corpus.json` is the last file written into it.
         column: of the tags; None takes upos, or the last one.
         word_column: of the words, where the file is no CoNLL-U.
-        validation: a file to hold out in place of sentences of the first.
+        validation: a validation file; by default sentences of the first are held out.
         validation_fraction: of the sentences.
         max_length: words of a sentence.
         repair: read impossible sequences of BIO or BIOES tags as the nearest possible ones.
         seed: of the sentences held out.
-        vocabulary: of other sentences, in place of one made of these.
+        vocabulary: a vocabulary of other sentences; by default one is fitted.
         vectors: of words, to begin with; see `read_vectors`.
 
     Raises:
@@ -91,8 +91,8 @@ def prepare_tagged(
     if validation is None:
         train, valid = _split(train, file.name, validation_fraction, seed)
     else:
-        kept = [sentence for sentence in held_file.sentences if sentence.words]
-        valid, mended_too = possible(kept, spelling, held_file.name, repair=repair)
+        nonempty = [sentence for sentence in held_file.sentences if sentence.words]
+        valid, mended_too = possible(nonempty, spelling, held_file.name, repair=repair)
         mended += mended_too
     if not train or not valid:
         raise ValueError(f"{(held_file if train else file).name}: expected sentences with words, got none")
@@ -119,12 +119,12 @@ def prepare_tagged(
         "different_words": len(vocabulary.words),
         "tags": len(vocabulary.tags),
     }
-    found = None if vectors is None else read_vectors(vectors, vocabulary.words)
+    word_vectors = None if vectors is None else read_vectors(vectors, vocabulary.words)
     manifest["vectors"] = None if vectors is None else fingerprint(vectors)
-    manifest["words_without_vector"] = 0 if found is None else len(vocabulary.words) - len(found.rows)
+    manifest["words_without_vector"] = 0 if word_vectors is None else len(vocabulary.words) - len(word_vectors.rows)
     with StoreWriter(directory, _MANIFEST) as writer:
-        if found is not None:
-            found.save(writer)
+        if word_vectors is not None:
+            word_vectors.save(writer)
         vocabulary.save(writer.path("vocabulary.json"))
         for part, sentences in zip(_PARTS, (train, valid), strict=True):
             numbers = number_sentences(sentences, vocabulary)
@@ -148,7 +148,7 @@ def open_tagged(directory: str | Path) -> TaggedCorpus:
 
 
 def column_for(path: str | Path, file: ConllFile) -> str | None:
-    """The column of the tags in another file: that of `file`, unless only one of the two is CoNLL-U."""
+    """Return the column of the tags in another file: as in `file`, unless only one of the two is CoNLL-U."""
     from chainrule.data._tagged.conll_file import is_conllu, read_lines_of
 
     return file.column if is_conllu(read_lines_of(path)) == file.conllu else None
@@ -161,21 +161,21 @@ def possible(
     if spelling is None:
         return list(sentences), 0
     scheme = spelling.scheme
-    kept, mended = [], 0
+    accepted, mended = [], 0
     for sentence in sentences:
         tags = [spelling.standard(tag) for tag in sentence.tags]
-        found = impossible(tags, scheme)
-        if found is not None:
+        fault = impossible(tags, scheme)
+        if fault is not None:
             if not repair:
-                place, what = found
+                index, what = fault
                 raise ValueError(
-                    f"{name} line {sentence.lines[place]}: {what} is impossible in {scheme.upper()} tags: correct it, "
+                    f"{name} line {sentence.lines[index]}: {what} is impossible in {scheme.upper()} tags: correct it, "
                     "or say --repair to have it read as the nearest possible"
                 )
             mended += 1
             sentence = replace(sentence, tags=tuple(map(spelling.own, repaired(tags, scheme))))
-        kept.append(sentence)
-    return kept, mended
+        accepted.append(sentence)
+    return accepted, mended
 
 
 def check_tags_known(
@@ -196,7 +196,7 @@ def _refuse_numbers(sentences: Sequence[Sentence], file: ConllFile) -> None:
     if file.conllu or len(rows) < 2:
         return
     counted = all(
-        words[0].isdecimal() and list(words) == [str(int(words[0]) + place) for place in range(len(words))]
+        words[0].isdecimal() and list(words) == [str(int(words[0]) + index) for index in range(len(words))]
         for words in rows
     )
     if counted or all(len(set(words)) == 1 for words in rows):

@@ -1,4 +1,4 @@
-"""How tags mark spans of words: BIO and BIOES in any usual spelling, what is impossible in them, and its repair."""
+"""Tags that mark spans of words: BIO and BIOES in any common spelling, their impossible sequences and the repair."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ _SEPARATORS = "-_.:/|+"
 
 @dataclass(frozen=True)
 class Spelling:
-    """How a file writes the tags of a scheme: `U-PER`, `S_PER`, `b-per`, `PER-B` or a bare `B`.
+    """Spelling of the tags of a scheme in a file: `U-PER`, `S_PER`, `b-per`, `PER-B` or a bare `B`.
 
     Args:
         scheme: BIO or BIOES.
-        letters: those of B, I, E and S.
+        letters: the letters for B, I, E and S.
         separator: between the letter and the type; empty where there are no types.
         suffix: whether the letter comes last.
         outside: the tag of a word outside all spans.
@@ -33,14 +33,14 @@ class Spelling:
     outside: str = "O"
 
     def standard(self, tag: str) -> str:
-        """The tag as BIO or BIOES name it, `B-PER`; the type of a bare letter is "_". Other tags stay as they are."""
+        """Return the BIO or BIOES tag, as `B-PER`; the type of a bare letter is "_". Other tags stay unchanged."""
         if tag == self.outside:
             return "O"
         letter, kind = _cut(tag, self.separator, self.suffix)
         return f"{_ROLES[letter.upper()]}-{kind}" if letter else tag
 
     def own(self, standard: str) -> str:
-        """The spelling of a standard tag."""
+        """Return the spelling of a standard tag."""
         if standard == "O":
             return self.outside
         letter, kind = self.letters["BIES".index(standard[0])], standard[2:]
@@ -50,7 +50,7 @@ class Spelling:
 
 
 def find_scheme(tags: Collection[str]) -> Scheme | None:
-    """The scheme in which tags mark spans; None where they mark no spans, as parts of speech do.
+    """Return the scheme in which tags mark spans; None where they mark no spans, as parts of speech do.
 
     Raises:
         ValueError: as `find_spelling`.
@@ -63,7 +63,7 @@ def find_scheme(tags: Collection[str]) -> Scheme | None:
 
 
 def find_spelling(tags: Collection[str]) -> Spelling | None:
-    """How tags mark spans; None where they mark no spans."""
+    """Return the spelling of tags that mark spans; None if they mark no spans."""
     if brackets := [tag for tag in tags if "(" in tag and "*" in tag]:
         raise ValueError(f"the tag {brackets[0]!r} marks a span by brackets: write B-X, I-X and O in their place")
     outside = "o" if "o" in tags and "O" not in tags else "O"
@@ -82,7 +82,7 @@ def find_spelling(tags: Collection[str]) -> Spelling | None:
 
 
 def _cut(tag: str, separator: str, suffix: bool) -> tuple[str, str]:
-    """The letter and the type of a tag; both empty where it has no letter of a scheme."""
+    """Return the letter and the type of a tag; both empty where it has no letter of a scheme."""
     if not separator:
         letter, kind = tag, "_"
     elif suffix:
@@ -93,9 +93,9 @@ def _cut(tag: str, separator: str, suffix: bool) -> tuple[str, str]:
 
 
 def _letters(roles: dict[str, str]) -> str:
-    """A letter for each of B, I, E and S: those that are there, the others of the same family."""
-    found = set("".join(roles.values()).upper())
-    family = next((family for family in _FAMILIES if found <= set(family)), _FAMILIES[0])
+    """Return a letter for each of B, I, E and S: the letters in use, and the rest from the same family."""
+    letters = set("".join(roles.values()).upper())
+    family = next((family for family in _FAMILIES if letters <= set(family)), _FAMILIES[0])
     if all(letter.islower() for letter in roles.values()):
         family = family.lower()
     return "".join(roles.get(role, usual) for role, usual in zip("BIES", family, strict=True))
@@ -124,7 +124,7 @@ def _refuse_mixture(marks: Collection[str], separator: str, suffix: bool) -> Non
 
 
 def impossible(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
-    """The first place of a row where its scheme is broken, and what is wrong there; None where nothing is.
+    """Return the index of the first tag that breaks the scheme and a description; None if there is no such tag.
 
     >>> impossible(["O", "I-PER"], "bio")
     (1, 'I-PER after O')
@@ -132,11 +132,11 @@ def impossible(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
     (1, 'O after B-PER')
     """
     before = "O"
-    for place, tag in enumerate(tags):
+    for index, tag in enumerate(tags):
         within = scheme == "bioes" and before[0] in "BI"  # a span that must go on
         goes_on = tag[0] in "IE" and before[0] in "BI" and before[2:] == tag[2:]
         if not goes_on and (tag[0] in "IE" or within):
-            return place, f"{tag} after {before}" if place else f"{tag} first in its sentence"
+            return index, f"{tag} after {before}" if index else f"{tag} first in its sentence"
         before = tag
     if scheme == "bioes" and before[0] in "BI":
         return len(tags) - 1, f"{before} last in its sentence"
@@ -144,9 +144,9 @@ def impossible(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
 
 
 def repaired(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """The same spans, read leniently as the scorer conlleval reads them, in well-formed tags.
+    """Return the same spans, read leniently as the scorer conlleval reads them, in well-formed tags.
 
-    A span goes on where I-X or E-X follows B-X or I-X of its own type; any other tag but O begins one. So I-X after O
+    A span goes on where I-X or E-X follows B-X or I-X of the same type; any other tag but O begins one. So I-X after O
     becomes B-X, and the older scheme IOB1, in which B-X only parts neighbours, becomes BIO.
 
     >>> repaired(["O", "I-PER", "I-PER", "I-LOC"], "bio")
@@ -160,10 +160,10 @@ def repaired(tags: Sequence[str], scheme: Scheme) -> list[str]:
         begins.append(tag != "O" and not (tag[0] in "IE" and before[0] in "BI" and before[2:] == tag[2:]))
         before = tag
     whole = []
-    for place, tag in enumerate(tags):
-        following = place + 1 < len(tags) and tags[place + 1] != "O" and not begins[place + 1]
-        letter = "B" if begins[place] else "I"
+    for index, tag in enumerate(tags):
+        following = index + 1 < len(tags) and tags[index + 1] != "O" and not begins[index + 1]
+        letter = "B" if begins[index] else "I"
         if scheme == "bioes" and not following:
-            letter = "S" if begins[place] else "E"
+            letter = "S" if begins[index] else "E"
         whole.append("O" if tag == "O" else letter + tag[1:])
     return whole

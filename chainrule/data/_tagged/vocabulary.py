@@ -57,7 +57,7 @@ class TaggedVocabulary(Record):
 
     @classmethod
     def fit(cls, sentences: Iterable[Sentence]) -> "TaggedVocabulary":
-        """The vocabulary of training sentences."""
+        """Return the vocabulary of training sentences."""
         words: Counter[str] = Counter()
         characters: set[str] = set()
         tags: set[str] = set()
@@ -85,16 +85,16 @@ class TaggedVocabulary(Record):
         return len(self.characters) + 1
 
     def word(self, word: str) -> int:
-        """The number of a word; 0 where it was never seen."""
+        """Return the number of a word; 0 where it was never seen."""
         return self._word_numbers.get(word.lower(), UNKNOWN)
 
     def tag(self, tag: str) -> int:
-        """The number of a tag; ValueError where it was never seen."""
+        """Return the number of a tag; ValueError where it was never seen."""
         try:
             return self._tag_numbers[tag]
         except KeyError:
-            known = ", ".join(self.tags[:40]) + (", ..." if len(self.tags) > 40 else "")
-            raise ValueError(f"the tag {tag!r} was never seen in training (there were: {known})") from None
+            listing = ", ".join(self.tags[:40]) + (", ..." if len(self.tags) > 40 else "")
+            raise ValueError(f"the tag {tag!r} was never seen in training (there were: {listing})") from None
 
     def standard(self, tags: Iterable[str]) -> list[str]:
         """Tags of spans as BIO or BIOES name them, however they are spelt; see `Spelling`."""
@@ -102,7 +102,7 @@ class TaggedVocabulary(Record):
         return list(map(self.spelling.standard, tags))
 
     def spell(self, words: Sequence[str]) -> Numbers:
-        """The characters of words, (N, C), 0 past the end of a word; C is that of the longest, at most 32."""
+        """Return the characters of words, (N, C), 0 past the end of a word; C is the longest length, at most 32."""
         half = WORD_CHARACTERS // 2
         cut = [word if len(word) <= WORD_CHARACTERS else word[:half] + word[-half:] for word in words]
         rows = np.zeros((len(cut), max(map(len, cut), default=1)), dtype=np.int32)
@@ -113,7 +113,7 @@ class TaggedVocabulary(Record):
 
     @cached_property
     def spelling(self) -> Spelling | None:
-        """How the tags are written where they mark spans; None where they mark none."""
+        """The spelling of tags that mark spans; None if they mark no spans."""
         return find_spelling(self.tags) if self.scheme else None
 
     @cached_property

@@ -69,10 +69,10 @@ class AddingProblem(SyntheticTask):
         return SyntheticBatch(torch.stack([values, markers], -1), targets, mask)
 
     def loss(self, outputs: Tensor, batch: SyntheticBatch) -> Tensor:
-        """The mean squared error of the answers."""
+        """Return the mean squared error of the answers."""
         return F.mse_loss(outputs[batch.mask].squeeze(-1), batch.targets[batch.mask])
 
     def accuracy(self, outputs: Tensor, batch: SyntheticBatch) -> float:
-        """The share of answers within 0.04 of the sum."""
+        """Return the share of answers within 0.04 of the sum."""
         error = outputs[batch.mask].squeeze(-1) - batch.targets[batch.mask]
         return (error.abs() < TOLERANCE).float().mean().item()

@@ -24,7 +24,7 @@ class SubjectVerbAgreement(SymbolTask):
 
     ``the cats , which saw the dog near the bird , were hungry .`` Between the subject and its verb is a clause of
     exactly `distance` words, its commas counted. Every choice in a sentence is uniform and independent of the others,
-    except that of the verb:
+    except the choice of the verb:
 
     - ``the`` SUBJECT, one of 8 nouns, singular or plural;
     - ``, which`` [[DEGREE] ADVERB] ACTION ``the`` NOUN, then PREPOSITION ``the`` NOUN as often as there is room,
@@ -96,7 +96,7 @@ class SubjectVerbAgreement(SymbolTask):
         return SyntheticBatch(words[:, :-1], words[:, 1:], mask)
 
     def words(self, batch: SyntheticBatch) -> list[list[str]]:
-        """The words of each sentence of a batch, the first and the last included."""
+        """Return the words of each sentence of a batch, the first and the last included."""
         rows = torch.cat([batch.inputs, batch.targets[:, -1:]], 1)
         return [[self.vocabulary[word] for word in row] for row in rows.tolist()]
 

@@ -10,8 +10,8 @@ from chainrule.data.synthetic._task import SymbolTask, SyntheticBatch, check_cou
 class DelayedRecall(SymbolTask):
     r"""Keep the first symbol through noise, and say it when asked.
 
-    The first element is one of K symbols 0 ... K − 1, uniform. Distractors follow, uniform and independent, of an
-    alphabet of their own, K ... 2K − 1, so that what is to be kept can be told from what is to be ignored. The last
+    The first element is one of K symbols 0 ... K − 1, uniform. Distractors follow, uniform and independent, from a
+    separate alphabet, K ... 2K − 1, which tells the symbol to keep from the symbols to ignore. The last
     element is the question, `query` = 2K; the answer is the first element.
 
     **Chance.** The question is always the same, so without memory the answer is uniform: ln K nats, and 1/K of the
@@ -127,7 +127,7 @@ class Parity(SymbolTask):
 
     The bits are uniform and independent; the answer is due after the last.
 
-    **Chance.** Whatever the last bit is, the parity of the others is uniform, and so is that of all: ln 2 nats, and
+    **Chance.** Given the last bit, the parity of the others is uniform, and so is the answer: ln 2 nats, and
     half of the answers right. The same holds for a predictor that has forgotten any single bit. No part of the
     solution lowers the loss, so gradients give no direction even if they do not vanish (Shalev-Shwartz, Shamir and
     Shammah 2017).

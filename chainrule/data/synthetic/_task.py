@@ -25,14 +25,14 @@ class SyntheticBatch(NamedTuple):
 class SyntheticTask(ABC):
     """A task whose answer comes a known number of steps before the question.
 
-    `chance` and `chance_accuracy` are those of the best predictor without memory: it knows the present element x_t, the
-    number t of the step and how the task is drawn, but nothing of x_<t. `optimum` is that of the best predictor that
-    has read all of x_1 ... x_t; its accuracy is 1 in every task here.
+    `chance` and `chance_accuracy` belong to the best predictor without memory: it knows the present element x_t, the
+    number t of the step and how the task is drawn, but nothing of x_<t. `optimum` is the loss of the best predictor
+    that has read all of x_1 ... x_t; its accuracy is 1 in every task here.
 
     Attributes:
         length: T, elements of a row.
         distance: steps from reading what the answer depends on to giving the answer.
-        input_size: N, features of an element, or the number of input symbols: that of a recurrent layer.
+        input_size: N, features of an element, or the number of input symbols: the input size of a recurrent layer.
         output_size: values that a network gives at each step: the symbols among which it chooses, or 1.
         chance: the least loss that can be had without memory: nats for symbols, else squared error.
         chance_accuracy: the largest share of right answers that can be had without memory.
@@ -60,7 +60,7 @@ class SyntheticTask(ABC):
 
     @abstractmethod
     def loss(self, outputs: Tensor, batch: SyntheticBatch) -> Tensor:
-        """The mean loss of the scored steps, to be compared with `chance` and `optimum`.
+        """Return the mean loss of the scored steps, to be compared with `chance` and `optimum`.
 
         Args:
             outputs: (B, T, output_size), what a network says after reading each element.
@@ -69,18 +69,18 @@ class SyntheticTask(ABC):
 
     @abstractmethod
     def accuracy(self, outputs: Tensor, batch: SyntheticBatch) -> float:
-        """The share of right answers among the scored steps, to be compared with `chance_accuracy` and 1."""
+        """Return the share of right answers among the scored steps, to be compared with `chance_accuracy` and 1."""
 
 
 class SymbolTask(SyntheticTask):
     """A task that is answered with a symbol; the outputs of a network are logits (B, T, V)."""
 
     def loss(self, outputs: Tensor, batch: SyntheticBatch) -> Tensor:
-        """The mean cross-entropy of the scored steps, nats."""
+        """Return the mean cross-entropy of the scored steps, nats."""
         return F.cross_entropy(outputs[batch.mask], batch.targets[batch.mask])
 
     def accuracy(self, outputs: Tensor, batch: SyntheticBatch) -> float:
-        """The share of scored steps at which the right symbol is the most probable one."""
+        """Return the share of scored steps at which the right symbol is the most probable one."""
         right = outputs[batch.mask].argmax(-1) == batch.targets[batch.mask]
         return right.float().mean().item()
 
