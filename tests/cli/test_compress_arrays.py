@@ -151,7 +151,7 @@ def test_sounds_come_back_from_levels_and_what_is_finer(sounds, command, tmp_pat
     levels = opened.levels.encode(np.arange(-32768, 32768) / 32768)
     sounds = [opened.levels.encode(part) for part in read_sounds(folder)]
     even = sum(float(np.log2(np.bincount(levels)[part]).sum()) for part in sounds) / expressed.elements
-    finer = re.search(r"([\d.]+) bits of each", outcome.out)
+    finer = re.search(r"([\d.]+) bits per sample are finer", outcome.out)
     assert float(finer[1]) == pytest.approx(even, rel=0.02)
     assert expressed.elements == sum(map(len, sounds)) + 20  # of 8 bits, none of which is finer
 
