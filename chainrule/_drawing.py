@@ -1,4 +1,4 @@
-"""Draws of an element from its conditional, and of all that follow it in compiled loops."""
+"""Draws of an element from its conditional, and of the following elements in compiled loops."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Draw:
-    """Draws an element from its conditional; see `AutoregressiveModel.sample`."""
+    """Function that draws an element from its conditional; see `AutoregressiveModel.sample`."""
 
     temperature: float
     top_k: int | None
@@ -31,7 +31,7 @@ class Draw:
 
 
 def compiled_draws(scores: "Scores", symbol: int, pick: Draw) -> Iterator[Tensor]:
-    """The rest of a stream of one sequence after a symbol, without end; the noise is that of `Categorical`."""
+    """Yield the symbols of one sequence after `symbol`, without end, with the noise of `Categorical`."""
     from chainrule.kernels._compiled_loops import draw
 
     noise: Tensor | None = None

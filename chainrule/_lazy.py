@@ -16,7 +16,7 @@ _NO_EXPORTS = ("typing", __name__)
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
-    """The module of each name that a source imports by `from MODULE import NAME` at its top level or below an `if`."""
+    """Map each name to its module, for every `from MODULE import NAME` at a source's top level or below an `if`."""
     return {
         alias.name: node.module
         for node in _statements(tree.body)
@@ -33,7 +33,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package that imports its names when they are first used.
+    """Return the `__getattr__` and `__dir__` of a package that imports its names when they are first used.
 
     >>> import chainrule.decoding
     >>> "greedy" in dir(chainrule.decoding), chainrule.decoding.greedy.__name__

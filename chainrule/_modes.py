@@ -1,4 +1,4 @@
-"""Where and in which mode a model computes: its device, the widest numbers there, and evaluation."""
+"""The device, the widest number type and the mode in which a model computes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """The device of a module's parameters, or of its buffers where it has none; else the processor."""
+    """Return the device of a module's parameters, or of its buffers where it has none; else the processor."""
     return next(chain(module.parameters(), module.buffers()), torch.empty(0, device="cpu")).device
 
 
@@ -26,7 +26,7 @@ def _widest_of(kind: str) -> torch.dtype:
 
 
 def widest(device: torch.device) -> torch.dtype:
-    """The widest type of floating-point numbers of a device, float64 or float32."""
+    """Return the widest type of floating-point numbers of a device, float64 or float32."""
     return _widest_of(device.type)
 
 
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 def in_evaluation(
     function: Callable[Concatenate[Model, Arguments], Result],
 ) -> Callable[Concatenate[Model, Arguments], Result]:
-    """A function of a model that sets evaluation mode while it runs; see `evaluating`."""
+    """Return a function of a model that sets evaluation mode while it runs; see `evaluating`."""
 
     @wraps(function)
     def evaluated(model: Model, /, *arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
@@ -58,7 +58,7 @@ def in_evaluation(
 
 
 def drawn_in_evaluation(model: nn.Module, draws: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Draws that a model makes one by one: its mode is that of evaluation for each of them, and not between them."""
+    """Yield the draws of a model; it is in evaluation mode during each draw, and not between draws."""
     parts = list(model.modules())
     while True:
         training = [part for part in parts if part.training]  # usually none, at no cost

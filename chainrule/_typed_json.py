@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def field_types(record: type) -> dict[str, Any]:
-    """The annotations of the fields of a dataclass, by name."""
+    """Return the annotations of the fields of a dataclass, by name."""
     hints = get_type_hints(record)
     return {field.name: hints[field.name] for field in fields(record)}
 
@@ -69,7 +69,7 @@ def read_value(kind: Any, value: Any, where: str) -> Any:
 
 
 def described(kind: Any) -> str:
-    """An annotation in words, as `read_value` takes it.
+    """Return an annotation in words, as `read_value` takes it.
 
     >>> described(float | None), described(dict[str, int])
     ('a finite number', 'by name, a whole number')

@@ -89,7 +89,7 @@ def share(branch: State) -> Shared:
 
 
 def share_memories(state: State) -> State:
-    """The same state with every `Memory` in it shared; a search calls it before it forks rows, and when rows end."""
+    """Share every `Memory` of a state; a search calls this before it forks rows, and when rows end."""
     match state:
         case Memory() | Shared():
             return share(state)

@@ -44,9 +44,9 @@ class Beam:
     log_probs: Tensor
 
     def extensions(self, row_count: int, values: Tensor, symbols: Tensor, beam_size: int) -> Extensions:
-        """The `beam_size` most probable extensions of each row's prefixes, or all where fewer are possible.
+        """Return the `beam_size` most probable extensions of each row's prefixes, or all where fewer are possible.
 
-        Of equally probable ones, those of the better prefix come first, then those of the lower symbol.
+        Ties go to the better prefix, then to the lower symbol.
 
         Args:
             row_count: R.
@@ -124,8 +124,8 @@ def beam_search(
     .. math:: \mathrm{score}(x) = \frac{\log p(x, \mathrm{eos} \mid c)}{|x, \mathrm{eos}|^\alpha}
 
     At every step the `beam_size` most probable extensions of a row's live prefixes are kept. Those by `<eos>` have
-    ended and are set apart; the others live on. With one prefix this is greedy decoding, whatever α is; with as many as
-    there are sequences it finds the best of all. Results of a row do not depend on the other rows; rows and
+    ended and are set apart; the others live on. With one prefix this is greedy decoding, whatever α is; with one prefix
+    for each possible sequence the search is exact. Results of a row do not depend on the other rows; rows and
     prefixes that are done cost no further step.
 
     **When a row is done.** A live prefix y, of t elements, can still become any x that begins with y, has more elements
@@ -233,7 +233,7 @@ def beam_search(
 def _begin(
     model: AutoregressiveModel, row_count: int, context: Context, prefix: Tensor | None, device: torch.device
 ) -> tuple[Beam, State]:
-    """One live prefix for each row, and the state that is ready to read its last element."""
+    """Return one live prefix for each row, and the state that is ready to read its last element."""
     state = model.initial_state(row_count, context)
     rows = torch.arange(row_count, device=device)
     if prefix is None or prefix.shape[1] == 0:
@@ -245,7 +245,7 @@ def _begin(
 def _hypotheses(
     prefixes: Beam | Extensions, sequences: Tensor, chosen: Tensor, divisor: float
 ) -> Iterator[tuple[int, Hypothesis]]:
-    """The rows and the hypotheses of the chosen prefixes."""
+    """Yield the rows and the hypotheses of the chosen prefixes."""
     log_probs, rows = prefixes.log_probs[chosen].tolist(), prefixes.rows[chosen].tolist()
     for row, log_prob, sequence in zip(rows, log_probs, sequences[chosen].unbind(), strict=True):
         yield row, Hypothesis(log_prob / divisor, log_prob, sequence)
@@ -268,7 +268,7 @@ def _permitted(
 
 
 def _rows(context: Context, prefix: Tensor | None, device: torch.device) -> tuple[int, Context, Tensor | None]:
-    """How many rows are asked for, and a context and a prefix of as many."""
+    """Return the number of rows, and the context and the prefix expanded to it."""
     given = {}
     if context is not None:
         context = map_state(lambda leaf: leaf.to(device), context)

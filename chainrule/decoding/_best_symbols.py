@@ -14,7 +14,7 @@ _LOW = (1 << 31) - 1
 
 
 def best_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k greatest values of each row, greatest first, and their columns; of equals, the first columns.
+    """Return the k greatest values of each row, greatest first, and their columns; of equals, the first columns.
 
     Args:
         scores: (N, V); the order among entries of -inf is left open.
@@ -41,7 +41,7 @@ def best_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _best_of_groups(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The result of `best_first` from few columns of each row, and the rows for which it may be wrong.
+    """Return the result of `best_first` from few columns of each row, and the rows for which it may be wrong.
 
     The k greatest are in the k groups of columns with the greatest maxima, or in others that reach up to the k-th. Some
     more groups are looked into, for that; where still another one reaches so high, it is not known. The maxima are one
@@ -66,7 +66,7 @@ def _best_of_groups(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _in_order(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The same for any scores, at the cost of looking at all of them twice."""
+    """Return `best_first` for any scores, at the cost of reading all of them twice."""
     values, places = scores.topk(k, 1)
     spoilt = values[:, 0].isnan()  # NaN comes first: no order to be found
     row, column = ((scores >= values[:, -1:]) & ~spoilt.unsqueeze(1)).nonzero(as_tuple=True)
@@ -108,7 +108,7 @@ def best_symbols(
 
 
 def symbol_table(conditional: distributions.Distribution) -> Categorical:
-    """A conditional of N rows as a table over its symbols, batch shape (N,).
+    """Return a conditional of N rows as a table over its symbols, batch shape (N,).
 
     >>> symbol_table(distributions.Bernoulli(probs=torch.tensor([0.75]))).probs
     tensor([[0.2500, 0.7500]])

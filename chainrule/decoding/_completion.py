@@ -48,7 +48,7 @@ def complete(
         w^{(i)} \leftarrow w^{(i)}\, p(x_t \mid x^{(i)}_{<t}, c) \text{ where known}
 
     Particles are resampled in proportion to their weights when these become uneven (effective number under a half).
-    Where all known elements come first, all weights are equal: the draw is exact, that of `model.sample(prefix=...)`,
+    Where all known elements come first, all weights are equal: the draw is exact, as in `model.sample(prefix=...)`,
     and one particle is enough. Elsewhere it becomes exact as particles grow.
 
     Args:
@@ -84,7 +84,7 @@ def complete(
     rows, time = x.shape
     device = device_of(model)
     x, known = x.to(device), known.to(device)
-    if not rows:  # of which not every model makes a step
+    if not rows:  # not every model can step with zero rows
         none = torch.zeros(0, dtype=widest(device), device=device)
         return Completed(x, none, none)
     spread = torch.arange(rows, device=device).repeat_interleave(particles)

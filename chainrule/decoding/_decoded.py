@@ -17,8 +17,8 @@ class Decoded:
 
     Attributes:
         sequences: n tensors of shape (T_i,), symbols without `<eos>`; at least one.
-        log_probs: (n,) log-likelihood of each under the model, nats, float64: that of the sequence with its `<eos>`;
-            where it is cut, that of the elements it has.
+        log_probs: (n,) log-likelihood of each under the model, nats, float64, including `<eos>`;
+            a sequence that was cut counts its elements only.
         scores: (n,) scores used for ranking, log_probs / length^α.
         ended: (n,) whether each came to an end; the others were cut at `max_length`, and come last.
         gap: upper bound on how far a prefix that was alive at `max_length` could exceed the lowest of the n scores by
@@ -33,7 +33,7 @@ class Decoded:
 
     @property
     def proven(self) -> bool:
-        """Whether no prefix that the beam kept could have changed the n best: gap = 0.
+        """True if no prefix that the beam kept could have changed the n best: gap = 0.
 
         It covers the decision to stop, not the prefixes that the beam dropped on the way. The results are the n best
         of all sequences only if the beam was wide enough to drop none. A beam of one, as in `greedy`, drops all but
@@ -69,7 +69,7 @@ class Ended:
         return self.hypotheses[-1].score if len(self.hypotheses) == self.n else -math.inf
 
     def decoded(self, live: list[Hypothesis]) -> Decoded:
-        """The row's result, given the prefixes that could still have beaten the worst, best first."""
+        """Return the row's result, given the prefixes that could still have beaten the worst, best first."""
         chosen = (self.hypotheses + live)[: self.n]
         gap = 0.0
         if live:
@@ -89,9 +89,9 @@ class Ended:
 def rescored(
     model: AutoregressiveModel, context: Context, found: Decoded, *, eos: int | None, length_penalty: float = 0.0
 ) -> Decoded:
-    """The sequences that a search found for one row, with the log-likelihood of each read whole and alone.
+    """Return the sequences that a search found for one row, with the log-likelihood of each read whole and alone.
 
-    A search adds up the likelihood step by step beside other rows and prefixes, whose number changes the last digits.
+    A search adds up the likelihood step by step with other rows and prefixes, whose number changes the last digits.
     Read alone, a sequence has the same log-likelihood whatever it was searched with.
 
     Args:

@@ -10,5 +10,5 @@ __all__: list[str] = []  # nothing for users
 
 
 def enabled() -> bool:
-    """Whether kernels may run; read wherever one is chosen."""
+    """Return whether kernels may run; read wherever one is chosen."""
     return os.environ.get("CHAINRULE_KERNELS") != "off"

@@ -20,8 +20,8 @@ class CausalAttentionSteps:
 
     The keys and values of a state are a stretch of a buffer with room behind it. A step writes behind the state that
     it made itself in the step before, where no earlier state looks; any other state, a fork or one that was selected,
-    is copied into a buffer of its own first. So every state stays what it was, though almost none is copied. A full
-    window moves through its buffer as it grows; a buffer has room for as many elements as it holds, so that an element
+    is copied into a new buffer first. So every state stays what it was, though almost none is copied. A full
+    window moves through its buffer as it grows; a buffer has room for twice the elements it holds, so that an element
     is copied once or twice in its life.
 
     Args:
@@ -102,7 +102,7 @@ class CausalAttentionSteps:
         return read.view(rows, self.heads * self.head_size)
 
     def _read_by_numpy(self, heads: Any, arrays: "_Arrays", begin: int, end: int) -> Any:
-        """The same of a vector."""
+        """Read a single vector with NumPy."""
         parts = heads.reshape(-1, self.head_size)  # fresh from the product: it may be turned in place
         if arrays.turns is not None:
             pairs = parts[: -self.groups].view(arrays.turns.dtype)
@@ -185,7 +185,7 @@ def banded_attention(
 
     .. math:: y_t = \sum_{s = t - W + 1}^{t} \mathrm{softmax}_s(q_t^\top k_s / \sqrt d - m_h (t - s))\, v_s
 
-    Each block of S queries reads the keys of its own elements and of the blocks before it that hold the W − 1 others,
+    Each block of S queries reads the keys of the block itself and of the blocks before it that hold the W − 1 others,
     so that there are about T·(S + W) scores and not T². The queries belong to the last T keys.
 
     Args:

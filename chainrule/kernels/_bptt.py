@@ -12,8 +12,8 @@ gradients of W_ih, which the caller's projection takes care of. Under bfloat16 o
 run in that type, while cell states, gates and their gradients stay in float32.
 
 Each recurrence is written a second time, cell by cell in plain operations. That form is run where autograd records the
-backward pass (`create_graph=True`), so that derivatives of any order exist, and inside `vmap`, `grad`, `jvp` and their
-kin. It needs the activations that the first pass kept, and no copy of the projected inputs: a `placeholder` leads to
+backward pass (`create_graph=True`), so that derivatives of any order exist, and inside transforms such as `vmap`.
+It needs the activations that the first pass kept, and no copy of the projected inputs: a `placeholder` leads to
 them."""
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from chainrule.kernels._products import onednn_is_faster, onednn_linear, packs, 
 
 
 def previous(first: Tensor, flat: Tensor, sizes: list[int]) -> list[Tensor]:
-    """For each step the states it started from: `first` at step 0, then those of the rows still running.
+    """Return the initial states of each step: `first` at step 0, then the states of the rows still running.
 
     first: (B, M), the initial state; flat: (R, M), the states after each step.
     """
@@ -47,7 +47,7 @@ def weight_gradient(d: Tensor, first: Tensor, flat: Tensor, sizes: list[int]) ->
 
 
 def last(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
-    """The state of each row after its own last step, (B, M); a row without any step keeps its initial state."""
+    """Return the state of each row after its own last step, (B, M); a row without any step keeps its initial state."""
     final = flat.split(sizes)
     # Rows end in order, the shortest first: row r ends at the last step whose size exceeds r.
     parts, running = [], 0
@@ -60,18 +60,18 @@ def last(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
 
 
 def forwards(sizes: list[int], *flat: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The slices of several flat arrays, time step by time step."""
+    """Yield the slices of several flat arrays, time step by time step."""
     return zip(*(array.split(sizes) for array in flat), strict=True)
 
 
 def backwards(sizes: list[int], *flat: Tensor | list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
-    """The same, last step first; a list is of slices already."""
+    """Yield the slices of flat arrays, last step first; a list holds slices already."""
     steps = (array if isinstance(array, list) else array.split(sizes) for array in flat)
     return zip(*(reversed(slices) for slices in steps), strict=True)
 
 
 def wide_dtype(projected: Tensor) -> torch.dtype:
-    """The type in which gates and cells are kept: the projection's own, but never less than float32."""
+    """Return the type in which gates and cells are kept: the projection's own, but never less than float32."""
     return torch.float32 if projected.dtype in (torch.bfloat16, torch.float16) else projected.dtype
 
 
@@ -157,7 +157,7 @@ def placeholder(x: Tensor) -> Tensor:
 
 
 def known_activation(function: str, a: Tensor, value: Tensor) -> Tensor:
-    """The known value of f(a), with the derivatives of f at a."""
+    """Return the known value of f(a), with the derivatives of f at a."""
     y: Tensor = _Known.apply(a, value, function)
     return y
 
@@ -165,7 +165,7 @@ def known_activation(function: str, a: Tensor, value: Tensor) -> Tensor:
 def gradients_again(
     plain: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor | None], gradients: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """The gradient at each input, itself differentiable.
+    """Return the gradient at each input, itself differentiable.
 
     Args:
         plain: the function in plain operations.

@@ -19,11 +19,11 @@ def into_chunks(part: Tensor, size: int) -> Tensor:
 
 
 def chunk_decays(log_decay: Tensor) -> tuple[Tensor, Tensor]:
-    r"""The decay from each step of a chunk to each later one, and from the chunk's beginning.
+    r"""Return the decay from each step of a chunk to each later one, and from the chunk's beginning.
 
     .. math:: D_{ij} = \prod_{s=j+1}^{i} a_s \;\; (j \le i), \qquad d_i = \prod_{s=1}^{i} a_s
 
-    :math:`D_{ij} = 0` for j > i: the causal mask. Each logarithm is a sum of its own terms, at most 0; the difference
+    :math:`D_{ij} = 0` for j > i: the causal mask. Each logarithm is summed separately and is at most 0; the difference
     of two long cumulative sums would lose the digits of a short one after a strong decay, and its exponential would
     overflow above the diagonal.
 
@@ -89,7 +89,7 @@ def sum_rule(
 def delta_rule(
     q: Tensor, k: Tensor, v: Tensor, strength: Tensor, log_decay: Tensor, state: Tensor, chunk_size: int
 ) -> tuple[Tensor, Tensor]:
-    r"""Write T values, each in place of the one that the memory holds for its key, and read T queries.
+    r"""Write T values, each replacing the value that the memory holds for its key, and read T queries.
 
     .. math::
         u_t &= \beta_t (v_t - a_t S_{t-1}^\top k_t) \\
@@ -97,7 +97,7 @@ def delta_rule(
         o_t &= S_t^\top q_t
 
     In a chunk of C steps that begins with the memory S, the corrections solve a triangular system (the WY form of
-    Yang et al. 2024, with the decay of Yang, Kautz & Hatamizadeh 2025); D and d are those of `chunk_decays`:
+    Yang et al. 2024, with the decay of Yang, Kautz & Hatamizadeh 2025); D and d are as in `chunk_decays`:
 
     .. math::
         L_{ij} &= \beta_i D_{ij}\, k_i^\top k_j \;\; (j < i) \\

@@ -1,4 +1,4 @@
-"""Whether compiled loops may compute, before numba is imported: that alone takes about a second."""
+"""Check if compiled loops may run, without importing numba, which takes about a second."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ numba and their machine code (benchmarks/LOG.md)."""
 
 
 def compiled_loops(like: Tensor) -> ModuleType | None:
-    """The compiled loops, or None where plain code must compute.
+    """Return the compiled loops, or None where plain code must compute.
 
     That is so without numba, where machine code cannot be kept for the next time, on another device or in another
     type, under autocast or a dispatch mode, and with `CHAINRULE_KERNELS=off`.

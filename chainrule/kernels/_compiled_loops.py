@@ -1,7 +1,7 @@
 """Sequences of symbols in compiled loops: the scores of the next symbol of one sequence, again and again.
 
-A `Scores` reads the symbol before, and returns the scores (V,) of the next one, in any normalisation. It keeps a state
-of its own, which it changes in place, and so are the scores: nothing is allocated for an element.
+A `Scores` reads the symbol before, and returns the scores (V,) of the next one, in any normalisation. It changes
+its private state and the scores in place: nothing is allocated for an element.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ from chainrule.kernels import _compiled_wavenet as wavenet
 
 Array: TypeAlias = npt.NDArray[Any]
 Scores: TypeAlias = Callable[[int], Array]
-"""Of a symbol; −1 where there is none before the next."""
+"""Function of a symbol; −1 stands for no symbol before the next."""
 
 
 def array(tensor: torch.Tensor) -> Array:
-    """A tensor's numbers, one after another in memory; shared with it where they lie so."""
+    """Return a tensor's numbers as a contiguous array, which shares its memory if possible."""
     return np.ascontiguousarray(tensor.detach().numpy())
 
 
@@ -70,7 +70,7 @@ class Recurrence:
 def recurrent_scores(
     read: Callable[[int, Array], None], cells: Recurrence, weight: torch.Tensor, bias: torch.Tensor
 ) -> Scores:
-    """The scores W h + b of a stack of cells.
+    """Return the scores W h + b of a stack of cells.
 
     Args:
         read: writes the projected input of the lowest layer for a symbol.
@@ -109,7 +109,7 @@ def embedded(
     Args:
         embedding: (V + 1, E), the last for a sequence that begins.
         weight, bias: W (K, E) and b (K,).
-        ngrams: tables of the n-grams of order 2, 3, ..., N, each (R, E); the longest n-gram that has a row of its own;
+        ngrams: tables of the n-grams of order 2, 3, ..., N, each (R, E); the longest n-gram with a separate row;
             and (N − 1,) the symbols before the first.
     """
     vectors, weights, biases = array(embedding), array(weight), array(bias)
@@ -133,7 +133,7 @@ def dilated_scores(
     residual: torch.Tensor,
     linears: Sequence[tuple[torch.Tensor, torch.Tensor]],
 ) -> Scores:
-    """The scores of a WaveNet.
+    """Return the scores of a WaveNet.
 
     Args:
         inputs: (V + 1, N) of the first layer, for each symbol before; the last for a sequence that begins.

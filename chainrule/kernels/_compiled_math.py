@@ -5,7 +5,7 @@ these are polynomials, without a branch or a call, which LLVM computes for eight
 error is below 2 units in the last place over all float32; NaN stays NaN, and infinities have their limits. In float64
 they are the C library's.
 
-The polynomials and their ranges are those of Cephes (Moshier 1992): :math:`e^x = 2^n e^r` with
+The polynomials and their ranges are from Cephes (Moshier 1992): :math:`e^x = 2^n e^r` with
 :math:`n = \mathrm{round}(x / \ln 2)`.
 """
 
@@ -47,7 +47,7 @@ def sigmoid(x: Any) -> Any:
 
 
 def tanh(x: Any) -> Any:
-    """The hyperbolic tangent of a float32 or float64, in compiled code."""
+    """Compute the hyperbolic tangent of a float32 or float64, in compiled code."""
     return np.tanh(x)
 
 

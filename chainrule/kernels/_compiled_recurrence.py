@@ -1,6 +1,6 @@
 """One step of a stack of recurrent cells for a single sequence, and what it reads and predicts, in compiled loops.
 
-Equations and the order of gates are those of `chainrule.layers`. A state is written in place.
+Equations and the order of gates are as in `chainrule.layers`. A state is written in place.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ KINDS = {"lstm": 0, "gru": 1, "gru-before": 2, "tanh": 3, "relu": 4, "sigmoid": 
 
 @compiled_sums
 def _lstm(a: Any, h: Any, c: Any) -> None:
-    """The cell from its pre-activations a (4M,), in the order i, f, g, o."""
+    """Compute the cell from its pre-activations a (4M,), in the order i, f, g, o."""
     size = len(h)
     i, f, g, o = a[:size], a[size : 2 * size], a[2 * size : 3 * size], a[3 * size :]
     for j in range(size):
@@ -26,7 +26,7 @@ def _lstm(a: Any, h: Any, c: Any) -> None:
 
 @compiled_sums
 def _gru(a: Any, q: Any, h: Any) -> None:
-    """The unit with its reset after the product: a (3M,) of which the last M are without W_hn h, which is q (M,)."""
+    """Compute the unit with its reset after the product: the last M of a (3M,) lack W_hn h, which is q (M,)."""
     size = len(h)
     r, z, n = a[:size], a[size : 2 * size], a[2 * size :]
     for j in range(size):
@@ -36,7 +36,7 @@ def _gru(a: Any, q: Any, h: Any) -> None:
 
 @compiled_sums
 def _gru_before(weight: Any, a: Any, q: Any, h: Any) -> None:
-    """The unit with its reset before the product."""
+    """Compute the unit with its reset before the product."""
     size = len(h)
     r, z, n = a[:size], a[size : 2 * size], a[2 * size :]
     for j in range(size):
@@ -65,7 +65,7 @@ def _rnn(kind: int, a: Any, h: Any) -> None:
 @kept
 @compiled_sums
 def advance(kind: int, weight_ih: Any, bias: Any, weight_hh: Any, bias_hn: Any, h: Any, c: Any, a: Any, q: Any) -> None:
-    """One step of all layers.
+    """Take one step of all layers.
 
     Args:
         kind: of `KINDS`.
@@ -102,7 +102,7 @@ def advance(kind: int, weight_ih: Any, bias: Any, weight_hh: Any, bias_hn: Any, 
 @kept
 @compiled_sums
 def predict(weight: Any, bias: Any, h: Any, scores: Any) -> None:
-    """The scores (V,) of all symbols: W h + b."""
+    """Compute the scores (V,) of all symbols: W h + b."""
     copy(bias, scores)
     add_product(weight, h, scores)
 
@@ -113,7 +113,7 @@ _MULTIPLIER, _MIXER, _POSITIVE = np.int64(1_000_003), np.int64(0x9E37_79B1), np.
 @kept
 @compiled_sums
 def embed(symbol: int, recent: Any, symbols: int, embedding: Any, tables: Any, begins: Any, exact: int, x: Any) -> None:
-    """The input of the lowest layer, x (E,): the embedding of a symbol, and of the n-grams that it ends.
+    """Compute the input of the lowest layer, x (E,): the embedding of a symbol, and of the n-grams that it ends.
 
     Args:
         symbol: the symbol.
@@ -122,7 +122,7 @@ def embed(symbol: int, recent: Any, symbols: int, embedding: Any, tables: Any, b
         embedding: (symbols, E).
         tables: (R, E), the tables of n-grams one after another, as `chainrule.layers._ngram_embedding` makes them.
         begins: (N,) the first row of each, and R.
-        exact: the longest n-gram that has a row of its own.
+        exact: the longest n-gram with a separate row.
         x: written.
     """
     copy(embedding[symbol], x)

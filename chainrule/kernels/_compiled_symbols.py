@@ -9,7 +9,7 @@ from chainrule.kernels._machine_code import compiled, compiled_sums, kept
 
 @compiled
 def _place(keys: Any, wanted: int) -> int:
-    """The first place whose key is not smaller."""
+    """Return the first place whose key is not smaller."""
     low, high = 0, len(keys)
     while low < high:
         middle = (low + high) >> 1
@@ -80,7 +80,7 @@ def add_softmax(weight: float, scores: Any, p: Any) -> None:
 @kept
 @compiled
 def draw(scores: Any, log_noise: Any, temperature: float) -> int:
-    """The symbol with the greatest score less the logarithm of its exponential noise; −1 if no score is greatest."""
+    """Return the symbol with the greatest score less its log exponential noise; −1 if no score is greatest."""
     most = scores[0]
     for v in range(len(scores)):
         if scores[v] > most or math.isnan(scores[v]):

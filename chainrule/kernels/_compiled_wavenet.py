@@ -22,7 +22,7 @@ def gated(
     a: Any,
     outputs: Any,
 ) -> None:
-    """The outputs of all layers; see `chainrule.layers.DilatedStack`.
+    """Compute the outputs of all layers; see `chainrule.layers.DilatedStack`.
 
     Args:
         time: the number of the sample; row i of the queue of n rows has the input at time i, i + n, ...

@@ -80,7 +80,7 @@ class RecurrentExecutor(Executor):
 
 
 def _compiled_cells(loops: ModuleType, layer: Recurrent, state: State) -> "tuple[Recurrence, Tensor, Tensor]":
-    """The steps of one sequence from a state on in compiled loops, and W_ih and b of the lowest layer."""
+    """Return the steps of one sequence from a state on in compiled loops, and W_ih and b of the lowest layer."""
     kind = layer.mode.lower()
     if isinstance(layer, RNN):
         kind = layer.nonlinearity

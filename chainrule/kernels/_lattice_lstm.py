@@ -117,7 +117,7 @@ class _LatticeLSTM(torch.autograd.Function):
 
 
 def _overlap(window: Window, before: Window, offset: int) -> Iterator[tuple[slice, slice]]:
-    """The positions of the step before that are read at an offset, and those of this step that read them, if any."""
+    """Yield the positions of the previous step that are read at an offset, and the positions of this step that read."""
     first, end = max(window[0] + offset, before[0]), min(window[1] + offset, before[1])
     if first < end:
         yield slice(first, end), slice(first - offset, end - offset)

@@ -21,7 +21,7 @@ compiled_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "rea
 
 
 def kept(function: Any) -> Any:
-    """A compiled function that looks for its machine code in the folder before it compiles, if there is one."""
+    """Return a compiled function that looks for its machine code in the folder before it compiles, if there is one."""
     before = config.CACHE_DIR
     chosen = folder(Path(function.py_func.__code__.co_filename).parent)
     if chosen is not None:
@@ -34,12 +34,12 @@ def kept(function: Any) -> Any:
 
 
 def folder(package: Path) -> Path | None:
-    """The folder of the code of a package's files: the first that can be written, None where none can."""
+    """Return the folder of the code of a package's files: the first that can be written, None where none can."""
     return next(filter(_is_writable, _folders(package)), None)
 
 
 def is_kept(package: Path) -> bool:
-    """Whether there is machine code of a package's files."""
+    """Return whether there is machine code of a package's files."""
     chosen = folder(package)
     return chosen is not None and any(chosen.rglob("*.nbc"))
 

@@ -34,7 +34,7 @@ class DegreeLayer:
     context_weight: Tensor | None = None
 
     def detached(self) -> "DegreeLayer":
-        """The layer without gradients; a view of a parameter has one even where it is made without."""
+        """Return the layer without gradients; a view of a parameter has one even where it is made without."""
         weights = {place: weight.detach() for place, weight in self.weights.items()}
         context_weight = None if self.context_weight is None else self.context_weight.detach()
         return DegreeLayer(self.degrees, self.bias.detach(), weights, context_weight)
@@ -118,9 +118,9 @@ class Columns:
     ) -> Iterator[Tensor]:
         """Draw the columns, (n,) each, in their order: what `step` computes, in buffers that nobody else holds.
 
-        Weights are to be `detached`. Units are rows here, so that those of a degree, and those of a block, lie
+        Weights are to be `detached`. Units are rows here, so that the units of a degree, and of a block, lie
         together. What is not computed yet is zero, and adds nothing to a product with the whole block: the operations
-        of a step need no slices of their own.
+        of a step need no separate slices.
 
         Args:
             n: number of rows drawn.
@@ -147,12 +147,12 @@ class Columns:
                     yield drawn
 
     def _exact(self) -> AbstractContextManager[Any]:
-        """No autocast, which some of the fused products here do not know."""
+        """Disable autocast, which some of the fused products here do not support."""
         kind = self.layers[0].bias.device.type
         return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
     def _opened(self, first: int, values: list[Tensor], context: Tensor | None) -> tuple[Any, ...]:
-        """A block of `draws`, cut into steps.
+        """Cut a block of `draws` into steps.
 
         Returns its columns; for each hidden layer what it reads, how many units each column completes, and their
         weights, pre-activations and values; what the logits read, with which weights; and what they begin with.
@@ -193,7 +193,7 @@ class Columns:
         return tuple(begun)
 
     def _block(self, first: int) -> list[dict[int, Tensor]]:
-        """For each layer, the sorted weights of the units that complete in the block."""
+        """Return, for each layer, the sorted weights of the units that complete in the block."""
         if first not in self.blocks:
             self.blocks[first] = [
                 {
@@ -205,13 +205,13 @@ class Columns:
         return self.blocks[first]
 
     def _units(self, rows: Tensor, place: int, first: int) -> Tensor:
-        """The rows of a layer for the units that complete in the block that begins with column `first`."""
+        """Return the rows of a layer for the units that complete in the block that begins with column `first`."""
         complete = self.complete[place]
         last = min(first + BLOCK, self.size) - 1
         return self._sorted(rows, 0, place, complete[first - 1] if first else 0, complete[last])
 
     def _sorted(self, weight: Tensor, dim: int, place: int, start: int, stop: int) -> Tensor:
-        """The sorted units from `start` to `stop`: a view where they are sorted already."""
+        """Return the sorted units from `start` to `stop`: a view where they are sorted already."""
         if self.in_order[place]:
             return weight.narrow(dim, start, stop - start)
         return weight.index_select(dim, self.sorted[place][start:stop])

@@ -81,7 +81,7 @@ class PyramidScan:
         return {**row, "shrink": shrink, "coarser": coarser}
 
     def pixel(self, column: int, h: Tensor, row: State) -> tuple[Tensor, State]:
-        """The features of the next pixel, (B, M) from (B, M), and the row with what later pixels need of it."""
+        """Compute the features of the next pixel, (B, M) from (B, M), and the row with what later pixels need of it."""
         first = self._first.known(row["first"], column, row["read"][-1])
         second = self._second.known(row["second"], column, row["again"][-1])
         read: list[Tensor] = []
@@ -157,13 +157,13 @@ class _ShiftedConvolutions:
         return like.new_zeros(len(like), *self._left.shape[:2])
 
     def known(self, from_above: Tensor, column: int, left: Tensor) -> Sequence[Tensor]:
-        """The sums before the pixel itself, n tensors (B, out), with `left` (B, n, in) read to the left of it."""
+        """Return the sums before the pixel itself, n tensors (B, out), with `left` (B, n, in) read left of it."""
         base = from_above[:, :, column].transpose(0, 1)
         return torch.baddbmm(base, left.transpose(0, 1), self._left).unbind(0)
 
 
 def _by_block(seen: list[Tensor]) -> list[Tensor]:
-    """The row that each block read, (B, in, 1, W), from the inputs of all at each pixel, after the blank."""
+    """Return the row that each block read, (B, in, 1, W), from the inputs of all at each pixel, after the blank."""
     return list(torch.stack(seen[1:], 3).unsqueeze(3).unbind(1))
 
 
@@ -219,7 +219,7 @@ class MixtureScan(RasterScan):
         }
 
     def _begin_pixel(self, row: State) -> State:
-        """The row with the mixture of the next pixel."""
+        """Return the row with the mixture of the next pixel."""
         column = self.first.count(row["seen"])
         (h,) = self.first.known(0, row["seen"], row["from_above"], column)
         h, horizontal = self.horizontal.pixel(column, h, row["horizontal"])
@@ -237,12 +237,12 @@ class MixtureScan(RasterScan):
         return {**row, "horizontal": horizontal, "pixel": pixel}
 
     def _next_colour(self, pixel: State) -> DiscretizedLogisticMixture:
-        """The first of the colours that are still to be drawn."""
+        """Return the first of the colours that are still to be drawn."""
         means, log_scales = pixel["means"][:, 0], pixel["log_scales"][:, 0]
         return DiscretizedLogisticMixture(pixel["logits"], means, log_scales, self.model.levels)
 
     def _given(self, value: Tensor, pixel: State) -> State:
-        """The mixture of the colours that are left: posterior weights, means moved by the value of the first."""
+        """Return the mixture of the colours that are left: posterior weights, means moved by the value of the first."""
         logits = pixel["logits"] + self._next_colour(pixel).component_log_prob(value)
         first, others = self.pairs[pixel["means"].shape[1]]
         coupled = pixel["coefficients"].index_select(1, first)
@@ -256,7 +256,7 @@ class MixtureScan(RasterScan):
 
 
 def _pairs_of_first(colours: int) -> tuple[Tensor, Tensor]:
-    """Which coefficients of the pairs (2,1), (3,1), (3,2), … couple a colour to the first, and which do not."""
+    """Split the coefficients of the pairs (2,1), (3,1), (3,2), … by whether they couple a colour to the first."""
     pairs = [(later, earlier) for later in range(colours) for earlier in range(later)]
     first = torch.tensor([earlier == 0 for _, earlier in pairs], device="cpu")
     return first.nonzero().flatten(), (~first).nonzero().flatten()

@@ -1,4 +1,4 @@
-"""Which modules a prepared path may replace: those of which a call does nothing more than their class says."""
+"""Checks that a prepared path may replace modules: a call does nothing more than the class says."""
 
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -23,12 +23,12 @@ _KNOWN = (
 
 
 def may_prepare(*modules: nn.Module) -> bool:
-    """Whether a prepared path may stand in for modules: kernels are enabled, and the modules `is_plain`."""
+    """Return whether a prepared path may stand in for modules: kernels are enabled, and the modules `is_plain`."""
     return enabled() and is_plain(*modules)
 
 
 def is_plain(*modules: nn.Module) -> bool:
-    """Whether a prepared path may use the weights of modules, and of all modules in them, without calling them.
+    """Return whether a prepared path may use the weights of modules, and of all modules in them, without calling them.
 
     It may not where a call would do more: a forward hook, a module of another class (a wrapper such as LoRA, a
     subclass, a parametrised module), or a `forward` that was set on an instance. Then the modules have to be called.
@@ -60,5 +60,5 @@ def _runs_its_class(module: nn.Module) -> bool:
 
 
 def _owner(kind: type, method: str) -> type:
-    """The class in which a method of a class is defined."""
+    """Return the class in which a method of a class is defined."""
     return next(base for base in kind.__mro__ if method in vars(base))

@@ -1,7 +1,7 @@
 """Products of float32 matrices by the faster of torch's two libraries, and look-ups with a faster gradient.
 
-On a processor torch multiplies float32 by MKL, which leaves AVX-512 unused on those of AMD. oneDNN, which torch has for
-convolutions and bfloat16, takes 0.4 of the time on Zen 5 (benchmarks/LOG.md).
+On a processor torch multiplies float32 by MKL, which leaves AVX-512 unused on AMD processors. oneDNN, which torch
+uses for convolutions and bfloat16, takes 0.4 of the time on Zen 5 (benchmarks/LOG.md).
 """
 
 import os
@@ -60,7 +60,7 @@ def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
 
 
 def onednn_multiplies(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
-    """Whether oneDNN multiplies these: where it is faster, and no transform or mode needs torch's own operator."""
+    """Return whether oneDNN multiplies these: it is faster, and no transform or mode needs torch's own operator."""
     return (
         custom_gradients_work()
         and a.dtype == b.dtype == torch.float32
@@ -80,7 +80,7 @@ def onednn_multiplies(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
 
 @cache
 def onednn_is_faster() -> bool:
-    """Whether oneDNN multiplies float32 clearly faster than MKL: on processors of AMD from Zen 5 on.
+    """Return whether oneDNN multiplies float32 clearly faster than MKL: on AMD processors from Zen 5 on.
 
     The processor decides, and no clock, so that one machine always computes alike.
     """
@@ -92,7 +92,7 @@ def onednn_is_faster() -> bool:
 
 @cache
 def packs(dtype: torch.dtype) -> bool:
-    """Whether oneDNN lays out and multiplies weights of this type here, found by trying it: processors differ."""
+    """Try whether oneDNN lays out and multiplies weights of this type here: processors differ."""
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(torch.ones(16, 16, dtype=dtype, device="cpu"), 2)
         onednn_linear(torch.ones(2, 16, dtype=dtype, device="cpu"), packed)

@@ -81,11 +81,11 @@ class RasterResidualBlocks(RasterBody):
 
 
 class RasterGatedStacks(RasterBody):
-    """`GatedStacks` layers, that of type A first, prepared for single elements.
+    """`GatedStacks` layers, type A first, prepared for single elements.
 
     As tanh(a) = 2σ(2a) - 1, a gate is one σ over both its halves and one product, if weights are scaled beforehand.
 
-    What is computed is -tanh(a_1) ⊙ σ(a_2) = σ(a_2) - 2σ(2a_1) ⊙ σ(a_2); the residual product turns the sign again.
+    The code computes -tanh(a_1) ⊙ σ(a_2) = σ(a_2) - 2σ(2a_1) ⊙ σ(a_2); the residual product turns the sign again.
     """
 
     def __init__(self, stacks: Sequence[GatedStacks]):
@@ -155,7 +155,7 @@ class RasterRowLSTM(RasterBody):
         self.convolutions = {"input": self.input, "output": self.output, "cells": cells}
 
     def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
-        """For every pixel of a row the state-to-state part of the gates, with biases, and the cells over it."""
+        """Compute the state-to-state part of the gates of each pixel of a row, with biases, and the cells over it."""
         layers, side = self.input.layers, self._over.shape[3] // 2
         found = nn.functional.conv2d(above["hidden"], self._over, padding=(0, side), groups=layers)
         found = found.reshape(len(found), layers, -1, found.shape[3]).transpose(2, 3)  # (B, L, W, 4M/2)
@@ -220,7 +220,7 @@ class RasterDiagonalLSTM(RasterBody):
         self.convolutions = {"input": self.input, "output": self.output, "left": memory, "cells": memory}
 
     def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
-        """For every pixel of a row what the gates read of the row above, and the stream from the right."""
+        """Compute the part of the gates from the row above for each pixel of a row, and the stream from the right."""
         left, right = (self._by_layer(above[name]) for name in DiagonalLSTM.carries)  # (L, W, B, M/2)
         found = left.flatten(1, 2) @ self._up  # (L, W·B, 4M/2)
         found = found.view(*left.shape[:3], -1).permute(2, 0, 1, 3) + self._bias.unsqueeze(1)  # (B, L, W, 4M/2)

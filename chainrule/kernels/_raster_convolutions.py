@@ -34,7 +34,7 @@ class RasterMemory:
 
         Args:
             seen: from `begin_row` or `see`.
-            features: of the element, those of each of the L layers, (B, in of the group).
+            features: of the element in each of the L layers, (B, in of the group).
             whole_row: drop nothing: the row below will ask for it.
         """
         if not whole_row and not self.left and self.groups == 1:
@@ -46,11 +46,11 @@ class RasterMemory:
         return seen[len(seen) - self.left * self.groups - group :]
 
     def count(self, seen: list[Tensor]) -> int:
-        """How many elements were seen since the row began, of those that are kept."""
+        """Return the number of elements kept since the row began."""
         return len(seen) - self.left * self.groups
 
     def row(self, seen: list[Tensor], width: int) -> Tensor:
-        """The features of a row whose every element was seen: (B, L·in, 1, W)."""
+        """Return the features of a row whose every element was seen: (B, L·in, 1, W)."""
         row = torch.cat(seen[self.left * self.groups :], 2)  # (B, L, W·in)
         return row.view(len(row), self.layers, width, -1).transpose(2, 3).flatten(1, 2).unsqueeze(2)
 
@@ -98,7 +98,7 @@ class RasterConvolutions(RasterMemory):
     An element is one channel group of one pixel. Of what a convolution reads for it, almost everything is known before
     the network turns to it: the rows above, the pixels to the left, the earlier groups of the pixel itself. For all L
     layers these parts are one batched product, `known`; the rows above are a product for a whole row, `from_above`.
-    What is left to be done layer after layer is a small product with the features of the element's own group, W_own:
+    Each layer then takes only a small product with the features of the element's own group, W_own:
 
     .. math:: y_l = \mathrm{known}_l + W^{\mathrm{own}}_l x_l
 
@@ -149,7 +149,7 @@ class RasterConvolutions(RasterMemory):
             start_in, start_out = start_in + size_in, start_out + size_out
 
     def from_above(self, rows: Tensor) -> Tensor:
-        """The part of a whole row's outputs that comes from the rows above it, and the bias.
+        """Return the part of a whole row's outputs that comes from the rows above it, and the bias.
 
         Args:
             rows: (B, L·in, rows above, W).

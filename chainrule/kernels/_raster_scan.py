@@ -30,11 +30,11 @@ class RasterScan(ABC):
 
     @abstractmethod
     def predict(self, row: State) -> tuple[Conditional, State]:
-        """The conditional of the next element, (B,), and the row."""
+        """Return the conditional of the next element, (B,), and the row."""
 
     @abstractmethod
     def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
-        """The row with one more element, (B,) integers, and whether it is full."""
+        """Return the row with one more element, (B,) integers, and whether it is full."""
 
     @abstractmethod
     def end_row(self, above: State, row: State) -> State:

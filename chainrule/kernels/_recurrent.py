@@ -64,7 +64,7 @@ def rnn(
 def lstm(
     projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor, sizes: list[int], plain: Plain
 ) -> tuple[Tensor, ...]:
-    """Run `LSTM` over projected inputs (R, 4M), gates in the order i, f, g, o; other arguments are those of `rnn`.
+    """Run `LSTM` over projected inputs (R, 4M), gates in the order i, f, g, o; other arguments as for `rnn`.
 
     Returns:
         h of every step (R, M), and h and c of each row after its last step, (B, M).
@@ -78,7 +78,7 @@ def lstm(
 def gru(
     projected: Tensor, weight_hh: Tensor, bias_hn: Tensor | None, h0: Tensor, sizes: list[int], plain: Plain
 ) -> tuple[Tensor, ...]:
-    """Run `GRU` over projected inputs (R, 3M), order r, z, n; other arguments and results are those of `rnn`.
+    """Run `GRU` over projected inputs (R, 3M), order r, z, n; other arguments and results as for `rnn`.
 
     bias_hn: (M,), the bias inside the reset gate's reach; `None` for the reset gate before the product.
     """

@@ -21,13 +21,13 @@ RowMap: TypeAlias = Callable[[Any], Any]
 
 
 def numpy_may_compute(tensor: Tensor) -> bool:
-    """Whether NumPy can take a tensor's operations from torch, and no dispatch mode is to see them."""
+    """Return whether NumPy may take over a tensor's operations: no dispatch mode needs to see them."""
     known = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
     return known and _get_current_dispatch_mode() is None
 
 
 def row_map(of_vector: RowMap, of_rows: Callable[[Tensor], Tensor], dtype: torch.dtype) -> RowMap:
-    """A function of rows or a vector, without gradients; a tensor of one row is computed as a vector.
+    """Return a function of rows or a vector, without gradients; a tensor of one row is computed as a vector.
 
     Args:
         of_vector: the function of a vector (N,).
@@ -50,7 +50,7 @@ def row_map(of_vector: RowMap, of_rows: Callable[[Tensor], Tensor], dtype: torch
 
 
 def by_torch(function: Callable[[Tensor], Tensor]) -> RowMap:
-    """A function of tensors that takes a vector too, without gradients and in the vector's own type.
+    """Return a function of tensors that takes a vector too, without gradients and in the vector's own type.
 
     >>> by_torch(torch.relu)(torch.tensor([-1.0, 2.0]).numpy()).tolist()
     [0.0, 2.0]
@@ -66,7 +66,7 @@ def by_torch(function: Callable[[Tensor], Tensor]) -> RowMap:
 
 
 def vector_step(step: Callable[[Any, State], tuple[Any, State]], like: Tensor) -> LayerStep:
-    """A step that is given a single row as a vector, where NumPy may compute with numbers as those of `like`.
+    """Return a step that takes a single row as a vector, where NumPy may compute with numbers like `like`.
 
     Args:
         step: takes rows and vectors, without gradients.
@@ -85,7 +85,7 @@ def vector_step(step: Callable[[Any, State], tuple[Any, State]], like: Tensor) -
 
 
 def prepared_linear(weight: Tensor, bias: Tensor | None) -> RowMap:
-    """A function equal to `torch.nn.functional.linear` without gradients, for few rows or a vector and fixed weights.
+    """Return a function equal to `torch.nn.functional.linear`, without gradients, for few rows and fixed weights.
 
     The product of a matrix with a single vector is bound by reading the matrix. On a processor NumPy's is measured one
     and a half times as fast as torch's (benchmarks/speed_attention.py), in the layout whose inner loop is the
@@ -115,7 +115,7 @@ def prepared_linear(weight: Tensor, bias: Tensor | None) -> RowMap:
 
 
 def prepared_norm(norm: nn.Module) -> RowMap:
-    """A function equal to a norm with fixed weights, of rows or a vector, without gradients.
+    """Return a function equal to a norm with fixed weights, of rows or a vector, without gradients.
 
     Calling the module costs twice as much.
 
@@ -143,7 +143,7 @@ def prepared_norm(norm: nn.Module) -> RowMap:
 
 
 def prepared_gelu(like: Tensor) -> RowMap:
-    """x Φ(x) of rows, or of a vector, of numbers as those of `like`."""
+    """Return a function for x Φ(x) of rows, or of a vector, of numbers like `like`."""
     if not numpy_may_compute(like):
         return by_torch(nn.functional.gelu)
     return row_map(_gelu_of_vector, nn.functional.gelu, like.dtype)

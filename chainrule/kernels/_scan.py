@@ -1,4 +1,4 @@
-"""A linear recurrence over all time steps at once: an associative scan with a gradient of its own."""
+"""A linear recurrence over all time steps at once: an associative scan with a custom gradient."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ WIDE_STEP = 768
 
 
 def associative_scan(a: Tensor, b: Tensor, initial: Tensor) -> Tensor:
-    r"""The recurrence of `chainrule.layers.linear_scan` in O(log T) dependent operations.
+    r"""Run the recurrence of `chainrule.layers.linear_scan` in O(log T) dependent operations.
 
     Two steps are one: :math:`(a_2, b_2) \circ (a_1, b_1) = (a_2 a_1,\; a_2 b_1 + b_2)`. This product is associative, so
     T steps take O(T) arithmetic and O(T) memory (Blelloch 1990): pairs of neighbours are joined, the half as long
@@ -75,7 +75,7 @@ def _in_order(a: Sequence[Tensor], b: Sequence[Tensor], h: Tensor, out: Sequence
 
 
 def _from(a: Tensor, b: Tensor, initial: Tensor) -> Tensor:
-    """The scan in plain operations."""
+    """Run the scan in plain operations."""
     time = b.shape[1]
     if not time:
         return b
@@ -84,7 +84,7 @@ def _from(a: Tensor, b: Tensor, initial: Tensor) -> Tensor:
 
 
 def _by_pairs(a: Tensor, b: Tensor) -> Tensor:
-    """The scan from zero, so that h_1 = b_1."""
+    """Run the scan from zero, so that h_1 = b_1."""
     time, pairs = b.shape[1], b.shape[1] // 2
     if time == 1:
         return b

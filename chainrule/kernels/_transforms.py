@@ -1,4 +1,4 @@
-"""Which transforms, modes and gradients are active: what a kernel, or a check of values, has to ask torch for.
+"""Checks for active transforms, modes and gradients, for kernels and checks of values.
 
 The questions have no public API; each is asked in this module alone.
 """
@@ -11,7 +11,7 @@ from chainrule.kernels import enabled
 
 
 def needs_plain_form() -> bool:
-    """Whether operations are transformed: by `torch.func` (vmap, grad, jvp, ...) or by forward-mode differentiation.
+    """Return whether `torch.func` (vmap, grad, jvp, ...) or forward-mode differentiation transforms operations.
 
     No function with a hand-written gradient supports these; plain operations do.
     """
@@ -20,12 +20,12 @@ def needs_plain_form() -> bool:
 
 
 def custom_gradients_work() -> bool:
-    """Whether a function with a hand-written gradient may be used: none is transformed, exported or compiled."""
+    """Return whether a function with a hand-written gradient may be used: none is transformed, exported or compiled."""
     return enabled() and not (torch.compiler.is_compiling() or torch._C._is_tracing() or needs_plain_form())
 
 
 def values_are_known(*tensors: Tensor) -> bool:
-    """Whether Python may look at the values of tensors, as a check of an argument does.
+    """Return whether Python may look at the values of tensors, as a check of an argument does.
 
     It may not where `torch.vmap` batches them, where `torch.export` or `torch.compile` traces them, and on the meta
     device: there the check is left out. A check that must not make a GPU wait asks for the device as well.
@@ -45,7 +45,7 @@ def _is_batched(tensor: Tensor) -> bool:
 
 
 def records_or_transforms(*gradients: Tensor) -> bool:
-    """Whether a backward pass is itself to be differentiated (`create_graph=True`), or is one of several gradients
+    """Return whether a backward pass is itself differentiated (`create_graph=True`), or is one of several gradients
     taken at once (`is_grads_batched=True`).
 
     gradients: those at all outputs; any one of them may be the batched one.

@@ -23,7 +23,7 @@ ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kerne
 
 @cache
 def _onednn_runs_lstm(dtype: torch.dtype) -> bool:
-    """Whether oneDNN's LSTM runs under autocast to this type, found by trying: without AVX-512 it raises."""
+    """Return whether oneDNN's LSTM runs under autocast to this type, found by trying: without AVX-512 it raises."""
     cell = nn.LSTM(1, 1, device="cpu", dtype=torch.float32)
     try:
         with torch.no_grad(), torch.autocast("cpu", dtype):
@@ -55,7 +55,7 @@ def _onednn_where_it_runs(x: Tensor) -> Iterator[None]:
 def vendor_output(
     layer: "Recurrent", x: Tensor, parts: list[Tensor], packing: "Packing"
 ) -> tuple[Tensor, list[Tensor]]:
-    """All layers and directions in one call of the fused kernel (cuDNN, oneDNN), over full rows or packed ones."""
+    """Run all layers and directions in one call of the fused kernel (cuDNN, oneDNN), over full rows or packed ones."""
     kernel = KERNELS[layer.mode]
     weights = [weight for group in layer.all_weights for weight in group]
     settings = (weights, layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional)

@@ -92,7 +92,7 @@ class AdaptiveSoftmax(nn.Module):
         return AdaptiveCategorical(h, (self.head_weight, self.head_bias), list(tails))
 
     def embed(self, symbols: Tensor) -> Tensor:
-        """The vectors (.., M) of symbols (..) in [0, V + input_only)."""
+        """Return the vectors (.., M) of symbols (..) in [0, V + input_only)."""
         flat = symbols.reshape(-1).long().contiguous()
         starts = [0, *self.cutoffs] + ([self.vocab_size] if self.input_only else [])
         group = torch.bucketize(flat, torch.tensor(starts[1:], device=flat.device), right=True)
@@ -151,7 +151,7 @@ def default_cutoffs(vocab_size: int, frequencies: Sequence[float] | None = None)
         frequencies: of each symbol, (V,), in any unit; Zipf's law, :math:`q_v \propto 1 / (v + 1)`, where not given.
 
     Raises:
-        ValueError: `frequencies` are not V numbers >= 0 of which one is above 0.
+        ValueError: `frequencies` are not V numbers >= 0 with one above 0.
 
     >>> default_cutoffs(33_278), default_cutoffs(4096)
     ((2133, 11089), None)

@@ -96,7 +96,7 @@ class Attention(nn.Module, ABC):
         return (read, weights) if query.dim() == 3 else (read.squeeze(1), weights.squeeze(1))
 
     def _side_by_side(self, query: Tensor, shared: Shared) -> tuple[Tensor, Tensor]:
-        """Queries, of which several rows read the same row of a memory: it is read once for all of them."""
+        """Attend with queries whose rows share rows of a memory: each memory row is read once."""
         order = shared.rows.argsort(stable=True)
         rows = shared.rows[order]
         place = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)
@@ -115,7 +115,7 @@ class AdditiveAttention(Attention):
     .. math:: e(q, m_s) = w^\top \tanh(W_q q + W_m m_s + b)
 
     It makes a vector of K numbers for each pair of a query and a position, where the multiplicative one makes a single
-    product. Arguments are those of `Attention`.
+    product. Arguments are as for `Attention`.
 
     Raises:
         ValueError: a size is out of range.

@@ -25,7 +25,7 @@ class Backbone(nn.Module):
         self.network.requires_grad_(trained)
 
     def load(self, path: Path) -> None:
-        """Take weights from a safetensors file; those of the classifier are left out."""
+        """Take weights from a safetensors file, without the classifier's."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -47,7 +47,7 @@ class Backbone(nn.Module):
         self.network.load_state_dict({name: weights[name] for name in needed})
 
     def train(self, mode: bool = True) -> "Backbone":
-        """A frozen network also keeps its running means."""
+        """Set the mode; a frozen network also keeps its running means."""
         super().train(mode)
         if not self.trained:
             self.network.eval()
@@ -136,7 +136,7 @@ class Bottleneck(nn.Module):
 
     Args:
         before: channels of x.
-        channels: of the 3×3 convolution; y has four times as many.
+        channels: of the 3×3 convolution; y has four times this number.
         stride: of the 3×3 convolution.
     """
 

@@ -90,7 +90,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         return y, self._after(keys, values, state, x.shape[1], lengths)
 
     def initial_state(self, batch_size: int) -> State:
-        """An empty cache: "keys" and "values" (B, G, 0, d), "count" (B,) elements read."""
+        """Return an empty cache: "keys" and "values" (B, G, 0, d), "count" (B,) elements read."""
         empty = self.in_proj_weight.new_zeros(batch_size, self.num_kv_heads, 0, self.head_size)
         count = torch.zeros(batch_size, dtype=torch.long, device=empty.device)
         return {"keys": empty, "values": empty, "count": count}
@@ -138,7 +138,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         return queries, keys, values, first is not None, state
 
     def _mask(self, queries: Tensor, keys: Tensor, even: bool, state: State) -> Tensor | None:
-        """What queries may read, or what is added to their scores.
+        """Return a mask of the keys that queries may read, or the bias of their scores.
 
         There is no mask where the causal one will do, or a single element reads all of its cache.
         """
@@ -156,7 +156,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         return mask
 
     def _after(self, keys: Tensor, values: Tensor, state: State, time: int, lengths: Tensor | None) -> State:
-        """The state after a chunk of `time` elements, the last of `keys`."""
+        """Return the state after a chunk of `time` elements, the last of `keys`."""
         kept = min(self.window - 1, keys.shape[2])
         if lengths is None:
             begin = keys.shape[2] - kept
@@ -189,7 +189,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
 
 
 def _common(count: Tensor, cached: int) -> int | None:
-    """The number of elements that all rows have read, which fill the cache.
+    """Return the number of elements that all rows have read, which fill the cache.
 
     `None` where rows differ, where some of the `cached` slots hold nothing, where the numbers are not known, or where
     asking would stop a GPU.

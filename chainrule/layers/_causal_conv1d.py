@@ -89,7 +89,7 @@ class CausalConv1d(SequenceLayer):
         return lambda x_t, state: self._step(x_t, state, matrix)
 
     def _matrix(self) -> Tensor:
-        """The taps side by side, (M, k·N)."""
+        """Return the taps side by side, (M, k·N)."""
         return self.weight.transpose(1, 2).flatten(1)
 
     def _sum(self, rows: Tensor, matrix: Tensor) -> Tensor:

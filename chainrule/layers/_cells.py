@@ -31,7 +31,7 @@ def activation(function: str, a: Tensor, known: Tensor | None = None) -> Tensor:
 
 
 def pre_activation(projected: Tensor, h: Tensor, weight_hh: Tensor) -> Tensor:
-    """W_ih x + b + W_hh h; the product in the type of `projected`, the sum in that of h."""
+    """Compute W_ih x + b + W_hh h: the product in the type of `projected`, the sum in the type of h."""
     if projected.dtype == h.dtype == weight_hh.dtype:
         return torch.addmm(projected, h, weight_hh.t())
     return projected.to(h.dtype) + _times(weight_hh, h, projected.dtype)
@@ -85,7 +85,7 @@ def over_steps(
     sizes: list[int],
     known: Known = None,
 ) -> tuple[Tensor, ...]:
-    """A cell over all steps of one layer in one direction, in plain operations.
+    """Return a cell over all steps of one layer in one direction, in plain operations.
 
     Args:
         cell: of the projections, the state and the known activations of one step.
@@ -149,12 +149,12 @@ class StackedCells:
         return project(x, weight, offset if bias else None)
 
     def advance(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        """The top layer's h, (B, M), and the new state; the lowest layer reads `projected`, (B, G·M)."""
+        """Return the top layer's h, (B, M), and the new state; the lowest layer reads `projected`, (B, G·M)."""
         layers = self.step(projected, self.layers_of(state))
         return layers[-1][0], self.state_of(layers)
 
     def step(self, projected: Tensor, layers: Layers) -> Layers:
-        """The same with the parts of the state layer by layer, h first."""
+        """Take a step with the parts of the state layer by layer, h first."""
         new: Layers = []
         for (weight_ih, bias, weights), parts in zip(self._layers, layers, strict=True):
             if new:
@@ -166,14 +166,14 @@ class StackedCells:
         return new
 
     def layers_of(self, state: State) -> Layers:
-        """A state of the stack, layer by layer."""
+        """Return a state of the stack, layer by layer."""
         if not self._has_cell:
             return [(h,) for h in state.unbind(1)]
         h, c = state
         return list(zip(h.unbind(1), c.unbind(1), strict=True))
 
     def state_of(self, layers: Layers) -> State:
-        """The inverse of `layers_of`."""
+        """Invert `layers_of`."""
         if len(layers) == 1:
             parts = tuple(part.unsqueeze(1) for part in layers[0])
         else:
@@ -182,7 +182,7 @@ class StackedCells:
 
 
 def multiplied(weight: Tensor) -> Tensor:
-    """A weight in the type in which matrices are multiplied here."""
+    """Return a weight in the type in which matrices are multiplied here."""
     kind = weight.device.type
     return weight.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) and weight.dim() > 1 else weight
 
@@ -219,7 +219,7 @@ def check_vocabulary(symbols: Tensor, count: int, name: str = "x", *, start: boo
 
 
 def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool = True) -> Tensor:
-    """The symbols before each of x, (B, T): `x_prev`, or the start symbol, then x without its last.
+    """Return the symbols before each of x, (B, T): `x_prev`, or the start symbol, then x without its last.
 
     Args:
         x: (B, T) integers in [0, start).
@@ -236,7 +236,7 @@ def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool =
 
 
 def symbol_before(x_prev: Any, start: int) -> Tensor:
-    """The symbols (B,) before the next ones, as `symbols_before` takes them."""
+    """Return the symbols (B,) before the next ones, as `symbols_before` takes them."""
     return check_vocabulary(symbols_of(x_prev), start, "x_prev", start=True)
 
 

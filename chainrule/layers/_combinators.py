@@ -52,7 +52,7 @@ class _Several(SequenceLayer):
         return cast(list[SequenceLayer], list(self.layers))
 
     def initial_state(self, batch_size: int) -> State:
-        """The states of the layers, a tuple."""
+        """Return the states of the layers, a tuple."""
         return tuple(layer.initial_state(batch_size) for layer in self.parts)
 
     def _states(self, state: State) -> State:
@@ -144,7 +144,7 @@ class Residual(SequenceLayer):
     r"""A layer around which its input is added: :math:`y = x + f(x)`.
 
     Args:
-        layer: f, with as many output as input features.
+        layer: f, with equal numbers of input and output features.
 
     >>> from chainrule.layers import GRU
     >>> Residual(GRU(3, 3))(torch.zeros(2, 6, 3))[0].shape
@@ -161,7 +161,7 @@ class Residual(SequenceLayer):
         return x + y, state
 
     def initial_state(self, batch_size: int) -> State:
-        """The state of f."""
+        """Return the state of f."""
         return self.layer.initial_state(batch_size)
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:

@@ -21,7 +21,7 @@ DecoderStep = Callable[[Tensor, State, State], tuple[Tensor, State]]
 class DecoderBlock(nn.Module):
     """Causal attention, attention to a memory, and a feed-forward network, each with a norm and a residual.
 
-    The state is that of the causal attention; the memory does not change and is an argument of its own.
+    The state belongs to the causal attention; the memory does not change and is a separate argument.
 
     Args:
         model_size: D, a multiple of `num_heads`.
@@ -79,7 +79,7 @@ class DecoderBlock(nn.Module):
         return y.squeeze(1), state
 
     def prepare(self) -> DecoderStep:
-        """A function equal to `step` in evaluation while the weights stay as they are."""
+        """Return a function equal to `step` in evaluation while the weights stay as they are."""
         if not self.norm_first or not may_prepare(self):
             return self.step
         mix, feed_forward, cross = self.mixer.prepare(), self.feed_forward.prepare(), self.cross
@@ -94,7 +94,7 @@ class DecoderBlock(nn.Module):
         return step
 
     def last_products(self) -> list[nn.Linear]:
-        """The last product of each residual branch; see `shrink_residuals`."""
+        """Return the last product of each residual branch; see `shrink_residuals`."""
         return [self.mixer.out_proj, self.cross.out_proj, self.feed_forward.linear2]
 
     def _sum(self, x: Tensor, branch: Tensor, norm: nn.Module) -> Tensor:
@@ -106,8 +106,8 @@ class CrossAttention(MultiHeadAttention):
     r"""Multi-head attention in which queries read a memory, such as an encoder's outputs.
 
     Keys and values depend on the memory alone: `remember` computes them once, and they are kept in a state while any
-    number of queries read them. A row whose memory is empty reads zeros. The arguments are those of
-    `MultiHeadAttention` without positions: the memory knows its own.
+    number of queries read them. A row whose memory is empty reads zeros. The arguments are as for
+    `MultiHeadAttention`, without positions: the memory knows its own.
 
     Args:
         model_size: D, of queries and of the memory.
@@ -179,7 +179,7 @@ class CrossAttention(MultiHeadAttention):
         return (real | ~real.any(1, keepdim=True))[:, None, None]
 
     def _side_by_side(self, x: Tensor, shared: Shared) -> Tensor:
-        """Queries (B, T, D) of which several rows read the same row of a memory: it is read once for all of them."""
+        """Attend with queries (B, T, D) whose rows share rows of a memory: each memory row is read once."""
         order = shared.rows.argsort(stable=True)
         rows, time = shared.rows[order], x.shape[1]
         place = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)

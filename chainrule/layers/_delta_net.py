@@ -17,8 +17,8 @@ class DeltaNet(FastWeights):
         o_t &= S_t^\top q_t
 
     Queries are treated as keys are, and o is divided by its root mean square over the units of the head. Where linear
-    attention adds every value to those of similar keys, here the share β of the value that the memory returns for the
-    key is replaced. `forward` takes chunks in the WY form of Yang et al. (2024, https://arxiv.org/abs/2406.06484).
+    attention adds every value to the values of similar keys, here the share β of the value that the memory returns for
+    the key is replaced. `forward` takes chunks in the WY form of Yang et al. (2024, https://arxiv.org/abs/2406.06484).
     With a decay a, explained at `FastWeights`, this is the gated delta rule (Yang, Kautz & Hatamizadeh 2025,
     https://arxiv.org/abs/2412.06464).
 

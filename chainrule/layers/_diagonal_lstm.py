@@ -21,9 +21,9 @@ class DiagonalLSTM(RasterLayer):
         c_{ij} = f \odot c_{i,j-1} + i \odot g, \qquad h_{ij} = o \odot \tanh c_{ij}, \qquad
         x_{ij}' = x_{ij} + W (h^{\rightarrow}_{ij} + h^{\leftarrow}_{i-1,j})
 
-    The stream h^→ runs from the left, h^← with weights of its own from the right (j + 1 in the place of j - 1). A whole
+    The stream h^→ runs from the left, h^← with separate weights from the right (j + 1 instead of j - 1). A whole
     diagonal of the image, or of its mirror image, is one step, as `skew` lays them out, and both streams step together.
-    What came from the right is shifted down by a row, so that it is past; it needs no mask over channel groups, where
+    The stream from the right is shifted down by a row, so that it is past; it needs no mask over channel groups, where
     h^→ has one of type B. Outside the image h and c are zero. A label adds a bias to the gates of both streams; their
     order is i, f, o, g.
 
@@ -32,7 +32,7 @@ class DiagonalLSTM(RasterLayer):
     therefore read the image itself: W_x times the pixel is added to the gates of h^←, so that every pixel is seen.
 
     Args:
-        channels: M channels of x and x'; h and c have half as many.
+        channels: M channels of x and x'; h and c have M/2 each.
         channel_groups: colour channels, as in `MaskedConv2d`.
         image_channels: C channels of the image, where the stream from the right reads it; `None` where it does not.
         num_classes: number of labels; `None` without labels.
@@ -151,7 +151,7 @@ def shifted_down(above: Tensor, rows: Tensor) -> Tensor:
 
 
 def _both(left: Tensor, right: Tensor) -> Tensor:
-    """Two (B, F, n, W) as (2, n, W, B, F), what is meant for the stream from the right mirrored."""
+    """Stack two (B, F, n, W) as (2, n, W, B, F), mirroring the second for the stream from the right."""
     return torch.stack([left.permute(2, 3, 0, 1), right.flip(3).permute(2, 3, 0, 1)])
 
 
@@ -182,7 +182,7 @@ def skew(x: Tensor) -> Tensor:
 
 
 def unskew(y: Tensor) -> Tensor:
-    """The inverse of `skew`: (N, H + W - 1, H, ...) to (N, H, W, ...). Places outside the image are dropped.
+    """Invert `skew`: (N, H + W - 1, H, ...) to (N, H, W, ...). Places outside the image are dropped.
 
     >>> x = torch.rand(2, 3, 4)
     >>> torch.equal(unskew(skew(x)), x)

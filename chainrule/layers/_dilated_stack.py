@@ -67,7 +67,7 @@ class DilatedStack(SequenceLayer):
         return [layer.past for layer in self.convolutions]
 
     def starts(self, room: int) -> list[int]:
-        """The row at which each layer's region begins if c = `room`, then the number of rows."""
+        """Return the row at which each layer's region begins if c = `room`, then the number of rows."""
         return list(accumulate((past + room for past in self.pasts), initial=0))
 
     def initial_state(self, batch_size: int, bias: Tensor | None = None) -> State:
@@ -94,7 +94,7 @@ class DilatedStack(SequenceLayer):
         return zero_past_ends(torch.cat(found, 2), lengths), {"bias": bias, "past": torch.cat(after, 1), "end": end}
 
     def prepare(self, features: Tensor | None = None, linears: Sequence[nn.Linear] = ()) -> LayerStep:
-        """A function equal to `step` in evaluation while the weights stay as they are.
+        """Return a function equal to `step` in evaluation while the weights stay as they are.
 
         Args:
             features: (V, N), given where each x_t is one of V vectors: the function then reads integers (B,).
@@ -112,7 +112,7 @@ class DilatedStack(SequenceLayer):
         return step
 
     def queues(self, state: State) -> list[Tensor]:
-        """The queue of each layer, (B, n, N), wherever it is in each row of the state."""
+        """Return the queue of each layer, (B, n, N), wherever it is in each row of the state."""
         past, end = state["past"], state["end"]
         room = (past.shape[1] - sum(self.pasts)) // len(self.pasts)
         if room:

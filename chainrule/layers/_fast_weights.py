@@ -59,7 +59,7 @@ class FastWeights(SequenceLayer, ABC):
         self.decay_gate = Linear(model_size, num_heads) if decay == "gated" else None
 
     def reset_parameters(self) -> None:
-        """Draw new weights with the variance of the input; biases are zero, but that of the gated decay."""
+        """Draw new weights with the variance of the input; biases are zero, except the gated decay's."""
         if self.query.weight.is_meta:
             return
         for layer in (*self._projections().values(), self.out_proj):
@@ -111,7 +111,7 @@ class FastWeights(SequenceLayer, ABC):
         return weight.new_zeros(shape, dtype=wide_dtype(weight))
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Read a chunk of any length; the arguments are those of `SequenceLayer.forward`.
+        """Read a chunk of any length; arguments as for `SequenceLayer.forward`.
 
         x: (B, T, N). Returns (B, T, N) and the memory of each head.
         """
@@ -149,7 +149,7 @@ class FastWeights(SequenceLayer, ABC):
         return self._advance({name: layer(x_t) for name, layer in self._projections().items()}, state, None)
 
     def prepare(self) -> LayerStep:
-        """A function equal to `step`: one product for all projections of x, and fixed decays computed once."""
+        """Return a function equal to `step`: one product for all projections of x, and fixed decays computed once."""
         if not may_prepare(self):
             return stepping(self)
         layers = self._projections()
@@ -173,11 +173,11 @@ class FastWeights(SequenceLayer, ABC):
         return self._log_decay(projected, self.initial_state(1)).exp().expand(*x.shape[:2], self.num_heads)
 
     def extra_repr(self) -> str:
-        """The sizes and the kind of decay."""
+        """Return the sizes and the kind of decay."""
         return f"{self.model_size}, num_heads={self.num_heads}, decay={self.decay!r}"
 
     def _advance(self, projected: dict[str, Tensor], state: Tensor, decay: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One step from the projections of x; decay: (H,), where it is known."""
+        """Take one step from the projections of x; decay: (H,), where it is known."""
         with _autocast_off(state):
             if decay is None:
                 decay = self._log_decay(projected, state).exp()
@@ -221,6 +221,6 @@ def _nearest_divisor(size: int, wanted: int) -> int:
 
 
 def _autocast_off(x: Tensor) -> AbstractContextManager[object]:
-    """The memory's products in its own type; nothing where no autocast is on, as entering it takes time."""
+    """Keep the memory's products in its own type; do nothing without autocast, as entering it takes time."""
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()

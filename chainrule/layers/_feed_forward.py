@@ -28,8 +28,8 @@ class FeedForward(nn.Module):
 
     Args:
         model_size: D.
-        hidden_size: F, rows of W_1; with SwiGLU of each half of it. `None` is 4·D, with SwiGLU 8/3·D, which has as many
-            weights.
+        hidden_size: F, rows of W_1; with SwiGLU of each half of it. `None` is 4·D, with SwiGLU 8/3·D, for an equal
+            number of weights.
         activation: "gelu", "gelu-tanh" (its approximation in GPT-2), "relu" or "swiglu".
         bias: whether there are biases.
 
@@ -63,7 +63,7 @@ class FeedForward(nn.Module):
         return self.linear2(self._activated(self.linear1(x)))
 
     def prepare(self) -> RowMap:
-        """A function equal to `forward` for few rows, (B, D), or a vector, while the weights stay as they are."""
+        """Return a function equal to `forward`, for few rows (B, D) or a vector, while the weights stay as they are."""
         if not may_prepare(self):
             return by_torch(self)
         first = prepared_linear(self.linear1.weight, self.linear1.bias)

@@ -105,10 +105,10 @@ class GatedPyramid(nn.Module):
     .. math:: s_0 = x, \quad s_k = \mathrm{down}_k(s_{k-1}), \qquad
         u_0 = \mathrm{grow}(\mathrm{coarser}(\mathrm{shrink}(s_L))), \quad u_k = \mathrm{up}_k(u_{k-1}, s_{L+1-k})
 
-    Half as many rows and columns with every resolution; `coarser` is a pyramid again, and at the last one u_0 = s_L.
+    Every resolution halves the rows and columns; `coarser` is a pyramid again, and at the last one u_0 = s_L.
     Every part reads the present row and those above, so that a row of the result is known when the same row of x is.
 
-    What goes from one block of rows to the next (`above`) is what each convolution read in the last row; of coarse
+    One block of rows passes on (`above`) the last row that each convolution read; of coarse
     features, the row that is still to come (`kept`). It has a row when the next row of x is an odd one.
 
     Args:
@@ -166,7 +166,7 @@ class GatedPyramid(nn.Module):
 
     @property
     def resolutions(self) -> int:
-        """How many there are."""
+        """The number of resolutions."""
         return 1 if self.coarser is None else 1 + self.coarser.resolutions
 
     @property
@@ -199,7 +199,7 @@ class GatedPyramid(nn.Module):
         *,
         dropout: float = 0.0,
     ) -> tuple[Tensor, State, State]:
-        """A block of whole rows.
+        """Read a block of whole rows.
 
         Args:
             x: (B, M, n, W).

@@ -15,17 +15,17 @@ class GatedStacks(nn.Module):
     .. math:: a = W_v * v, \quad v' = \tanh(a_1) \odot \sigma(a_2), \qquad
         b = W_h * h + W_{vh} a, \quad h' = h + W_r (\tanh(b_1) \odot \sigma(b_2))
 
-    The vertical stack v reads rows of its own down to the present one; the model feeds it the image shifted down by a
+    The vertical stack v reads its rows down to the present one; the model feeds it the image shifted down by a
     row, so that it never meets the present row of the image and needs no mask. The horizontal stack h reads the present
     row to the left, through masks over channel groups, and what the vertical stack found above. Pixels above, to the
-    right as well, are within reach of the one, pixels to the left within that of the other: there is no blind spot. A
-    label adds a bias to a and to b. A layer of type A reads the image and has no residual connection.
+    right as well, are within reach of the vertical stack, pixels to the left within reach of the horizontal one:
+    there is no blind spot. A label adds a bias to a and to b. A layer of type A reads the image and has no residual.
 
     Args:
         in_channels: N channels of v and of h.
         channels: M channels of v' and of h'; with type B, M = N.
-        kernel_size: odd; the horizontal stack reads (k - 1)/2 pixels to the left, the vertical one as many rows up and
-            columns to both sides.
+        kernel_size: odd; the horizontal stack reads (k - 1)/2 pixels to the left, the vertical one (k - 1)/2 rows up
+            and columns to both sides.
         mask_type: "A" for the layer that reads the image, "B" for every later one.
         channel_groups: colour channels, as in `MaskedConv2d`.
         num_classes: number of labels; `None` without labels.
@@ -74,7 +74,7 @@ class GatedStacks(nn.Module):
 
     @property
     def rows_above(self) -> int:
-        """How many rows above the present one the vertical stack reads."""
+        """The number of rows above the present one that the vertical stack reads."""
         return self.vertical.kernel_size[0] - 1
 
     def forward(self, v: Tensor, h: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -110,7 +110,7 @@ class GatedStacks(nn.Module):
         return gate(a), self.vertical_to_horizontal(a) + horizontal
 
     def across(self, h: Tensor, found: Tensor) -> Tensor:
-        """The horizontal stack over H rows: h' (B, M, H, W) from h (B, N, H, W) and what `down` found (B, 2M, H, W)."""
+        """Run the horizontal stack over H rows: h' (B, M, H, W) from h (B, N, H, W) and `down`'s (B, 2M, H, W)."""
         out = self.residual(self.drop(gate(self.horizontal(h) + found)))
         return out if self.horizontal.mask_type == "A" else h + out
 

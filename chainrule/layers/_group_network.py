@@ -57,7 +57,7 @@ class GroupNetwork(nn.Module):
 
     @property
     def radius(self) -> int:
-        """How many blocks of pixels away, in rows and in columns, a result reads."""
+        """The distance, in blocks of pixels along rows and columns, at which a result reads."""
         return 1 + 2 * len(self.blocks)
 
     def forward(self, x: Tensor, scale: int, label: Tensor | None = None, *, dropout: float = 0.0) -> Tensor:
@@ -113,7 +113,7 @@ class PixelGroup:
 
     Attributes:
         spacing: s, a power of 2.
-        kind: 1, 2 or 3, the number of (a, b) among `OFFSETS`: when it is drawn, those of smaller number are known.
+        kind: 1, 2 or 3, the number of (a, b) among `OFFSETS`: the groups of smaller number are drawn before it.
         rows: how many rows of pixels the group has.
         columns: how many columns.
     """
@@ -124,7 +124,7 @@ class PixelGroup:
     columns: int
 
     def places(self) -> tuple[Tensor, Tensor]:
-        """The row and the column of each pixel of the group, in raster order, (rows·columns,) each."""
+        """Return the row and the column of each pixel of the group, in raster order, (rows·columns,) each."""
         down, right = OFFSETS[self.kind]
         rows = self.spacing * (2 * torch.arange(self.rows) + down)
         columns = self.spacing * (2 * torch.arange(self.columns) + right)
@@ -132,7 +132,7 @@ class PixelGroup:
 
 
 def coarse_to_fine(height: int, width: int) -> list[PixelGroup]:
-    """The groups that follow the pixel in the upper left corner until all are visited (Reed et al. 2017).
+    """Return the groups that follow the pixel in the upper left corner until all are visited (Reed et al. 2017).
 
     Each halving of the spacing takes three of them, fewer where an image is narrow: 32×32 pixels are 15 groups.
 

@@ -26,7 +26,7 @@ class ImageCodeEncoder(nn.Module):
         network: "dense" or "convolutional".
         hidden_size: M features.
         num_layers: gated layers; the last makes the features.
-        channels: of the first convolution; each further one has twice as many.
+        channels: of the first convolution; each further one doubles the number.
 
     >>> ImageCodeEncoder((1, 6, 5), "convolutional", 8)(torch.zeros(2, 1, 6, 5)).shape
     torch.Size([2, 8])
@@ -70,7 +70,7 @@ class ImageCodeDecoder(nn.Module):
         network: "dense" or "convolutional".
         hidden_size: M units of a dense layer.
         num_layers: gated layers.
-        channels: of the last convolution but one; each earlier one has twice as many.
+        channels: of the last convolution but one; each earlier one doubles the number.
 
     >>> ImageCodeDecoder(3, (1, 6, 5), 4, "convolutional", 8)(torch.zeros(2, 3)).shape
     torch.Size([2, 4, 6, 5])

@@ -40,7 +40,7 @@ class NgramCounts:
 
 
 def count_ngrams(text: Integers, vocab_size: int, order: int) -> Iterator[NgramCounts]:
-    """The n-grams of order 2, 3, ... up to `order`, or as long as there are any.
+    """Yield the n-grams of order 2, 3, ... up to `order`, or as long as there are any.
 
     An n-gram crosses no beginning of a line: the symbol V, which stands before one, is in its first place at most.
     A symbol has itself for its number.
@@ -69,7 +69,7 @@ def count_ngrams(text: Integers, vocab_size: int, order: int) -> Iterator[NgramC
 
 
 def _distinct(keys: Integers, places: Integers) -> tuple[Integers, Integers, Integers, Integers, Integers]:
-    """The distinct keys, how often each is there and a place of it; all places, and which of the keys is at each."""
+    """Return the distinct keys with count and an index of each, and all indices with the key at each."""
     bits = int(places[-1]).bit_length()
     if int(keys.max()).bit_length() + bits < 64:  # one sort of numbers is many times as fast as one of their order
         both = np.sort(keys << bits | places)
@@ -159,7 +159,7 @@ class KneserNey(nn.Module):
             text: (N,) symbols in [0, V); with `lines`, V stands before each line.
             vocab_size: V.
             order: n, from 2 to 32; a smaller one where the text has no n-gram so long, or too many.
-            lines: whether a line begins with a context of its own.
+            lines: whether a line begins with a separate context.
             most: n-grams in the tables; orders that would need more are left out.
             most_different: n-grams of an order as a share of the text's symbols; where more are different, hardly any
                 is there twice, and the order and those above it are left out.
@@ -198,7 +198,7 @@ class KneserNey(nn.Module):
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Tensor]) -> Self:
-        """What `tables` gave.
+        """Load the model from the result of `tables`.
 
         Raises:
             ValueError: they are no such tables.
@@ -208,20 +208,20 @@ class KneserNey(nn.Module):
         return cls(*(tables[name] for name in _TABLES))
 
     def tables(self) -> dict[str, Tensor]:
-        """The tables by name, all that `from_tables` needs."""
+        """Return the tables by name, all that `from_tables` needs."""
         return {name: self.get_buffer(name) for name in _TABLES}
 
     def initial_contexts(self, batch_size: int) -> Tensor:
-        """The contexts before the first symbol, (B, n − 1): of one symbol, the beginning of a line; no longer one.
+        """Return the contexts before the first symbol, (B, n − 1): the beginning of a line, a context of one symbol.
 
-        A context is the number of its n-gram, that of k symbols in column k − 1; −1 says that it was never seen.
+        A context is the number of its n-gram, with k symbols in column k − 1; −1 marks an unseen n-gram.
         """
         contexts = torch.full((batch_size, self.order - 1), -1, device=self.keys.device)
         contexts[:, 0] = self.vocab_size
         return contexts
 
     def step(self, x: Tensor, contexts: Tensor) -> Tensor:
-        """The contexts after one more symbol, (B, n − 1).
+        """Return the contexts after one more symbol, (B, n − 1).
 
         Args:
             x: (B,) symbols; one outside [0, V) was never seen.
@@ -232,7 +232,7 @@ class KneserNey(nn.Module):
         return torch.cat([self._known(x).unsqueeze(1), longer], 1)
 
     def read(self, x: Tensor, contexts: Tensor) -> tuple[Tensor, Tensor]:
-        """The contexts before each symbol of a chunk, (B, T, n − 1), and after the last one, (B, n − 1).
+        """Return the contexts before each symbol of a chunk, (B, T, n − 1), and after the last one, (B, n − 1).
 
         Args:
             x: (B, T) symbols; one outside [0, V) was never seen.
@@ -291,7 +291,7 @@ class KneserNey(nn.Module):
         return torch.where((x >= 0) & (x < self.vocab_size), x, -1)
 
     def _numbers(self, contexts: Tensor, x: Tensor) -> Tensor:
-        """The numbers of the n-grams that are a context and a symbol after it; −1 of one that was never seen."""
+        """Return the numbers of the n-grams that are a context and a symbol after it; −1 of one that was never seen."""
         wanted = torch.where((contexts >= 0) & (self._known(x) >= 0), contexts * self.vocab_size + x, -1)
         found = torch.searchsorted(self.keys, wanted).clamp(max=len(self.keys) - 1)
         return torch.where(self.keys[found] == wanted, found + self.vocab_size + 1, -1)
@@ -301,7 +301,7 @@ class KneserNey(nn.Module):
 
 
 def _terms(counts: Integers, contexts: Integers) -> Numbers:
-    """The first term of p_k of each n-gram: its count less its discount, by the counts of its context together."""
+    """Return the first term of p_k of each n-gram: its count less its discount, over the total count of its context."""
     of_count = np.bincount(np.minimum(counts, 5), minlength=6)[1:5].clip(1)
     share = of_count[0] / (of_count[0] + 2 * of_count[1])
     usual = [place - (place + 1) * share * of_count[place] / of_count[place - 1] for place in (1, 2, 3)]
@@ -312,7 +312,7 @@ def _terms(counts: Integers, contexts: Integers) -> Numbers:
 
 
 def _checked_order(unigrams: Tensor, keys: Tensor, terms: Tensor) -> int:
-    """The order of the longest n-grams."""
+    """Return the order of the longest n-grams."""
     if not _are_shares(unigrams) or not 0.99 < float(unigrams.sum()) < 1.01:
         raise ValueError("unigrams: expected (V,) probabilities that add up to 1, float32 or float64")
     if keys.dim() != 1 or not len(keys) or keys.dtype != torch.int64 or not bool((keys[1:] > keys[:-1]).all()):

@@ -51,7 +51,7 @@ def _plain(
     windows: tuple[Window, ...],
     known: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The recurrence in plain operations; known: the gates of every step, where projected is a placeholder."""
+    """Run the recurrence in plain operations; known: the gates of every step, where projected is a placeholder."""
     wide, positions, size = wide_dtype(projected), projected.shape[2], weights.shape[2]
     products = weights.to(wide).unsqueeze(2).unbind(1)  # (G, 1, M, 4M) each
     side = max([0, *map(abs, offsets)])
@@ -73,6 +73,6 @@ def _plain(
 
 
 def gate_order(a: Tensor) -> tuple[Tensor, ...]:
-    """The gates i, f, g, o of (..., 4M) in the order i, f, o, g."""
+    """Return the gates i, f, g, o of (..., 4M) in the order i, f, o, g."""
     i, f, o, g = a.chunk(4, -1)
     return i, f, g, o

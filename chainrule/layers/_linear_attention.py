@@ -1,4 +1,4 @@
-"""Linear attention: a sum over the past of constant size in place of a softmax over all of it."""
+"""Linear attention: a sum over the past of constant size replaces the softmax over all of it."""
 
 from typing import Literal
 

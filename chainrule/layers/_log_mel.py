@@ -105,7 +105,7 @@ class LogMel(nn.Module):
         return bands.masked_fill(past.unsqueeze(2), 0), counts
 
     def frames(self, samples: Tensor) -> Tensor:
-        """The number of frames of rows with so many samples."""
+        """Return the number of frames of rows with so many samples."""
         left = (samples - self.window_size).clamp(min=0)
         return torch.where(samples > 0, -(-left // self.hop_size) + 1, 0)
 

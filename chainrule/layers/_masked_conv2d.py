@@ -12,7 +12,7 @@ MaskType = Literal["A", "B"]
 
 
 def spatial_mask(height: int, width: int, mask_type: MaskType) -> Tensor:
-    """The pixels that a kernel may read, in raster order (van den Oord et al. 2016), (height, width) booleans.
+    """Return the pixels that a kernel may read, in raster order (van den Oord et al. 2016), (height, width) booleans.
 
     Rows above and pixels to the left; the present pixel only with type B.
 
@@ -44,7 +44,7 @@ def spatial_mask(height: int, width: int, mask_type: MaskType) -> Tensor:
 
 
 def channel_group_of(channels: int, groups: int, parts: int = 1, device: torch.device | str | None = None) -> Tensor:
-    """The group of each channel, (channels,) integers: contiguous groups, whose sizes differ by one at most.
+    """Return the group of each channel, (channels,) integers: contiguous groups, whose sizes differ by one at most.
 
     >>> channel_group_of(8, 3)
     tensor([0, 0, 0, 1, 1, 1, 2, 2])
@@ -68,10 +68,10 @@ def channel_group_of(channels: int, groups: int, parts: int = 1, device: torch.d
 
 
 def convolution_mask(in_groups: Tensor, out_groups: Tensor, height: int, width: int, mask_type: MaskType) -> Tensor:
-    """The weights of a masked convolution that may differ from zero, (out, in, height, width) booleans.
+    """Return the weights of a masked convolution that may differ from zero, (out, in, height, width) booleans.
 
     Earlier pixels are read with all their channels. At the present pixel the mask is block-triangular over channel
-    groups: a channel reads those of earlier groups, and with type B those of its own group too.
+    groups: a channel reads the channels of earlier groups, and with type B its own group too.
 
     >>> groups = channel_group_of(3, 3)
     >>> convolution_mask(groups, groups, 3, 3, "A")[:, :, 1, 1].int()
@@ -114,8 +114,8 @@ class MaskedConv2d(nn.Module):
         out_channels: M channels made.
         kernel_size: odd, or the pair (height, width) of odd sizes.
         mask_type: "A" for the layer that reads the image, "B" for every later one.
-        channel_groups: colour channels whose order is kept; both N and M are divided into as many contiguous groups,
-            whose sizes differ by one at most.
+        channel_groups: colour channels whose order is kept; both N and M are divided into this number of contiguous
+            groups, whose sizes differ by one at most.
         parts: M is this many equal runs of channels, each divided into groups on its own: 2 for the halves of a gate.
         bias: whether b is added.
 
@@ -161,11 +161,11 @@ class MaskedConv2d(nn.Module):
 
     @property
     def rows_above(self) -> int:
-        """How many rows above the present one are read."""
+        """The number of rows above the present one that are read."""
         return self.mask.shape[2] // 2
 
     def groups_of_channels(self) -> tuple[Tensor, Tensor]:
-        """The channel group of each output and of each input channel, (out,) and (in,) integers."""
+        """Return the channel group of each output and of each input channel, (out,) and (in,) integers."""
         outputs, inputs = self.mask.shape[:2]
         groups = self.channel_groups
         return channel_group_of(outputs, groups, self.parts, "cpu"), channel_group_of(inputs, groups, device="cpu")
@@ -219,5 +219,5 @@ class PixelLogits(nn.Module):
         self.output = MaskedConv2d(channels, image_channels * levels, 1, "B", image_channels)
 
     def forward(self, h: Tensor) -> Tensor:
-        """(B, M, H, W) to (B, C·V, H, W), the scores of one colour channel after those of another."""
+        """Map (B, M, H, W) to (B, C·V, H, W), the scores ordered by colour channel."""
         return self.output(self.hidden(h.relu()).relu())

@@ -14,7 +14,7 @@ from chainrule.layers._linear import linear
 def made_degrees(
     order: Tensor, hidden_sizes: Sequence[int], *, lowest: int = 1, generator: torch.Generator | None = None
 ) -> list[Tensor]:
-    """The degrees of D inputs and of every hidden unit (Germain et al. 2015).
+    """Return the degrees of D inputs and of every hidden unit (Germain et al. 2015).
 
     An input has its place in the order, from 1. A hidden unit of degree m may read the first m columns of the order;
     degrees run from `lowest` to D-1 and are spread evenly, so that each of them has a unit where there are units
@@ -44,7 +44,7 @@ def made_degrees(
 
 
 def raster_orders(height: int, width: int) -> Tensor:
-    """The eight orders in which an image can be read line by line, (8, height · width).
+    """Return the eight orders in which an image can be read line by line, (8, height · width).
 
     By rows and by columns from the first corner, the same two backwards, then from the other two corners: in each a
     pixel comes soon after its neighbours, and each begins elsewhere.
@@ -58,7 +58,7 @@ def raster_orders(height: int, width: int) -> Tensor:
 
 
 def made_masks(degrees: Sequence[Tensor]) -> list[Tensor]:
-    r"""The masks of a MADE's layers, the output layer's last, (units, inputs) booleans each.
+    r"""Return the masks of a MADE's layers, the output layer's last, (units, inputs) booleans each.
 
     .. math:: W^{(l)}_{kj} \text{ is free iff } m^{(l)}(k) \ge m^{(l-1)}(j), \qquad
         V_{dk} \text{ is free iff } d > m^{(L)}(k)
@@ -82,7 +82,7 @@ class MaskedLinear(nn.Module):
     .. math:: y = (W \odot M) x + b
 
     Weights outside the mask have no effect and receive a zero gradient. Rows start with the variance that `nn.Linear`
-    would give a unit of as many inputs as the mask leaves them.
+    would give a unit with the number of inputs that the mask leaves.
 
     Args:
         mask: M, (units, inputs) booleans, true where a unit may read an input; a buffer that is not in the

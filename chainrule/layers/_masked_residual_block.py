@@ -20,7 +20,7 @@ class MaskedResidualBlock(RasterLayer):
     All three are of type B. A label adds a bias to b_2.
 
     Args:
-        channels: M channels of h and h'; between them there are half as many.
+        channels: M channels of h and h'; between them there are M/2.
         kernel_size: of W_2, odd.
         channel_groups: colour channels, as in `MaskedConv2d`.
         num_classes: number of labels; `None` without labels.
@@ -49,7 +49,7 @@ class MaskedResidualBlock(RasterLayer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights, those of labels with little effect."""
+        """Draw the weights; the weights of labels start with little effect."""
         for convolution in (self.narrowing, self.middle, self.widening):
             convolution.reset_parameters()
         if self.label_bias is not None:

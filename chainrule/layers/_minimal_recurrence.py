@@ -68,7 +68,7 @@ class MinimalRecurrence(SequenceLayer, ABC):
         self.candidate = Linear(input_size, hidden_size)
 
     def reset_parameters(self) -> None:
-        """Draw new weights with the variance of the input; biases are zero, but those of the gates keep the memory."""
+        """Draw new weights with the variance of the input; gate biases keep the memory, others are zero."""
         for layer in self._linears():
             nn.init.normal_(layer.weight, std=self.input_size**-0.5)
             nn.init.zeros_(layer.bias)
@@ -76,7 +76,7 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
     @abstractmethod
     def _gates(self) -> list[nn.Linear]:
-        """The gates' projections of x."""
+        """Return the gates' projections of x."""
 
     @abstractmethod
     def _open_gates(self) -> None:
@@ -84,7 +84,7 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
     @abstractmethod
     def _kept(self, gates: Sequence[Tensor]) -> Tensor:
-        """The logit of λ from the pre-activations of the gates."""
+        """Return the logit of λ from the pre-activations of the gates."""
 
     def initial_state(self, batch_size: int) -> Tensor:
         """Zeros."""
@@ -92,7 +92,7 @@ class MinimalRecurrence(SequenceLayer, ABC):
         return weight.new_zeros(batch_size, self.hidden_size, dtype=wide_dtype(weight))
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Read a chunk; the arguments are those of `SequenceLayer.forward`.
+        """Read a chunk; arguments as for `SequenceLayer.forward`.
 
         x: (B, T, N). Returns (B, T, M) and the state (B, M).
         """
@@ -120,7 +120,7 @@ class MinimalRecurrence(SequenceLayer, ABC):
         )
 
     def prepare(self) -> LayerStep:
-        """A function equal to `step` that multiplies x once, by all weights side by side."""
+        """Return a function equal to `step` that multiplies x once, by all weights side by side."""
         if not may_prepare(self):
             return stepping(self)
         with torch.no_grad():

@@ -23,10 +23,10 @@ class MultiHeadAttention(nn.Module, ABC):
     with d = D / H and Q, K, V linear in what is read. `CausalAttention` reads the past, `BidirectionalAttention` the
     whole row, `CrossAttention` another sequence.
 
-    The parameters are those of `torch.nn.MultiheadAttention`: `in_proj_weight` holds the rows of Q, K and V one after
-    the other, `in_proj_bias` their biases, `out_proj` is a linear layer. Where keys have as many heads as queries, a
-    `state_dict` loads from torch.nn and into it. There is no dropout on the weights: no fused kernel of a processor has
-    it; a block drops features instead.
+    The parameters are named as in `torch.nn.MultiheadAttention`: `in_proj_weight` holds the rows of Q, K and V in
+    turn, `in_proj_bias` their biases, `out_proj` is a linear layer. Where keys and queries have equal numbers of
+    heads, a `state_dict` loads from torch.nn and into it. There is no dropout on the weights: no fused kernel of a
+    processor has it; a block drops features instead.
 
     Args:
         model_size: D, a multiple of `num_heads`.

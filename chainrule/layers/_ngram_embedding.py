@@ -74,7 +74,7 @@ class NgramEmbedding(SequenceLayer):
                 nn.init.normal_(weight, std=INITIAL_STD)
 
     def initial_state(self, batch_size: int) -> Tensor:
-        """The symbols before the first one, (B, N − 1): padding."""
+        """Return the symbols before the first one, (B, N − 1): padding."""
         return torch.full((batch_size, self.order - 1), self.padding, device=self._weights()[0].device)
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
@@ -101,7 +101,7 @@ class NgramEmbedding(SequenceLayer):
         return zero_past_ends(total, lengths), last_before_ends(past, self.order - 1, lengths)
 
     def tables_apart(self) -> tuple[list[Tensor], int]:
-        """The tables, and the longest n-gram that has a row of its own."""
+        """Return the tables, and the longest n-gram with a separate row."""
         exact = sum(self.num_symbols**n <= self.buckets for n in range(2, self.order + 1)) + 1
         return self._weights(), exact
 
@@ -109,7 +109,7 @@ class NgramEmbedding(SequenceLayer):
         return [cast(Tensor, table.weight) for table in self.tables]  # not a parameter in torch.func
 
     def _buckets(self, columns: list[Tensor], rows: int) -> Tensor:
-        """The row of each n-gram; columns: s_t, s_{t-1}, ..., s_{t-n+1}."""
+        """Return the row of each n-gram; columns: s_t, s_{t-1}, ..., s_{t-n+1}."""
         exact = self.num_symbols ** len(columns) <= self.buckets
         if exact:
             return _code(columns, self.num_symbols)
@@ -117,7 +117,7 @@ class NgramEmbedding(SequenceLayer):
 
 
 def hashed_rows(columns: list[Tensor], rows: int) -> Tensor:
-    """A row in [0, rows) for each tuple of integers; the columns are of one shape, and so is the result."""
+    """Return a row in [0, rows) for each tuple of integers; the columns are of one shape, and so is the result."""
     code = _code(columns, _MULTIPLIER)
     return ((code ^ (code >> 17)) * _MIXER & _POSITIVE) % rows
 

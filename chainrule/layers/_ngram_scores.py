@@ -25,7 +25,7 @@ class NgramScores(nn.Module):
 
     .. math:: z_y = b_y + \sum_{n=1}^{N} \sum_t W_{\mathrm{row}(s_{t-n+1}, \ldots, s_t),\, y}
 
-    Every symbol has a row of its own, unless there are very many; longer n-grams share rows by a hash, as in fastText
+    Every symbol has a separate row, unless there are very many; longer n-grams share rows by a hash, as in fastText
     (Bojanowski et al. 2017). An edge, one symbol more, stands before and after a text, so that a pair tells where it
     begins and ends.
 
@@ -37,7 +37,7 @@ class NgramScores(nn.Module):
 
     with n the number of texts of label y that hold the n-gram f, N their sum over n-grams, and π the labels' shares of
     that, so that an n-gram never seen says nothing. The n-grams of a text depend on each other, and naive Bayes is far
-    too sure: λ maximises the likelihood of the training texts, each left out of the counts of its own n-grams.
+    too sure: λ maximises the likelihood of the training texts, each left out of the counts of the n-grams in it.
 
     Args:
         num_symbols: V; symbols are integers in [0, V).
@@ -73,7 +73,7 @@ class NgramScores(nn.Module):
         return self.bias + nn.functional.embedding_bag(rows, self.table.weight, mode="sum", padding_idx=self.nothing)
 
     def rows(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The row of each n-gram of each text, (B, F), `nothing` where there is none."""
+        """Return the row of each n-gram of each text, (B, F), `nothing` for a missing one."""
         x = symbols_of(x)
         batch, length = x.shape
         lengths = x.new_full((batch,), length) if lengths is None else lengths.to(x.device)

@@ -30,7 +30,7 @@ class Packing:
 
     @staticmethod
     def of(x: Tensor, lengths: Tensor | None) -> "Packing":
-        """The packing of x (B, T, ...). Raises ValueError for lengths of the wrong shape or outside [0, T]."""
+        """Return the packing of x (B, T, ...). Raises ValueError for lengths of the wrong shape or outside [0, T]."""
         batch_size, time = x.shape[:2]
         if lengths is None:
             return Packing(batch_size, time, [batch_size] * time)
@@ -97,7 +97,7 @@ def zero_past_ends(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def last_before_ends(rows: Tensor, size: int, lengths: Tensor | None) -> Tensor:
-    """The `size` elements up to the end of each row, (B, size, ...).
+    """Return the `size` elements up to the end of each row, (B, size, ...).
 
     Args:
         rows: (B, size + T, ...), the elements before a chunk, then the chunk.
@@ -133,7 +133,7 @@ def real_steps(x: Tensor, lengths: Tensor | None) -> Tensor | None:
 
 
 def scored_places(x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The elements of a batch of which scores are computed: no padding, unless the lengths are not known.
+    """Return the elements of a batch that are scored: no padding, unless the lengths are not known.
 
     Args:
         x: (B, T, ...).

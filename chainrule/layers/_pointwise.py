@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 def gate(a: Tensor, dim: int = 1) -> Tensor:
-    r"""The gated activation unit of the gated PixelCNN and WaveNet (van den Oord et al. 2016).
+    r"""Apply the gated activation unit of the gated PixelCNN and WaveNet (van den Oord et al. 2016).
 
     .. math:: y = \tanh(a_1) \odot \sigma(a_2)
 
@@ -21,7 +21,7 @@ def gate(a: Tensor, dim: int = 1) -> Tensor:
 
 
 def concatenated_elu(x: Tensor, dim: int = 1) -> Tensor:
-    r"""Both signs of x through an exponential linear unit, twice as many features (Salimans et al. 2017).
+    r"""Apply an exponential linear unit to both signs of x, which doubles the features (Salimans et al. 2017).
 
     .. math:: y = [\mathrm{elu}(x), \mathrm{elu}(-x)]
 

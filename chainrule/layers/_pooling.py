@@ -12,7 +12,7 @@ POOLINGS = ("last", "mean", "max", "attention")
 
 
 def mean_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
-    r"""The mean over each row's real steps, :math:`z = \frac{1}{T_b} \sum_{t \le T_b} h_t`; zero for an empty row.
+    r"""Average each row's real steps, :math:`z = \frac{1}{T_b} \sum_{t \le T_b} h_t`; zero for an empty row.
 
     Args:
         h: (B, T, M); padding is never read.
@@ -29,7 +29,7 @@ def mean_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
 
 
 def max_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
-    r"""The largest value of each unit over a row's real steps, :math:`z_m = \max_{t \le T_b} h_{tm}`; zero for an
+    r"""Take the largest value of each unit over a row's real steps, :math:`z_m = \max_{t \le T_b} h_{tm}`; zero for an
     empty row (Collobert and Weston 2008: max over time).
 
     Args:
@@ -91,7 +91,7 @@ class AttentionPooling(nn.Module):
         if real is None:
             return self._energies(h).softmax(1)
         energies = self._energies(h.masked_fill(~real.unsqueeze(2), 0))
-        # The lowest number in place of -inf: the softmax of an empty row is then no NaN.
+        # The lowest number instead of -inf: the softmax of an empty row is then no NaN.
         lowest = torch.finfo(energies.dtype).min
         return energies.masked_fill(~real, lowest).softmax(1).masked_fill(~real, 0)
 

@@ -167,14 +167,14 @@ def grid_sinusoids(rows: int, columns: int, size: int, *, base: float = 100.0) -
 
 
 def rotations(positions: Tensor, size: int, like: Tensor, *, base: float = BASE) -> Tensor:
-    r"""The turns :math:`e^{i \theta}`, :math:`\theta = p / 10000^{2i/d}`, that `rotate` gives to pair i at position p.
+    r"""Return the turns :math:`e^{i \theta}`, :math:`\theta = p / 10000^{2i/d}`, of pair i at position p.
 
     Angles are computed in float64: a stream's positions grow without end, and float32 would lose the angle.
 
     Args:
         positions: (...) integers.
         size: d, features of a head, even.
-        like: its type is that of the result; half precision gives float32.
+        like: its type is the type of the result; half precision gives float32.
 
     Returns:
         (..., d/2), complex; under `torch.export` their real and imaginary parts, (..., d/2, 2).

@@ -26,7 +26,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
     The parameters are made by `torch.nn.RNNBase`: `weight_ih_l0` (G·M, N), `weight_hh_l0` (G·M, M), `bias_ih_l0` and
     `bias_hh_l0` (G·M), then `l1`... and `_reverse`, so that a `state_dict` loads from torch.nn and into it.
 
-    The state is one tensor (B, L·D, M) of layers and directions, for an LSTM the pair (h, c) of them: that of torch.nn
+    The state is one tensor (B, L·D, M) of layers and directions, for an LSTM the pair (h, c) of them: as in torch.nn
     with `transpose(0, 1)`. torch.nn's own layout (L·D, B, M) raises ValueError, but where L·D = B, as nothing in the
     tensor then tells the two apart: turn a state that comes from torch.nn.
 
@@ -65,22 +65,22 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         self.backend = backend
 
     def vendor_computes_this(self) -> bool:
-        """Whether the vendor's kernel is the same function."""
+        """True if the vendor's kernel computes the same function."""
         return True
 
     def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
-        """The part of the biases that is added before the recurrence, (G·M,)."""
+        """Return the part of the biases that is added before the recurrence, (G·M,)."""
         return bias_ih + bias_hh
 
     @abstractmethod
     def _run(
         self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor], sizes: list[int]
     ) -> tuple[Tensor, ...]:
-        """One layer in one direction over all steps: h of every step (R, M), then each part of the last state."""
+        """Run one layer in one direction over all steps: h of every step (R, M), then each part of the last state."""
 
     @abstractmethod
     def cell(self, projected: Tensor, weights: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """One layer, one step: each part of the new state, h first."""
+        """Take one step of one layer: each part of the new state, h first."""
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         """Read a chunk; see `SequenceLayer.forward`.
@@ -123,7 +123,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         return cells.advance(cells.project(x_t), self._state(self._parts(state, x_t)))
 
     def prepare(self, features: Tensor | None = None) -> LayerStep:
-        """A function equal to `step` in evaluation while the weights stay as they are.
+        """Return a function equal to `step` in evaluation while the weights stay as they are.
 
         features: (V, N), given where each x_t is one of V vectors: the function then reads integers (B,), and looks up
             the projections W_ih x + b. Without it, integers are one-hot vectors.
@@ -163,7 +163,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         return packing.unpack(flat), [packing.leave(torch.stack(part, 1)) for part in zip(*last, strict=True)]
 
     def _run_masked(self, x: Tensor, parts: list[Tensor], lengths: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The cells, step by step over all rows, for lengths whose values are not known."""
+        """Run the cells step by step over all rows, for lengths whose values are not known."""
         real = real_steps(x, lengths)
         assert real is not None
         directions, last = 2 if self.bidirectional else 1, []
@@ -211,7 +211,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         return fused and not torch.is_grad_enabled() and x.numel() * self.input_size <= ONE_HOT_LIMIT
 
     def input_bias(self, weights: Sequence[Tensor]) -> Tensor | None:
-        """The part of one layer's biases that is added to W_ih x before the recurrence, (G·M,).
+        """Return the part of one layer's biases that is added to W_ih x before the recurrence, (G·M,).
 
         weights: W_hh and the biases, the layer's `all_weights` after W_ih.
         """

@@ -94,7 +94,7 @@ class LSTM(Recurrent):
         \quad\text{of}\quad W_{ih} x_t + b_{ih} + W_{hh} h_{t-1} + b_{hh} \\
         c_t = f \odot c_{t-1} + i \odot g, \qquad h_t = o \odot \tanh(c_t)
 
-    Gates are in the order i, f, g, o, as in torch.nn. Arguments are those of `RNN`, without `nonlinearity`; the state
+    Gates are in the order i, f, g, o, as in torch.nn. Arguments are as for `RNN`, without `nonlinearity`; the state
     is the pair (h, c).
 
     >>> layer = LSTM(3, 4, num_layers=2)
@@ -136,7 +136,7 @@ class GRU(Recurrent):
         n = \tanh(W_{in} x_t + b_{in} + r \odot (W_{hn} h_{t-1} + b_{hn})) \quad\text{(reset after the product)} \\
         n = \tanh(W_{in} x_t + b_{in} + W_{hn} (r \odot h_{t-1}) + b_{hn}) \quad\text{(reset before the product)}
 
-    Gates are in the order r, z, n, as in torch.nn; z keeps the old state. Arguments are those of `RNN`, without
+    Gates are in the order r, z, n, as in torch.nn; z keeps the old state. Arguments are as for `RNN`, without
     `nonlinearity`, and:
 
     Args:
@@ -184,7 +184,7 @@ class GRU(Recurrent):
         return torch.cat([bias_ih[:gates] + bias_hh[:gates], bias_ih[gates:]])
 
     def bias_hn(self, weights: Sequence[Tensor]) -> Tensor:
-        """The bias that the reset gate multiplies, (M,); weights as for `input_bias`."""
+        """Return the bias that the reset gate multiplies, (M,); weights as for `input_bias`."""
         return weights[2][2 * self.hidden_size :] if self.bias else weights[0].new_zeros(self.hidden_size)
 
     def _run(

@@ -54,12 +54,12 @@ class ResidualBlock(nn.Module):
         return self.norm1(x) if self.norm_first else x
 
     def _after_mixer(self, x: Tensor, read: Tensor) -> Tensor:
-        """The block's result from x and the mixer's result."""
+        """Return the block's result from x and the mixer's result."""
         x = self._sum(x, read, self.norm1)
         return self._sum(x, self.feed_forward(self.norm2(x) if self.norm_first else x), self.norm2)
 
     def last_products(self) -> list[nn.Linear]:
-        """The last product of each residual branch, where it has one; see `shrink_residuals`."""
+        """Return the last product of each residual branch, where it has one; see `shrink_residuals`."""
         last = getattr(self.mixer, "out_proj", None)
         return [*([] if last is None else [last]), self.feed_forward.linear2]
 
@@ -72,7 +72,7 @@ class ResidualBlock(nn.Module):
 def shrink_residuals(blocks: Iterable[nn.Module]) -> None:
     """Divide the weights of the last product of each of R residual branches by √R, as GPT-2 does.
 
-    What the branches add up to is then no larger than what comes in, however deep the stack (Radford et al. 2019).
+    The sum of the branches is then no larger than the input, however deep the stack (Radford et al. 2019).
 
     Args:
         blocks: those that have no `last_products` stay as they are.

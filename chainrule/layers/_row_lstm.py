@@ -26,7 +26,7 @@ class RowLSTM(RasterLayer):
     the image h and c are zero. A label adds a bias to the gates, in the order i, f, o, g.
 
     Args:
-        channels: M channels of x and x'; h and c have half as many.
+        channels: M channels of x and x'; h and c have M/2 each.
         kernel_size: of both kernels, odd.
         channel_groups: colour channels, as in `MaskedConv2d`.
         num_classes: number of labels; `None` without labels.
@@ -91,7 +91,7 @@ class RowLSTM(RasterLayer):
         return blank, blank
 
     def over_rows(self) -> Tensor:
-        """The state-to-state kernel as that of a convolution over rows, (4M/2, M/2, 1, kernel_size)."""
+        """Return the state-to-state kernel of a convolution over rows, (4M/2, M/2, 1, kernel_size)."""
         return self.recurrent.permute(2, 1, 0).unsqueeze(2)
 
 

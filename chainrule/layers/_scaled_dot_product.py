@@ -50,7 +50,7 @@ def scaled_dot_product(
 
 
 def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
-    """How much of each key a query reads, (B, H, T, S); the arguments are those of `scaled_dot_product`."""
+    """Compute the weight of each key for each query, (B, H, T, S); arguments as for `scaled_dot_product`."""
     scores = queries * queries.shape[3] ** -0.5 @ repeated_heads(keys, queries.shape[1]).transpose(2, 3)
     if mask is not None:
         scores = scores + (as_bias(mask, scores.dtype) if mask.dtype == torch.bool else mask)
@@ -58,21 +58,21 @@ def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None = None)
 
 
 def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """What a mask adds to scores: 0 where a query may read, else -inf. Its gradient costs nothing."""
+    """Convert a mask to a bias of scores: 0 where a query may read, else -inf. Its gradient costs nothing."""
     return torch.zeros((), dtype=dtype, device=mask.device).masked_fill(~mask, -torch.inf)
 
 
 def _backward_is_slow(queries: Tensor, keys: Tensor) -> bool:
-    """Whether torch's kernel is slower than plain products."""
+    """Return whether torch's kernel is slower than plain products."""
     recorded = queries.requires_grad and torch.is_grad_enabled()
     on_processor = queries.device.type == "cpu" and queries.dtype == torch.bfloat16
     return recorded and on_processor and queries.shape[2] * keys.shape[2] <= _PLAIN_SCORES
 
 
 def visible_keys(time: int, cached: int, window: int | None = None, device: torch.device | str | None = None) -> Tensor:
-    """Which key each of T queries may read after a cache, (T, cached + T) booleans.
+    """Mark the keys that each of T queries may read after a cache, (T, cached + T) booleans.
 
-    The queries belong to the last T keys: query t reads the keys up to cached + t, of which the last `window`.
+    The queries belong to the last T keys: query t reads the last `window` keys up to cached + t.
 
     >>> visible_keys(2, cached=2, window=3).int()
     tensor([[1, 1, 1, 0],
@@ -83,7 +83,7 @@ def visible_keys(time: int, cached: int, window: int | None = None, device: torc
 
 
 def distances(time: int, cached: int, device: torch.device | str | None = None) -> Tensor:
-    """How many elements each key lies before each query, (T, cached + T); negative for later keys.
+    """Count the elements from each key to each query, (T, cached + T); negative for later keys.
 
     >>> distances(2, cached=1)
     tensor([[ 1,  0, -1],
@@ -94,5 +94,5 @@ def distances(time: int, cached: int, device: torch.device | str | None = None) 
 
 
 def repeated_heads(keys: Tensor, heads: int) -> Tensor:
-    """The keys or values of each of H query heads, (B, H, S, d), from (B, G, S, d)."""
+    """Return the keys or values of each of H query heads, (B, H, S, d), from (B, G, S, d)."""
     return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], 1)

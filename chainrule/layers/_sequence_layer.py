@@ -13,7 +13,7 @@ LayerStep: TypeAlias = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
 def stepping(layer: nn.Module) -> LayerStep:
-    """The step of a layer inside another one: its `step`, or a call of it where hooks and the like are to be obeyed."""
+    """Return the step of a layer inside another one: its `step`, or a call where hooks must run."""
     if is_plain(layer):
         return cast(LayerStep, layer.step)
 
@@ -31,7 +31,7 @@ def check_features(x: Tensor, axes: str, size: int) -> None:
 
 
 def checked_tensor(state: State, *shape: int) -> Tensor:
-    """A state that is one tensor of a shape; raises ValueError for any other."""
+    """Return a state that is one tensor of a shape; raises ValueError for any other."""
     if not isinstance(state, Tensor) or state.shape != shape:
         got = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
         raise ValueError(f"state: expected a tensor of shape {shape}, got {got}: begin with initial_state")
@@ -63,7 +63,7 @@ class SequenceLayer(nn.Module, ABC):
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> State:
-        """The state before the first element: a tree of tensors, batch first."""
+        """Return the state before the first element: a tree of tensors, batch first."""
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one element of each row; this version is `forward` of a chunk of one.
@@ -79,7 +79,7 @@ class SequenceLayer(nn.Module, ABC):
         return y.squeeze(1), state
 
     def prepare(self) -> LayerStep:
-        """A function equal to `step` in evaluation while the weights stay as they are.
+        """Return a function equal to `step` in evaluation while the weights stay as they are.
 
         A layer that can compute something from its weights alone overrides this and computes it once, where
         `chainrule.kernels` may replace the layer; this version is `step` itself. Generation and serving call it.

@@ -13,13 +13,13 @@ class ShiftedConv2d(nn.Module):
 
     Moved up (`reads_right`, r = 1), it reads a column to both sides; moved up and to the left (r = 0), the present
     column and the one to the left. There is no weight to be masked. The image is taken to be zero outside its borders.
-    With stride n = 2 the output has half as many rows and columns, rounded up: row I knows rows 2I - 1 and 2I, so that
+    With stride n = 2 the output halves the rows and columns, rounded up: row I knows rows 2I - 1 and 2I, so that
     what it is made of is known when row 2I is.
 
     Args:
         in_channels: N channels read.
         out_channels: M channels made.
-        reads_right: whether the column to the right is read too, as may be where x knows nothing of its own row.
+        reads_right: whether the column to the right is read too, as may be where x does not depend on the present row.
         stride: n, 1 or 2.
 
     >>> import torch

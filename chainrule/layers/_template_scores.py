@@ -18,7 +18,7 @@ _LEARNING_RATE, _LAST = 0.1, 0.01  # the last as a share of it
 _TOGETHER = 256  # words of a step
 _MULTIPLIER, _MIXER = 1_000_003, -0x61C8_8646_80B5_83EB  # a prime; 2⁶⁴ over the golden ratio, less 2⁶⁴
 _EDGE = 0x5851_F42D_4C95_7F2D  # the code of the word outside of a sentence: no other has it but by chance
-_KINDS = 4  # of characters: others are of a kind of their own
+_KINDS = 4  # of characters; all others share one more kind
 
 TaggedWords = Callable[[int], tuple[Tensor, Tensor | None, Tensor]]
 """Makes the batch of a step: characters (B, T, C), lengths (B,) and tags (B, T)."""
@@ -33,7 +33,7 @@ class TemplateScores(nn.Module):
 
     f are templates (Ratnaparkhi 1996), all of words in lower case but for the first: the word as it is written, the
     word, the two before and the two after it, pairs of neighbours, affixes of up to five characters, affixes together
-    with those of the neighbours, and shapes, such as `Xxxxx` of `Paris`. What a template reads becomes a row of one
+    with the neighbours' affixes, and shapes, such as `Xxxxx` of `Paris`. What a template reads becomes a row of one
     table by a hash (Weinberger et al. 2009), so that no list of features is kept.
 
     `fit` trains the table alone by AdaGrad (Duchi et al. 2011), in a few passes without a matrix product: 200,000
@@ -65,7 +65,7 @@ class TemplateScores(nn.Module):
         kinds = [0, *(_kind(character, number) for character, number in numbers.items())]
         fixed_buffer(self, "lower", partial(torch.tensor, lower))
         fixed_buffer(self, "kinds", partial(torch.tensor, kinds))
-        table = torch.zeros(self.nothing + 1, num_tags)  # the last row is that of no feature
+        table = torch.zeros(self.nothing + 1, num_tags)  # the last row stands for no feature
         self.table = nn.Parameter(table, requires_grad=False)
 
     def forward(self, characters: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -99,7 +99,7 @@ class TemplateScores(nn.Module):
         self.table[self.nothing] = 0
 
     def rows(self, characters: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The row of each template for each word, (B, T, F); `nothing` where there is none."""
+        """Return the row of each template for each word, (B, T, F); `nothing` for a missing one."""
         characters = nn.functional.pad(symbols_of(characters), (0, 1))  # a word has one place at least
         batch, time, _ = characters.shape
         lengths = characters.new_full((batch,), time) if lengths is None else lengths.to(characters.device)
@@ -146,7 +146,7 @@ def _kind(character: str, number: int) -> int:
 
 
 def _code(symbols: Tensor) -> Tensor:
-    """A number of each row of symbols, (..., C), which ends where zeros begin; it wraps around."""
+    """Return a number of each row of symbols, (..., C), which ends where zeros begin; it wraps around."""
     code = symbols.new_zeros(symbols.shape[:-1])
     for symbol in symbols.unbind(-1):
         code = torch.where(symbol != 0, code * _MULTIPLIER + symbol, code)

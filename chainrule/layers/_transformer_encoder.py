@@ -86,7 +86,7 @@ class TransformerEncoder(nn.Module):
             lengths: (B,) real elements of each row, 0 allowed; None where all rows are full.
 
         Returns:
-            The outputs (B, T, D), zero past each row's end; and that of each row's last element, (1, B, D), zero for a
+            The outputs (B, T, D), zero past each row's end; and each row's last output, (1, B, D), zero for a
             row of length 0.
         """
         x = self.project(zero_past_ends(x, lengths))
@@ -202,7 +202,7 @@ _NAMES = {"mixer.": "self_attn.", "feed_forward.linear1.": "linear1.", "feed_for
 
 
 def from_encoder_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The `state_dict` of a `torch.nn.TransformerEncoderLayer`, as a block of attention loads it.
+    """Return the `state_dict` of a `torch.nn.TransformerEncoderLayer`, as a block of attention loads it.
 
     The block has the same sizes, `norm_first` and activation, LayerNorm, and no positions: a `TransformerBlock` with
     `CausalAttention` for a layer that is called with a causal mask, an `EncoderBlock` for one without.
@@ -218,7 +218,7 @@ def from_encoder_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def to_encoder_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `from_encoder_layer`: a block's `state_dict` for a `torch.nn.TransformerEncoderLayer`."""
+    """Invert `from_encoder_layer`: a block's `state_dict` for a `torch.nn.TransformerEncoderLayer`."""
     return _renamed(weights, _NAMES)
 
 

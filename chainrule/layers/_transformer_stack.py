@@ -118,7 +118,7 @@ class TransformerStack(SequenceLayer):
 
     @property
     def reach(self) -> int | None:
-        """How many elements an output can depend on, 1 + L·(W − 1), its own included; `None` where there is no end."""
+        """The number of elements that an output can depend on, 1 + L·(W − 1) including its own; `None` if unlimited."""
         mixers = [block.mixer for block in self.layers]
         if not all(isinstance(mixer, CausalAttention) for mixer in mixers):
             return None
@@ -155,7 +155,7 @@ class TransformerStack(SequenceLayer):
 
 
 def _normalised(step: LayerStep, norm: RowMap) -> LayerStep:
-    """A step whose output is normalised."""
+    """Return a step whose output is normalised."""
 
     def apply(x_t: Tensor, state: State) -> tuple[Tensor, State]:
         y, state = step(x_t, state)
@@ -168,7 +168,7 @@ class TransformerBlock(ResidualBlock, SequenceLayer):
     """A causal mixer and a feed-forward network, each with a norm and a residual; the state is the mixer's.
 
     The mixer is any `SequenceLayer` of width D: `CausalAttention`, or a recurrence in its place. The other arguments
-    are those of `ResidualBlock`.
+    are as for `ResidualBlock`.
 
     >>> import torch
     >>> from chainrule.layers import CausalAttention
@@ -239,7 +239,7 @@ def mixer_layer(
     position: str | None = None,
     bias: bool = False,
 ) -> SequenceLayer:
-    """A mixer of width D.
+    """Return a mixer of width D.
 
     Args:
         attention: a name in `MIXERS`.

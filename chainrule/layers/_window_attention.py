@@ -94,7 +94,7 @@ class WindowAttention(nn.Module):
         return self._moved(y, self.shift)
 
     def _moved(self, x: Tensor, shift: int) -> Tensor:
-        """The image moved along the sides that several windows cover."""
+        """Move the image along the sides that several windows cover."""
         sides = [axis for axis in (1, 2) if x.shape[axis] > self.window]
         return x.roll([shift] * len(sides), sides) if shift and sides else x
 
@@ -121,7 +121,7 @@ def shifted_mask(height: int, width: int, window: int, shift: int) -> Tensor:
     """
 
     def region(size: int) -> Tensor:
-        """Which of three bands a row or column of the moved image is from: those of whole windows, and two parts."""
+        """Number the three bands of rows or columns of the moved image: whole windows, and two parts."""
         band = torch.zeros(size, dtype=torch.long)
         if size > window:  # a side that one window spans is not moved
             band[size - window : size - shift] = 1

@@ -54,7 +54,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
     `log_prob` is the likelihood in either mode. `training_objective` differs from it: with
     `label_smoothing` its terms are :math:`(1 - \varepsilon) \log p(x_t) + \varepsilon \frac1V \sum_v \log p(v)`
     (Szegedy et al. 2016). Where the context has an entry "scheduled_sampling_rate", (B,) probabilities, the model reads
-    a word that it draws itself in place of the given one with that probability (Bengio et al. 2015).
+    a word that it draws itself instead of the given one with that probability (Bengio et al. 2015).
 
     Args:
         vocab_size: V.
@@ -201,7 +201,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
 
     @property
     def has_attention(self) -> bool:
-        """Whether `attended` has weights to give."""
+        """True if `attended` returns weights."""
         return self.attention is not None
 
     def attended(self, x: Tensor, context: Context) -> Tensor:
@@ -228,13 +228,13 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return torch.stack(weights, 1)
 
     def _advance(self, x_prev: Tensor | None, state: State) -> tuple[Tensor, Tensor, State]:
-        """One step: features to predict from, (B, E), the weights of the attention, and the new state."""
+        """Take one step: features to predict from, (B, E), the weights of the attention, and the new state."""
         if x_prev is None:
             x_prev = self._start(count_rows(state["h"]))
         return self._attended(self._embedded(x_prev), state)
 
     def _attended(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        """The same, given the embedding (B, E) of the element before."""
+        """Take one step from the embedding (B, E) of the previous element."""
         if state["fed"] is not None:
             inputs = torch.cat([inputs, state["fed"]], 1)
         h, last = stepping(self.decoder)(inputs, state["h"])
@@ -250,7 +250,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return self._combined(h, state["memory"])[0], {**state, "h": last}
 
     def _read_fed(self, embedded: Tensor, state: State) -> tuple[Tensor, State]:
-        """The same with input feeding, step by step; what depends on the words alone is computed at once before."""
+        """Read with input feeding, step by step; products of the words alone are computed at once before."""
         if not embedded.shape[1]:
             return state["fed"].unsqueeze(1)[:, :0], state
         if not may_prepare(self.decoder):
@@ -269,7 +269,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return torch.stack(combined, 1), {**state, "h": cells.state_of(layers), "fed": fed}
 
     def _read_own(self, x: Tensor, state: State, scheduled_sampling_rate: Tensor) -> Tensor:
-        """The same, (B, T, E), with some of the words replaced by words that the model drew."""
+        """Read x, with some of the words replaced by words that the model drew, (B, T, E)."""
         combined, x_prev = [], None
         for element in x.unbind(1):
             read, _, state = self._advance(x_prev, state)
@@ -295,7 +295,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return linear(combined, self._output_weight(), self.bias_ho)
 
     def _mean_above(self, combined: Tensor, symbols: Tensor) -> Tensor:
-        """The mean over all symbols of log p(v), less log p of the given ones, (R,).
+        """Return the mean over all symbols of log p(v), less log p of the given ones, (R,).
 
         The normaliser cancels and scores are linear, so that it takes one product with a vector, no table (R, V).
         """

@@ -33,7 +33,7 @@ class Autoencoder(CodeModel):
         network: dense or convolutional layers of gated units, or one matrix each way.
         hidden_size: units of a dense layer.
         num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
-        channels: of the first convolution; each further one has twice as many.
+        channels: of the first convolution; each further one doubles the number.
         noise: share of the pixels that are set to 0 before they are read, in training.
         sparsity: λ, weight of the sum of absolute codes, in training.
 

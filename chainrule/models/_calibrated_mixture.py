@@ -85,16 +85,16 @@ class CalibratedMixture(ModelMean):
         return torch.stack([1 - self.share, self.share]).log()
 
     def features(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """The features that the network predicts an element from, (B, T, M)."""
+        """Return the features that the network predicts an element from, (B, T, M)."""
         network: Any = self.network
         return network.features(x, context, lengths)
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """The network's, (B,)."""
+        """Return the network's objective, (B,)."""
         return self.network.training_objective(x, context, lengths)
 
     def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
-        """The network's terms, (B, T); the companion's state stays as it is."""
+        """Return the network's terms, (B, T); the companion's state stays as it is."""
         terms, after = self.network.training_terms(x, state[0], x_prev)
         return terms, (after, state[1])
 
@@ -108,7 +108,7 @@ class CalibratedMixture(ModelMean):
         The slope falls with :math:`\lambda`, so that halving an interval finds its zero.
 
         Args:
-            batches: chunks of endless rows, or whole rows with their lengths; as many are read as the share needs.
+            batches: chunks of endless rows, or whole rows with their lengths, read until the share is reached.
         """
         with evaluating(self):
             of_network, of_companion = wide(self._terms_apart(batches))

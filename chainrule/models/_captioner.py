@@ -34,7 +34,7 @@ class Captioner(AttentiveDecoder):
         image_features: features N of each place of the built-in encoder's grid; its stages before have a half and a
             quarter of that.
         blocks: residual blocks of each stage of the built-in encoder.
-        backbone: a published image network in place of the built-in encoder, to be given weights from a file; they
+        backbone: a published image network instead of the built-in encoder, to be given weights from a file; they
             stay as they are.
         dropout: share of features dropped in training: of embeddings, grid, between layers and before the output.
         attention: score of the decoder's attention to the image; `none` reads a single vector, the mean of the grid.

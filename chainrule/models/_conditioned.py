@@ -47,7 +47,7 @@ class Conditioned(Head):
 
 
 def lengths_to(x: Tensor, eos: int) -> Tensor:
-    """How many elements of each row (B, T) there are up to the first `eos`, itself included, (B,).
+    """Count the elements of each row (B, T) up to the first `eos`, including it, (B,).
 
     >>> lengths_to(torch.tensor([[1, 0, 0], [1, 2, 1]]), eos=0)
     tensor([2, 3])

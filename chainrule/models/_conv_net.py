@@ -79,7 +79,7 @@ class ConvNet(ImageClassifier):
         return self.dropout(self.feature_map(x).mean((2, 3)))
 
     def feature_map(self, x: Tensor) -> Tensor:
-        """The last stage's places, (B, D, rows, columns), of numbers (B, C, H, W)."""
+        """Return the last stage's places, (B, D, rows, columns), of numbers (B, C, H, W)."""
         return self.norm(self.blocks(self.first(x))).relu()
 
 

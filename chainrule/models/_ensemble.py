@@ -27,7 +27,7 @@ class Ensemble(ModelMean):
     norm.
 
     Args:
-        members: at least one, all different, each with a state of its own.
+        members: at least one, all different, each with a separate state.
 
     Raises:
         ValueError: there is no member, one is there twice, one has an order of its elements that is not their layout,
@@ -56,15 +56,15 @@ class Ensemble(ModelMean):
         return list(self.members)  # type: ignore[arg-type]  # a ModuleList forgets the type of its modules
 
     def features(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """The features that each member predicts an element from, side by side, (B, T, K·M)."""
+        """Return the features that each member predicts an element from, side by side, (B, T, K·M)."""
         members: list[Any] = list(self.members)
         return torch.cat([member.features(x, context, lengths) for member in members], -1)
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """The mean of the members' objectives of each row, (B,)."""
+        """Return the mean of the members' objectives of each row, (B,)."""
         return torch.stack([member.training_objective(x, context, lengths) for member in self.parts]).mean(0)
 
     def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
-        """The mean of the members' terms of a chunk, (B, T), and their states after it."""
+        """Return the mean of the members' terms of a chunk, (B, T), and their states after it."""
         terms, after = zip(*(member.training_terms(x, part, x_prev) for member, part in self._each(state)), strict=True)
         return torch.stack(terms).mean(0), after

@@ -46,7 +46,7 @@ class Forecaster(AutoregressiveModel):
     the centre of the series. Relative to an anchor in the past, a new level of the series is no new situation. The
     scale :math:`s_t` adapts to the volatility in the same way: it combines the last n changes with the usual scale s of
     the series; n is the longest lag less the anchor, or fewer if the past is shorter. m is a mixture in the
-    network's units; the density is that of y in the user's units, nats, with the factor 1/s_t (the Jacobian) counted.
+    network's units; the density is of y in the user's units, nats, with the factor 1/s_t (the Jacobian) counted.
 
     x is what is forecast, (B, T); the context is what is known: `{"past": (B, P), "covariates": (B, P + T, F),
     "series": (B,)}`. The past, of any length P >= 1, is read and not scored: lags look into it (where they look beyond,
@@ -112,7 +112,7 @@ class Forecaster(AutoregressiveModel):
         means.copy_(torch.linspace(-0.5, 0.5, len(means) + 2)[1:-1])
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> LocationScaleMixture:
-        """All conditionals p(y_t | y_<t, c) in the user's units, of batch shape (B, T).
+        """Return all conditionals p(y_t | y_<t, c) in the user's units, of batch shape (B, T).
 
         Args:
             x: (B, T) real numbers.
@@ -132,7 +132,7 @@ class Forecaster(AutoregressiveModel):
         return self._read(x, state, x_prev)
 
     def initial_state(self, batch_size: int, context: Context = None) -> ForecastState:
-        """The state after the past, on which the recurrence warms up as far as all lags are known."""
+        """Return the state after the past, on which the recurrence warms up as far as all lags are known."""
         known, recurrent = self.window.known(batch_size, context), self.recurrent.initial_state(batch_size)
         early = self.window.of_past(known)
         if early is not None:
@@ -147,7 +147,7 @@ class Forecaster(AutoregressiveModel):
     def _read(
         self, x: Tensor, state: ForecastState, x_prev: Tensor | None, lengths: Tensor | None = None
     ) -> tuple[LocationScaleMixture, ForecastState]:
-        """A chunk (B, T) in one pass, and the state that is ready to read its last element."""
+        """Read a chunk (B, T) in one pass and return the state that is ready to read its last element."""
         readings, window = self.window.read(x, state["window"], x_prev)
         inputs = self._inputs(readings)
         h, recurrent = self.recurrent(inputs, state["recurrent"], lengths)
@@ -167,6 +167,6 @@ class Forecaster(AutoregressiveModel):
         return torch.cat(parts, 2).to(self.output.weight.dtype)
 
     def _conditional(self, outputs: Tensor, readings: Readings) -> LocationScaleMixture:
-        """The mixture in the user's units, float64: large values with small changes need its digits."""
+        """Return the mixture in the user's units, float64: large values with small changes need its digits."""
         logits, means, log_scales, *rest = self.head.from_parameters(wide(outputs)).parameters
         return self.head(logits, *readings.in_user_units(means, log_scales), *rest)

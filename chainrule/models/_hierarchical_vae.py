@@ -37,7 +37,7 @@ class HierarchicalVAE(LatentModel):
         components: of the mixture.
         hidden_size: units of a dense layer.
         num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
-        channels: of the first convolution; each further one has twice as many.
+        channels: of the first convolution; each further one doubles the number.
         objective: of training; see `LatentModel`.
 
     Raises:
@@ -92,7 +92,7 @@ class HierarchicalVAE(LatentModel):
         return self._posterior(features, above, self._prior(above))
 
     def codes(self, x: Tensor, *, lengths: Tensor | None = None) -> Tensor:
-        """The means of the posteriors from the top down, each given those above, (B, L)."""
+        """Return the means of the posteriors from the top down, each given those above, (B, L)."""
         features = self._features(x)
         z = features[:, :0]
         for _ in range(self.latent_layers):
@@ -137,7 +137,7 @@ class HierarchicalVAE(LatentModel):
         return features
 
     def _number(self, above: Tensor) -> int:
-        """How many layers the numbers (.., n·L/N) are."""
+        """Return the number of layers n in (.., n·L/N) numbers."""
         return above.shape[-1] * self.latent_layers // self.latent_size
 
     def _prior(self, above: Tensor) -> DiagonalNormal:

@@ -61,7 +61,7 @@ class ImageClassifier(LikelihoodModel):
         """f: numbers (B, C, H, W) in [-1, 1] to (B, D)."""
 
     def forward(self, images: Tensor) -> Categorical:
-        """The distribution of the labels, of batch shape (B,), given images (B, C, H, W)."""
+        """Return the distribution of the labels, of batch shape (B,), given images (B, C, H, W)."""
         return self._labels(self._numbers(images))
 
     def _labels(self, x: Tensor) -> Categorical:

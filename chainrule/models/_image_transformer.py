@@ -42,7 +42,7 @@ class ImageTransformer(ImageModel):
         model_size: D, a multiple of `num_heads`.
         num_layers: L, blocks.
         num_heads: of queries.
-        num_kv_heads: of keys and values, a divisor of `num_heads`; `None` is as many.
+        num_kv_heads: of keys and values, a divisor of `num_heads`; `None` is `num_heads`.
         radius: r, rows above and columns to either side that a place reads by itself.
         window: elements that each block reads; `None` is three rows of the image, or 64 if they are fewer.
         feed_forward_size: units of the feed-forward networks; `None` is 4·D.
@@ -109,7 +109,7 @@ class ImageTransformer(ImageModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new weights of the embeddings and the output; those of the blocks are left as they are."""
+        """Draw new weights of the embeddings and the output; the blocks keep their weights."""
         if self.output.weight.is_meta:
             return
         nn.init.normal_(self.embedding.weight, std=len(self.neighbours) ** -0.5)
@@ -138,7 +138,7 @@ class ImageTransformer(ImageModel):
         return (read.float() @ inputs.float()) > 0
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
-        """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
+        """Return all conditionals, batch shape (B, C, H, W); `lengths` has no effect: conditionals read the past."""
         self.images.checked(x)
         label = checked_labels(context, len(x), self.num_classes)
         place = torch.zeros(len(x), dtype=torch.long, device=self.output.weight.device)
@@ -184,7 +184,7 @@ class ImageTransformer(ImageModel):
         return Categorical(predict(h)), {**state, "stack": stack, "place": place + 1, "recent": recent}
 
     def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
-        """The elements before each of x: `x_prev` or the start, then x without its last."""
+        """Return the elements before each of x: `x_prev` or the start, then x without its last."""
         if x_prev is None:
             x_prev = torch.full_like(x[:, 0], self.levels)
         return torch.cat([x_prev.long().unsqueeze(1), x[:, :-1]], 1)
@@ -212,13 +212,13 @@ class ImageTransformer(ImageModel):
         return dropout(features, self.dropout, self.training), past[:, past.shape[1] - self._kept :]
 
     def _indices(self, places: Tensor) -> list[Tensor]:
-        """Row, column and channel of places, those of which there are several."""
+        """Return row, column and channel of places, without the axes of length 1."""
         channels, height, width = self.image_shape
         indices = (places // (width * channels), places // channels % width, places % channels)
         return [index for index, size in zip(indices, (height, width, channels), strict=True) if size > 1]
 
     def _inside(self, places: Tensor) -> Tensor:
-        """Whether the N neighbours of each place lie in the image, (..., N)."""
+        """Return whether the N neighbours of each place lie in the image, (..., N)."""
         channels, _, width = self.image_shape
         _, up, left = torch.tensor(self.neighbours, device=places.device).unbind(1)
         places = places.unsqueeze(-1)

@@ -8,7 +8,7 @@ from chainrule.kernels._transforms import values_are_known
 
 
 def checked_labels(context: Any, batch_size: int, num_classes: int | None) -> Tensor | None:
-    """The context as indices, (B,); `None` for a model without labels."""
+    """Return the context as indices, (B,); `None` for a model without labels."""
     if num_classes is None:
         if context is not None:
             raise ValueError("context: this model has no labels; leave it None, or give the model num_classes")
@@ -24,7 +24,7 @@ def checked_labels(context: Any, batch_size: int, num_classes: int | None) -> Te
 
 
 def check_one_label_a_row(x: Any, batch_size: int) -> None:
-    """Raise ValueError unless x are as many labels as rows of the input, or it has one row for all."""
+    """Raise ValueError unless x has one label for each row of the input, or the input has a single row."""
     if not isinstance(x, Tensor) or x.dim() != 1 or batch_size not in (1, len(x)):
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"x: expected labels (B,) = ({batch_size},), one for each row, got {got}")

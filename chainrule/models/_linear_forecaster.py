@@ -29,8 +29,8 @@ class LinearForecaster(AutoregressiveModel):
     .. math:: \frac{y_t - a_t}{s_t} = b_i + \sum_{l \in \text{lags}} w_{il} \frac{y_{t-l} - a_t}{s_t} + v_i \cdot c_t
         + \sigma_i\, \varepsilon_t, \qquad \varepsilon_t \sim t_{\nu_i}
 
-    Anchor a, unit s and the context are those of a `Forecaster` with the same longest lag, so that both read the same
-    series and can be averaged. The density has a highest peak, as that of the network has.
+    Anchor a, unit s and the context are as in a `Forecaster` with the same longest lag, so that both read the same
+    series and can be averaged. The density has a highest peak, as in the network.
     There is nothing to train: `fit` finds the coefficients of each series. A new model has none, and is a random walk,
     or the last season again where that is the anchor.
 
@@ -127,7 +127,7 @@ class LinearForecaster(AutoregressiveModel):
         return self
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> LocationScaleMixture:
-        """All conditionals p(y_t | y_<t, c) in the user's units, of batch shape (B, T).
+        """Return all conditionals p(y_t | y_<t, c) in the user's units, of batch shape (B, T).
 
         Args:
             x: (B, T) real numbers.

@@ -32,14 +32,14 @@ def from_logits(
     logits, or an object with `.logits`, as Hugging Face's causal language models do.
 
     A cache is used where the module has one: `forward` takes it as `past_key_values`, `cache`, `hidden`, `state` or the
-    like, and returns it beside the logits, under the same name or as the second of a tuple. Without one, each step
+    like, and returns it with the logits, under the same name or as the second of a tuple. Without one, each step
     reads everything again. `lengths` are passed on as `attention_mask` and `position_ids`, `key_padding_mask` or
     `lengths` where `forward` takes these.
 
     Args:
         module: the module. It is called on a few symbols 0 to see what it returns.
         start: a symbol to begin every sequence with (BOS); it is read, and not part of x. Without it, the first symbol,
-            of which the module says nothing, is uniform: `log_prob(x)` is log p(x_2, x_3, ... | x_1) - log V.
+            which the module does not score, is uniform: `log_prob(x)` is log p(x_2, x_3, ... | x_1) - log V.
         shifted: whether logits[:, t] predict x[:, t + 1], as in a GPT; or x[:, t], in a module that shifts its input
             itself. The latter is used without a cache.
         window: how many symbols back the module can see, where it cannot see all; see
@@ -76,7 +76,7 @@ def from_logits(
 
 @final
 class LogitsModel(AutoregressiveModel):
-    """What `from_logits` makes of a module.
+    """Model that `from_logits` builds from a module.
 
     The state of a module with a cache is that cache, batch first; of one without, the symbols before.
 
@@ -107,7 +107,7 @@ class LogitsModel(AutoregressiveModel):
         return Categorical(self._logits(check_vocabulary(fill_padding(x, real), self.vocab_size), real))
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
-        """The symbols before, none yet, (B, 0); for a module with a cache these, and no cache yet."""
+        """Return the empty past, (B, 0) symbols, with an empty cache for a module that has one."""
         refuse_context(context)
         device = next(self.parameters(), torch.empty(0)).device
         before = torch.zeros(batch_size, 0, dtype=torch.long, device=device)
@@ -123,7 +123,7 @@ class LogitsModel(AutoregressiveModel):
         return Categorical(logits), state
 
     def visible_past(self, length: int) -> Tensor:
-        """All, or the last `window` symbols."""
+        """Return all, or the last `window` symbols."""
         return super().visible_past(length).triu(-length if self.window is None else -self.window)
 
     def _logits(self, x: Tensor, real: Tensor | None = None) -> Tensor:
@@ -157,7 +157,7 @@ class LogitsModel(AutoregressiveModel):
         return x[:, :0] if self.start is None else x.new_full((len(x), 1), self.start)
 
     def _completed(self, logits: Tensor | None, x: Tensor) -> Tensor:
-        """Logits of all of x (B, T): those of a uniform symbol in front, where the module has none for the first."""
+        """Return the logits of all of x (B, T), uniform for the first symbol where the module does not score it."""
         if logits is None:
             return torch.zeros(*x.shape, self.vocab_size, device=x.device)
         first = logits.new_zeros(len(x), x.shape[1] - logits.shape[1], self.vocab_size)
@@ -165,7 +165,7 @@ class LogitsModel(AutoregressiveModel):
 
 
 def _unbound(module: nn.Module, step: CacheStep | None) -> CacheStep | None:
-    """A function of (module, symbols, cache): the module is copied with the model, and what a function holds is not."""
+    """Return a function of (module, symbols, cache): copying a model copies the module, but no closure."""
     if step is None:
         return None
     if inspect.ismethod(step) and step.__self__ is module:

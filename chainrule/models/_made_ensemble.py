@@ -64,7 +64,7 @@ class MADEEnsemble(nn.Module):
             self.register_buffer(f"degrees_{number}", degrees)
 
     def member(self, index: int) -> MADE:
-        """The model under one set of masks, counted from 0; its parameters are those of the ensemble."""
+        """Return the model under one set of masks, counted from 0; it shares the ensemble's parameters."""
         degrees = [self.get_buffer(f"degrees_{number}")[index] for number in range(len(self.made.hidden_sizes))]
         return self.made.with_masks(self.orders[index], degrees)
 

@@ -15,7 +15,7 @@ from chainrule.state import State
 
 
 class ModelMean(AutoregressiveModel):
-    r"""The mean of the conditionals of K models, each with a state of its own.
+    r"""The mean of the conditionals of K models, each with a separate state.
 
     .. math:: p(x_t \mid x_{<t}, c) = \sum_{k=1}^{K} w_k\, p_k(x_t \mid x_{<t}, c)
 
@@ -48,7 +48,7 @@ class ModelMean(AutoregressiveModel):
         return self._mean([part(x, context, lengths) for part in self.parts])
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
-        """The states of all."""
+        """Return the states of all models."""
         return tuple(part.initial_state(batch_size, context) for part in self.parts)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Head, State]:
@@ -66,21 +66,21 @@ class ModelMean(AutoregressiveModel):
 
     @property
     def reach(self) -> int | None:
-        """As many as matter to any of them."""
+        """The longest reach of the models."""
         reaches = [part.reach for part in self.parts]
         return None if None in reaches else max(reach for reach in reaches if reach is not None)
 
     @property
     def positions_end(self) -> int | None:
-        """Where the first of them ends."""
+        """The smallest number of positions of the models."""
         return min((part.positions_end for part in self.parts if part.positions_end is not None), default=None)
 
     def _each(self, state: State) -> Iterator[tuple[AutoregressiveModel, State]]:
-        """Each model with its own state."""
+        """Pair each model with its own state."""
         return zip(self.parts, state, strict=True)
 
     def together(self, answers: Iterable[tuple[Distribution, State]]) -> tuple[Head, State]:
-        """The mean of the conditionals, and the states of all."""
+        """Return the mean of the conditionals, and the states of all."""
         conditionals, after = zip(*answers, strict=True)
         return self._mean(conditionals), after
 
@@ -89,7 +89,7 @@ class ModelMean(AutoregressiveModel):
 
 
 def first_part(model: AutoregressiveModel, state: State = None) -> tuple[AutoregressiveModel, State]:
-    """The network of a mixture, or the first member of an ensemble, and its part of the state.
+    """Return the network of a mixture, or the first member of an ensemble, and its part of the state.
 
     For those that look inside one model; a model that is no mean is its own part.
     """

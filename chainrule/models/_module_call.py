@@ -14,7 +14,7 @@ from chainrule._modes import evaluating
 
 
 def map_cache(change: Callable[[Any], Any], cache: Any) -> Any:
-    """The same structure with every tensor and every integer in it replaced, always in the same order.
+    """Replace every tensor and integer of a structure, always in the same order.
 
     Unlike a `State`, a cache may hold positions as integers, and may be an object with attributes.
     """
@@ -38,7 +38,7 @@ def map_cache(change: Callable[[Any], Any], cache: Any) -> Any:
 
 
 def parts_of(cache: Any) -> list[Any]:
-    """The tensors and integers of a cache, in the order of `map_cache`."""
+    """Return the tensors and integers of a cache, in the order of `map_cache`."""
     parts: list[Any] = []
 
     def note(part: Any) -> Any:
@@ -51,7 +51,7 @@ def parts_of(cache: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class CacheLayout:
-    """Where the batch is in each part of a cache: the state holds the parts batch first.
+    """Axis of the batch in each part of a cache; the state holds the parts batch first.
 
     Attributes:
         template: a cache whose parts are all 0.
@@ -65,20 +65,20 @@ class CacheLayout:
 
     @classmethod
     def of(cls, two: Any, three: Any) -> Self:
-        """The layout of the caches of a batch of 2 rows and of 3 rows, after equally many symbols."""
+        """Return the layout of the caches of a batch of 2 rows and of 3 rows, after equally many symbols."""
         parts = parts_of(two)
         axes = tuple(_batch_axis(*pair) for pair in zip(parts, parts_of(three), strict=True))
         return cls(map_cache(lambda _: 0, two), axes, tuple(isinstance(part, int) for part in parts))
 
     def pack(self, cache: Any, rows: int) -> list[Tensor]:
-        """The state of `rows` rows that holds a cache."""
+        """Return the state of `rows` rows that holds a cache."""
         parts = parts_of(cache)
         if len(parts) != len(self.axes):
             raise ValueError(f"cache: expected {len(self.axes)} tensors, as after the first symbols, got {len(parts)}")
         return [_batch_first(part, axis, rows) for part, axis in zip(parts, self.axes, strict=True)]
 
     def unpack(self, state: list[Tensor]) -> Any:
-        """A cache that the module may write into: it shares no memory with the state."""
+        """Return a cache that the module may write into: it shares no memory with the state."""
         parts = iter(
             [_as_it_was(*part) for part in zip(state, self.axes, self.integers, strict=True)],
         )
@@ -118,7 +118,7 @@ CACHES += ("prev_state", "initial_state")
 
 @dataclass(frozen=True)
 class ModuleCall:
-    """The arguments that a module takes beside the symbols, and where its answer holds logits and cache.
+    """Arguments that a module takes besides the symbols, and the places of logits and cache in its answer.
 
     Attributes:
         vocab_size: V; 0 until it is known.
@@ -127,7 +127,7 @@ class ModuleCall:
         required: name of a cache that has no default, and is `None` at first.
         with_targets: whether it returns all logits only when it is given `targets`, as nanoGPT does.
         cache_name: argument of `forward` that takes a cache; empty without one.
-        step: reads one symbol more, in place of `forward`.
+        step: reads one symbol more, instead of `forward`.
         layout: of its cache; `None` without one.
         one_by_one: whether a cache takes one symbol at a time.
     """
@@ -167,7 +167,7 @@ class ModuleCall:
         return call
 
     def logits(self, module: nn.Module, symbols: Tensor, real: Tensor | None = None) -> Tensor:
-        """(B, T, V) for (B, T) symbols, of which some may be padding, in one pass without a cache."""
+        """Compute (B, T, V) for (B, T) symbols, some of them padding, in one pass without a cache."""
         missing = 0 if self.length is None else self.length - symbols.shape[1]
         if missing > 0:  # on the right, where a causal module does not see it
             symbols = F.pad(symbols, (0, missing))
@@ -197,7 +197,7 @@ class ModuleCall:
 
     @property
     def takes_mask(self) -> bool:
-        """Whether `forward` can be told of padding on either side, by a mask as Hugging Face's or as torch's."""
+        """True if `forward` takes a mask of padding on either side, as in Hugging Face or in torch."""
         return not self.arguments.isdisjoint(("attention_mask", "key_padding_mask", "src_key_padding_mask"))
 
     @property
@@ -205,7 +205,7 @@ class ModuleCall:
         return self.layout is not None
 
     def read(self, module: nn.Module, symbols: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """The logits (B, T, V) of further symbols (B, T), from the packed cache of those before, and the cache."""
+        """Return the logits (B, T, V) of further symbols (B, T), from the packed cache before them, and the cache."""
         assert self.layout is not None
         logits = []
         for chunk in symbols.split(1 if self.one_by_one else symbols.shape[1], 1):
@@ -273,7 +273,7 @@ def _zeros(module: nn.Module, rows: int, time: int) -> Tensor:
 
 
 def _logits_of(output: Any) -> Tensor:
-    """The logits of an answer: itself, its `logits`, or the first of a tuple."""
+    """Return the logits of an answer: itself, its `logits`, or the first of a tuple."""
     logits = output if isinstance(output, Tensor) else _named(output, "logits")
     if logits is None and isinstance(output, tuple | list) and output:
         logits = output[0]
@@ -285,7 +285,7 @@ def _logits_of(output: Any) -> Tensor:
 
 
 def _cache_of(output: Any, name: str) -> Any:
-    """The cache of an answer: its part of that name, or the first tensors behind the logits in a tuple."""
+    """Return the cache of an answer: its part of that name, or the first tensors behind the logits in a tuple."""
     cache = _named(output, name)
     if cache is None and isinstance(output, tuple | list):
         cache = next((part for part in output[1:] if _holds_tensors(part)), None)

@@ -36,8 +36,8 @@ class MultiScalePixelCNN(ImageModel):
     One network for each of the three kinds of groups is used at every scale. It reads the known pixels of blocks of
     2 × 2, as numbers from -1 to 1 with an additional channel of ones that tells the image from its outside.
 
-    The visiting order is that of the groups, so that the prefix `to_sequence(x)[:, :P]` is a coarser image, and what
-    `sample` completes from it a finer one.
+    Pixels are visited in the order of the groups, so that the prefix `to_sequence(x)[:, :P]` is a coarser image, which
+    `sample` completes to a finer one.
 
     Args:
         image_shape: (C, H, W).
@@ -106,7 +106,7 @@ class MultiScalePixelCNN(ImageModel):
 
     @property
     def sequential_steps(self) -> int:
-        """How many groups are drawn one after the other, each from one pass of a network."""
+        """The number of groups drawn one after the other, each from one pass of a network."""
         return 1 + len(self.groups)
 
     def to_sequence(self, x: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class MultiScalePixelCNN(ImageModel):
         return x.flatten(2)[:, :, self.order.to(x.device)].transpose(1, 2).flatten(1)
 
     def from_sequence(self, sequence: Tensor) -> Tensor:
-        """All elements in visiting order (B, H·W·C) as images (B, C, H, W)."""
+        """Return all elements in visiting order (B, H·W·C) as images (B, C, H, W)."""
         if sequence.dim() != 2 or sequence.shape[1] != self.sequence_length:
             raise ValueError(
                 f"sequence: expected (B, {self.sequence_length}), all elements of an image, got {tuple(sequence.shape)}"
@@ -129,7 +129,7 @@ class MultiScalePixelCNN(ImageModel):
     def forward(
         self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None
     ) -> DiscretizedLogisticMixture:
-        """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
+        """Return all conditionals, batch shape (B, C, H, W); `lengths` has no effect: conditionals read the past."""
         pixels, values = self._pixels(x, context)
         each, place = pixels.conditionals(values), self.order.argsort()
         parts = (part[:, place].transpose(1, 2).unflatten(2, self.image_shape[1:]) for part in each.parameters)
@@ -143,7 +143,7 @@ class MultiScalePixelCNN(ImageModel):
         return pixels.log_prob(values).sum(1)
 
     def _pixels(self, x: Tensor, context: Tensor | None) -> tuple[PixelLogisticMixture, Tensor]:
-        """The joint distribution of each pixel in visiting order, batch shape (B, H·W), and its values (B, H·W, C)."""
+        """Return the joint distribution of each pixel in visiting order, shape (B, H·W), and values (B, H·W, C)."""
         self.images.checked(x)
         label, dropout = checked_labels(context, len(x), self.num_classes), self.dropout if self.training else 0.0
         image = self._with_ones(x)
@@ -161,14 +161,14 @@ class MultiScalePixelCNN(ImageModel):
         return torch.cat([scaled, torch.ones_like(scaled[:, :1])], 1)
 
     def _corner(self, batch_size: int, label: Tensor | None) -> Tensor:
-        """The parameters of the first pixel, (B, 1, P)."""
+        """Return the parameters of the first pixel, (B, 1, P)."""
         corner = self.corner.expand(batch_size, -1)
         if self.corner_label is not None:
             corner = corner + self.corner_label(label)
         return corner.unsqueeze(1)
 
     def _group(self, group: PixelGroup, image: Tensor, label: Tensor | None, dropout: float = 0.0) -> Tensor:
-        """The parameters of the pixels of a group, (B, n, P), from an image (B, C + 1, H, W) known so far."""
+        """Return the parameters of the pixels of a group, (B, n, P), from an image (B, C + 1, H, W) known so far."""
         grid = image[:, :, :: group.spacing, :: group.spacing]
         height, width = (grid.shape[2] + 1) // 2, (grid.shape[3] + 1) // 2
         known = [
@@ -181,7 +181,7 @@ class MultiScalePixelCNN(ImageModel):
         return found
 
     def visible_past(self, length: int) -> Tensor:
-        """Which earlier elements can influence which conditional, (T, T) booleans: those nearby of groups before it."""
+        """Mark the earlier elements that can influence each conditional, (T, T) booleans."""
         colours, _, width = self.image_shape
         order = self.order.cpu()
         rows, columns = order // width, order % width
@@ -218,7 +218,7 @@ class MultiScalePixelCNN(ImageModel):
         }
 
     def _next_group(self, seen: Tensor, label: Tensor | None) -> Tensor:
-        """The parameters (B, n, P) of the group that comes after the pixels seen, (B, pixels·C)."""
+        """Return the parameters (B, n, P) of the group that comes after the pixels seen, (B, pixels·C)."""
         colours, height, width = self.image_shape
         count = seen.shape[1] // colours
         if not count:
@@ -232,12 +232,12 @@ class MultiScalePixelCNN(ImageModel):
 
 
 class _GroupExecutor(Executor):
-    """Draws a group of pixels at a time."""
+    """Scan that draws a group of pixels at a time."""
 
     model: MultiScalePixelCNN
 
     def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
-        """The stream, a group at a time: each colour of all its pixels at once."""
+        """Yield the stream, a group at a time: each colour of all its pixels at once."""
         model = self.model
         if prefix is not None and values_are_known(prefix) and outside(prefix, model.levels).any():
             raise ValueError(f"prefix: expected integers from 0 to {model.levels - 1}, got others")

@@ -17,9 +17,9 @@ class NgramLM(AutoregressiveModel):
 
     .. math:: p(x_t \mid x_{<t}) = p_n(x_t \mid x_{t-n+1}, \ldots, x_{t-1})
 
-    p_n is that of `chainrule.layers.KneserNey`. It has no weights: it is fitted by counting, half a second a million
-    symbols, and knows n-grams that occurred once. It cannot generalise to similar symbols, or use a longer past. The
-    counts are not in `state_dict`: keep `ngrams.tables()` beside it, see `KneserNey.from_tables`.
+    p_n is computed by `chainrule.layers.KneserNey`. It has no weights: it is fitted by counting, half a second a
+    million symbols, and knows n-grams that occurred once. It cannot generalise to similar symbols or use a longer past.
+    The counts are not in `state_dict`: keep `ngrams.tables()` with it, see `KneserNey.from_tables`.
 
     Args:
         ngrams: the counts, of symbols in [0, V).
@@ -38,14 +38,14 @@ class NgramLM(AutoregressiveModel):
 
     @classmethod
     def fit(cls, text: Tensor, vocab_size: int, order: int, **options: Any) -> Self:
-        """Count the n-grams of a text; the arguments are those of `KneserNey.fit`."""
+        """Count the n-grams of a text; arguments as for `KneserNey.fit`."""
         return cls(KneserNey.fit(text, vocab_size, order, **options))
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> LookedUpCategorical:
         return self.unroll(x, self.initial_state(len(x), context))[0]
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
-        """The contexts before the first symbol, (B, n − 1)."""
+        """Return the contexts before the first symbol, (B, n − 1)."""
         refuse_context(context)
         return self.ngrams.initial_contexts(batch_size)
 

@@ -29,7 +29,7 @@ class PixelCNN(MaskedImageModel):
     Args:
         image_shape: (C, H, W).
         levels: values that a channel of a pixel may have: 2 for binary images, 256 for 8 bits.
-        channels: M features of a pixel, even; inside a block there are half as many. They are divided evenly,
+        channels: M features of a pixel, even; inside a block there are M/2. They are divided evenly,
             up to one, among the colour channels.
         layers: residual blocks.
         kernel_size: pixels to a side that a block's convolution spans, odd.

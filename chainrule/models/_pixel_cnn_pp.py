@@ -94,7 +94,7 @@ class PixelCNNPP(RasterModel):
     def forward(
         self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None
     ) -> DiscretizedLogisticMixture:
-        """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
+        """Return all conditionals, batch shape (B, C, H, W); `lengths` has no effect: conditionals read the past."""
         return self._coloured(self._pixels(x, context), x)
 
     def conditionals(self, x: Tensor, above: State, label: Tensor | None) -> tuple[DiscretizedLogisticMixture, State]:
@@ -108,14 +108,14 @@ class PixelCNNPP(RasterModel):
         return self._pixels(x, context).log_prob(x.movedim(1, 3)).flatten(1).sum(1)
 
     def _pixels(self, x: Tensor, context: Tensor | None) -> PixelLogisticMixture:
-        """The joint distribution of each pixel, batch shape (B, H, W)."""
+        """Return the joint distribution of each pixel, batch shape (B, H, W)."""
         self.images.checked(x)
         label, dropout = checked_labels(context, len(x), self.num_classes), self.dropout if self.training else 0.0
         outputs, _ = self.rows(self._with_ones(x), self.blank_rows(len(x)), label, dropout=dropout)
         return self._mixture(outputs.movedim(1, 3))
 
     def _coloured(self, pixels: PixelLogisticMixture, x: Tensor) -> DiscretizedLogisticMixture:
-        """The conditional of each colour, batch shape (B, C, n, W), of pixels (B, n, W)."""
+        """Return the conditional of each colour, batch shape (B, C, n, W), of pixels (B, n, W)."""
         each = pixels.conditionals(x.movedim(1, 3))
         return each.with_parameters(*(part.movedim(3, 1) for part in each.parameters))
 
@@ -138,7 +138,7 @@ class PixelCNNPP(RasterModel):
         }
 
     def rows(self, pixels: Tensor, above: State, label: Tensor | None, *, dropout: float = 0.0) -> tuple[Tensor, State]:
-        """A block of whole rows in one pass.
+        """Read a block of whole rows in one pass.
 
         Args:
             pixels: (B, C + 1, n, W), numbers from -1 to 1, and ones.
@@ -163,7 +163,7 @@ class PixelCNNPP(RasterModel):
             return outputs
 
     def visible_past(self, length: int) -> Tensor:
-        """Which earlier elements can influence which conditional, followed through both streams, (T, T) booleans."""
+        """Mark the earlier elements that can influence each conditional through both streams, (T, T) booleans."""
         colours, height, width = self.image_shape
         with torch.device("cpu"), torch.random.fork_rng(devices=()):
             narrow = PixelCNNPP((1, height, width), 2, 2, len(self.vertical.down), self.vertical.resolutions, 1)

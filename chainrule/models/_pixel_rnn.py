@@ -25,7 +25,7 @@ class PixelRNN(MaskedImageModel):
     The first convolution is masked, of type A; what is recurrent is residual. Layers of kind "row" (see
     `chainrule.layers.RowLSTM`) read a triangle over each pixel, however high, and leave the pixels around it unseen:
     `visible_past` says which. Layers of kind "diagonal" (see `chainrule.layers.DiagonalLSTM`) read everything that is
-    past, from the first layer on, in about twice as many steps. So that this holds for the last pixel of the row above
+    past, from the first layer on, in about twice the steps. So that this holds for the last pixel of the row above
     too, the first layer's stream from the right reads the image and the features, which the paper's does not. x is
     read as numbers from -1 to 1, zero outside the image.
 
@@ -33,7 +33,7 @@ class PixelRNN(MaskedImageModel):
         image_shape: (C, H, W).
         levels: values that a channel of a pixel may have: 2 for binary images, 256 for 8 bits.
         kind: "row" for the Row LSTM, "diagonal" for the Diagonal BiLSTM.
-        channels: M features of a pixel, an even number; h and c of a layer have half as many. They are divided evenly,
+        channels: M features of a pixel, an even number; h and c of a layer have M/2 each. They are divided evenly,
             up to one, among the colour channels.
         layers: recurrent layers.
         first_kernel_size: kernel size of the first convolution, which reads the image; odd, at least 3.

@@ -31,7 +31,7 @@ class PixelVAE(LatentModel):
         network: of the encoder, and from the code to features of pixels: dense or convolutional gated layers.
         hidden_size: units of a dense layer.
         num_layers: gated layers of the encoder, and from the code to features of pixels.
-        channels: of the first convolution of the encoder; each further one has twice as many.
+        channels: of the first convolution of the encoder; each further one doubles the number.
         decoder_channels: M features of a pixel in the PixelCNN, even.
         decoder_layers: its residual blocks.
         kernel_size: pixels to a side that a block's convolution spans, odd.
@@ -93,5 +93,5 @@ class PixelVAE(LatentModel):
         return Conditioned(self.decoder, z, self.image_shape)
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw from the decoder for each code, (B, C, H, W)."""
+        """Return a draw from the decoder for each code, (B, C, H, W)."""
         return self.decode(z).sample(generator=generator)

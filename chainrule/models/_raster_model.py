@@ -29,7 +29,7 @@ def dependencies(network: nn.Module, function: Callable[[Tensor], Tensor], input
     Args:
         network: written to, so give a copy. A narrow one is as good as a wide one.
         function: of a batch of inputs, by the network.
-        inputs: (R, ...) zeros, and other numbers at what is asked about.
+        inputs: (R, ...) zeros, and other numbers at the elements in question.
 
     Returns:
         Booleans of the shape of the outputs.
@@ -53,7 +53,7 @@ def dependencies(network: nn.Module, function: Callable[[Tensor], Tensor], input
 def raster_dependencies(
     network: nn.Module, function: Callable[[Tensor], Tensor], image_shape: tuple[int, int, int], period: int = 1
 ) -> Tensor:
-    """Which earlier elements can influence which, for a network that reads an image in raster order.
+    """Mark the earlier elements that can influence each element, for a network that reads in raster order.
 
     It does the same at every row, or at every `period` rows, so that the elements of the first ones tell it all.
 
@@ -95,11 +95,11 @@ class RasterModel(ImageModel):
 
     @abstractmethod
     def conditionals(self, x: Tensor, above: State, label: Tensor | None) -> tuple[Conditional, State]:
-        """All conditionals of whole rows x (B, C, n, W) in one pass, of that batch shape, and `above` after them."""
+        """Return all conditionals of whole rows x (B, C, n, W) in one pass, shape as x, and `above` after them."""
 
     @abstractmethod
     def prepared_scan(self) -> RasterScan:
-        """The weights prepared for single elements."""
+        """Return the weights prepared for single elements."""
 
     @property
     def scanned(self) -> Iterable[nn.Module]:
@@ -107,7 +107,7 @@ class RasterModel(ImageModel):
         return self.children()
 
     def scan(self) -> RasterScan:
-        """What visits the image element by element."""
+        """Return the scan that visits the image element by element."""
         return self.prepared_scan() if may_prepare(*self.scanned) else _RowScan(self)
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
@@ -127,7 +127,7 @@ class RasterModel(ImageModel):
         return Executor(self, lambda x_prev, state: self._step(lambda: scan, x_prev, state))
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
-        """The conditionals of a chunk; its whole rows in one pass, the rest element by element."""
+        """Read the conditionals of a chunk; its whole rows in one pass, the rest element by element."""
         time, size, scan = x.shape[1], self._row_length, cache(self.scan)  # whole rows need no scan
         t, parts = 0, []
         while t < time:
@@ -168,7 +168,7 @@ class RasterModel(ImageModel):
 
 
 class _RowScan(RasterScan):
-    """Whole rows in place of elements, for modules that have to be called: a row is read once for each element."""
+    """Scan of whole rows instead of elements, for modules that must be called: a row is read once for each element."""
 
     def __init__(self, model: RasterModel):
         self.model = model
@@ -195,7 +195,7 @@ class _RowScan(RasterScan):
 
 
 def _in_sequence(conditional: Conditional) -> list[Tensor]:
-    """The parameters of whole rows (B, C, n, W, K) in visiting order, (B, n·W·C, K)."""
+    """Return the parameters of whole rows (B, C, n, W, K) in visiting order, (B, n·W·C, K)."""
     return [part.permute(0, 2, 3, 1, 4).flatten(1, 3) for part in conditional.parameters]
 
 
@@ -206,7 +206,7 @@ class MaskedImageModel(RasterModel):
 
     @abstractmethod
     def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
-        """A block of whole rows in one pass.
+        """Read a block of whole rows in one pass.
 
         Args:
             pixels: (B, C, n, W) numbers from -1 to 1.
@@ -219,14 +219,14 @@ class MaskedImageModel(RasterModel):
 
     @abstractmethod
     def narrow(self) -> "MaskedImageModel":
-        """A model of the same depth and kernels, as narrow as can be: it reads what this one reads."""
+        """Return a model of the same depth and kernels, as narrow as can be: it reads what this one reads."""
 
     @abstractmethod
     def body(self) -> tuple[RasterConvolutions, RasterBody]:
-        """The convolution that reads the image and the layers after it, prepared for single elements."""
+        """Return the convolution that reads the image and the layers after it, prepared for single elements."""
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
-        """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
+        """Return all conditionals, batch shape (B, C, H, W); `lengths` has no effect: conditionals read the past."""
         self.images.checked(x)
         return self.conditionals(x, self.blank_rows(len(x)), checked_labels(context, len(x), self.num_classes))[0]
 
@@ -238,7 +238,7 @@ class MaskedImageModel(RasterModel):
         return MaskedScan(self)
 
     def visible_past(self, length: int) -> Tensor:
-        """Which earlier elements can influence which conditional, followed through the masks, (T, T) booleans."""
+        """Mark the earlier elements that can influence each conditional through the masks, (T, T) booleans."""
         with torch.device("cpu"), torch.random.fork_rng(devices=()):
             narrow = self.narrow()
 

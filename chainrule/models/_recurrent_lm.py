@@ -187,18 +187,18 @@ class RecurrentLM(AutoregressiveModel):
         return self._features(symbols_before(x, x_prev, self.vocab_size), recent)[0]
 
     def embedded(self, symbols: Tensor) -> Tensor:
-        """The embedding of single symbols (..): (.., E), or the symbols where there is no embedding."""
+        """Return the embedding of single symbols (..): (.., E), or the symbols where there is no embedding."""
         if self._one_hot:
             return symbols
         return dropout(self.vectors(symbols), self.embedding_dropout, self.training)
 
     @property
     def reads_single_vectors(self) -> bool:
-        """Whether the recurrent layers read one of V + 1 vectors at each step."""
+        """True if the recurrent layers read one of V + 1 vectors at each step."""
         return not self._one_hot and self.ngrams is None
 
     def parts(self, state: State) -> tuple[State, Tensor | None]:
-        """The state of the recurrent layers, and the (B, N - 1) last symbols of a model with n-grams."""
+        """Return the state of the recurrent layers, and the (B, N - 1) last symbols of a model with n-grams."""
         return (state["recurrent"], state["recent"]) if self.ngrams is not None else (state, None)
 
     def _start(self, rows: int) -> Tensor:
@@ -213,7 +213,7 @@ class RecurrentLM(AutoregressiveModel):
         return dropout(self.vectors(symbols) + ngrams, self.embedding_dropout, self.training), recent
 
     def joined(self, recurrent: State, recent: Tensor | None) -> State:
-        """The inverse of `parts`."""
+        """Invert `parts`."""
         return recurrent if recent is None else {"recurrent": recurrent, "recent": recent}
 
     def conditional(self, h: Tensor) -> distributions.Categorical:
@@ -225,7 +225,7 @@ class RecurrentLM(AutoregressiveModel):
 
     @property
     def _one_hot(self) -> bool:
-        """Whether the recurrent layers read symbols as one-hot vectors."""
+        """True if the recurrent layers read symbols as one-hot vectors."""
         return self.embedding is None and not (self.adaptive is not None and self.adaptive.input_only)
 
     def vectors(self, symbols: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ class RNNMADE(AutoregressiveModel):
         self.recurrent = recurrent_stack(cell, num_features + 1, hidden_size, num_layers, dropout)
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> MADEConditional:
-        """All conditionals p(x_t | x_<t), of batch shape (B, T) and event shape (D,).
+        """Return all conditionals p(x_t | x_<t), of batch shape (B, T) and event shape (D,).
 
         Args:
             x: (B, T, D) of 0 and 1 in any type.
@@ -176,7 +176,7 @@ class RNNMADE(AutoregressiveModel):
         return start
 
     def _frame(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """A frame, or several, as an input: no start."""
+        """Return a frame, or several, as an input: no start."""
         if x.shape != shape:
             raise ValueError(f"x_prev: expected shape {shape}, got {tuple(x.shape)}")
         return nn.functional.pad(x.to(self.recurrent.weight_hh_l0), (0, 1))

@@ -99,5 +99,5 @@ class SentenceVAE(LatentModel):
         return lengths_to(x, self.eos) if lengths is None and self.eos is not None else lengths
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw from the decoder for each code, (B, max_length)."""
+        """Return a draw from the decoder for each code, (B, max_length)."""
         return self.decode(z).sample(generator=generator)

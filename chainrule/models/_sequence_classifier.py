@@ -40,7 +40,7 @@ class SequenceClassifier(LikelihoodModel):
     .. math:: p(y \mid x) = \tfrac{1}{2} \mathrm{softmax}(W z + b) + \tfrac{1}{2} \mathrm{softmax}(\mathrm{ngrams}(x))
 
     They make different mistakes, most of all on few texts. Training maximises the mean of their log-likelihoods, so
-    that neither leaves to the other what it could learn itself; `log_prob` is that of the mean.
+    that neither leaves to the other what it could learn itself; `log_prob` is of the mean.
 
     An empty sequence says nothing: its answer is the prior.
 
@@ -190,7 +190,7 @@ class SequenceClassifier(LikelihoodModel):
         return Categorical(logits[0]) if self.ngrams is None else CategoricalMean([Categorical(a) for a in logits])
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """log p(y | x), (B,), or the mean of those of the network and of the n-grams."""
+        """Compute log p(y | x), (B,), or the mean of its values from the network and from the n-grams."""
         if self.ngrams is None:
             return self.log_prob(x, context, lengths)
         found = self._labels(x, context, lengths)
@@ -198,7 +198,7 @@ class SequenceClassifier(LikelihoodModel):
         return torch.stack([part.log_prob(x) for part in found.parts]).mean(0)
 
     def _symbols(self, context: Context) -> tuple[Tensor, Tensor | None]:
-        """The symbols themselves, (B, T), without their parts, and the lengths."""
+        """Return the symbols themselves, (B, T), without their parts, and the lengths."""
         inputs, lengths = self._inputs(context)
         return inputs if inputs.dim() == 2 else inputs[:, :, 0], lengths
 
@@ -241,7 +241,7 @@ class SequenceClassifier(LikelihoodModel):
         return found
 
     def attend(self, context: Context) -> Tensor:
-        """How much each time step counted in the pooling, (B, T): the weights α, 0 past a row's end.
+        """Return the weights α of the time steps in the pooling, (B, T), 0 past a row's end.
 
         Raises:
             ValueError: the model pools without attention.
@@ -252,7 +252,7 @@ class SequenceClassifier(LikelihoodModel):
         return self.attention.weights(outputs, lengths)
 
     def _encoded(self, context: Context) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The encoder's h of every step (B, T, M), the last state of its top layer (B, M), and the lengths."""
+        """Return the encoder's h of every step (B, T, M), the last state of its top layer (B, M), and the lengths."""
         inputs, lengths = self._inputs(context)
         features = nn.functional.dropout(self._features(inputs), self.dropout, self.training)
         if isinstance(self.encoder, Bidirectional | TransformerEncoder):
@@ -311,7 +311,7 @@ class SequenceClassifier(LikelihoodModel):
 
 
 def _poolings(pooling: str) -> tuple[str, ...]:
-    """The parts of a pooling such as "attention+mean"."""
+    """Return the parts of a pooling such as "attention+mean"."""
     parts = tuple(pooling.split("+"))
     if len(set(parts)) < len(parts) or not set(parts) <= set(POOLINGS):
         raise ValueError(f"pooling: expected one or more of {', '.join(POOLINGS)}, joined by '+', got {pooling!r}")

@@ -19,7 +19,7 @@ class SequenceRegressor(LikelihoodModel):
     .. math:: h_t = \mathrm{cell}(x_t, h_{t-1}), \qquad \hat y = W h_T + b, \qquad
         \log p(y \mid x) = -\lVert y - \hat y \rVert^2 - \tfrac{K}{2} \log \pi
 
-    It answers with a mean and claims nothing about its error: the variance ½ is that of the loss, not of the data.
+    It answers with a mean and claims nothing about its error: the variance ½ comes from the loss, not from the data.
     Where the spread matters, and for more steps than one, there is `Forecaster`.
 
     Args:

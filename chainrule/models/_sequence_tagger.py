@@ -51,7 +51,7 @@ class SequenceTagger(LikelihoodModel):
         num_heads: of a Transformer, a divisor of M.
         templates: scores of templates, fitted before: the tags then follow from the mean of theirs, z, and of the
             network's, :math:`\tfrac{1}{2}(e_t + z_t)`. Both make different mistakes. Training maximises the likelihood
-            of the network alone, so that it leaves nothing to them; `log_prob` is that of the mean.
+            of the network alone, so that it leaves nothing to them; `log_prob` is of the mean.
 
     Raises:
         ValueError: an argument is out of range.
@@ -163,7 +163,7 @@ class SequenceTagger(LikelihoodModel):
     @in_evaluation
     @torch.no_grad()
     def decode(self, context: Context, lengths: Tensor | None = None) -> Tensor:
-        """The most probable tags of each row, (B, T); -1 past its end."""
+        """Return the most probable tags of each row, (B, T); -1 past its end."""
         return self.forward(context, lengths).mode
 
     def marginals(self, context: Context, lengths: Tensor | None = None) -> Tensor:
@@ -173,11 +173,11 @@ class SequenceTagger(LikelihoodModel):
     @in_evaluation
     @torch.no_grad()
     def n_best(self, context: Context, lengths: Tensor | None = None, *, n: int) -> tuple[Tensor, Tensor]:
-        """The n most probable tag sequences of each row, best first, (B, n, T), and their log p, (B, n), nats."""
+        """Return the n most probable tag sequences of each row, best first, (B, n, T), and log p, (B, n), nats."""
         return self.forward(context, lengths).n_best(n)
 
     def _features(self, context: Context) -> Tensor:
-        """The words as the encoder reads them, (B, T, N)."""
+        """Return the words as the encoder reads them, (B, T, N)."""
         words = context["words"] if isinstance(context, dict) else context
         if not isinstance(words, Tensor):
             raise ValueError(f"context: expected words, (B, T) integers, got {type(words).__name__}")
@@ -196,7 +196,7 @@ class SequenceTagger(LikelihoodModel):
 
 
 def _characters(context: Context) -> Tensor:
-    """The characters of each word."""
+    """Return the characters of each word."""
     if not isinstance(context, dict) or not isinstance(context.get("characters"), Tensor):
         raise ValueError('context: expected {"words": (B, T), "characters": (B, T, C)}, got words alone')
     return context["characters"]

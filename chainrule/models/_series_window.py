@@ -27,7 +27,7 @@ class SeriesContext(TypedDict):
 
 
 def read_context(context: Context, rows: int, num_series: int, num_covariates: int) -> SeriesContext:
-    """The parts of a context, each with `rows` rows.
+    """Return the parts of a context, each with `rows` rows.
 
     Args:
         context: a dict with "past", "covariates" and "series", or the past alone.
@@ -88,7 +88,7 @@ class WindowState(TypedDict):
 
 @dataclass(frozen=True)
 class Readings:
-    """What is known at each of T steps.
+    """Inputs that are known at each of T steps.
 
     Args:
         ratios: (B, T, N) :math:`(y_{t-l} - a_t) / s_t` for each lag l but the anchor.
@@ -153,16 +153,16 @@ class SeriesWindow(nn.Module):
 
     @property
     def seen_lags(self) -> set[int]:
-        """How far back the values are that readings depend on: lags, the anchor, and the changes that are the unit."""
+        """Lags of the values that readings depend on: the lags, the anchor, and the changes that set the unit."""
         changes = range(1, self.longest_lag - self.anchor + 1)
         return {*self.lags, *changes, *(self.anchor + change for change in (0, *changes))} - {0}
 
     def known(self, batch_size: int, context: Context) -> SeriesContext:
-        """The parts of a context, each with `batch_size` rows."""
+        """Return the parts of a context, each with `batch_size` rows."""
         return read_context(context, batch_size, self.num_series, self.num_covariates)
 
     def begin(self, known: SeriesContext) -> WindowState:
-        """The state after the past."""
+        """Return the state after the past."""
         past, series, covariates = known["past"], known["series"], known["covariates"]
         missing = max(self.longest_lag - past.shape[1], 0)
         recent = torch.cat([past[:, :1].expand(-1, missing), past[:, -self.longest_lag :]], 1)
@@ -175,7 +175,7 @@ class SeriesWindow(nn.Module):
         }
 
     def of_past(self, known: SeriesContext) -> Readings | None:
-        """The readings of those places of the past before which all lags are known, if there are any."""
+        """Return the readings of the past from the first step at which all lags are known, if any."""
         past, series, covariates = known["past"], known["series"], known["covariates"]
         steps = past.shape[1] - self.longest_lag
         if steps <= 0:
@@ -184,7 +184,7 @@ class SeriesWindow(nn.Module):
         return self.measure(past[:, :-1], steps, series, covariates, torch.full_like(series, self.longest_lag))
 
     def read(self, x: Tensor, state: WindowState, x_prev: Tensor | None) -> tuple[Readings, WindowState]:
-        """The readings of a chunk (B, T), and the state that is ready to read its last element."""
+        """Return the readings of a chunk (B, T), and the state that is ready to read its last element."""
         recent, known, read, time = state["recent"], state["known"], state["read"], x.shape[1]
         if x_prev is not None:
             recent = torch.cat([recent[:, 1:], x_prev.to(recent).unsqueeze(1)], 1)
@@ -199,7 +199,7 @@ class SeriesWindow(nn.Module):
         }
 
     def measure(self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None, known: Tensor) -> Readings:
-        """The readings at each of `time` positions.
+        """Return the readings at each of `time` positions.
 
         Args:
             whole: (B, L + T - 1) the values before each of them; of the first L the last `known`, (B,), are real.

@@ -102,12 +102,12 @@ class SwinTransformer(ImageClassifier):
         return self.feature_map(x).mean((2, 3))
 
     def feature_map(self, x: Tensor) -> Tensor:
-        """The last stage's places, (B, D, rows, columns), of numbers (B, C, H, W)."""
+        """Return the last stage's places, (B, D, rows, columns), of numbers (B, C, H, W)."""
         h = self.stages(self.patches(x).permute(0, 2, 3, 1))
         return self.norm(h).permute(0, 3, 1, 2)
 
     def window_layers(self) -> Sequence[WindowAttention]:
-        """The attention of every block, in order."""
+        """Return the attention of every block, in order."""
         return [block.mixer for block in self.stages if isinstance(block, SwinBlock)]
 
 

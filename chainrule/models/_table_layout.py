@@ -76,7 +76,7 @@ class TableLayout:
         return TableColumn(self.singles[place], outputs)
 
     def coded_with(self, decimals: Sequence[int | None]) -> "TableLayout":
-        """The same layout, with which columns of real numbers can be coded in so many digits after the point."""
+        """Return a copy that can code columns of real numbers with `decimals` digits after the point."""
         columns = [replace(column, decimals=digits) for column, digits in zip(self.columns, decimals, strict=True)]
         return TableLayout(columns, self.components)
 
@@ -115,7 +115,7 @@ class TableLayout:
 
 
 def _slices(places: list[int], sizes: list[int]) -> list[slice]:
-    """The slice of each column, by its number."""
+    """Return the slice of each column, by its number."""
     found, start = {}, 0
     for place, size in zip(places, sizes, strict=True):
         found[place] = slice(start, start + size)

@@ -25,7 +25,7 @@ class TableMADE(AutoregressiveModel):
     .. math:: h^{(l)} = \mathrm{relu}((W^{(l)} \odot M^{(l)}) h^{(l-1)} + b^{(l)}), \qquad h^{(0)} = f(x), \qquad
         p(x_d \mid x_{<d}) = \mathrm{column}_d\left((V \odot M^V) h^{(L)} + (A \odot M^A) f(x) + c\right)
 
-    It is MADE (Germain et al. 2015) with masks between columns in place of binary units: a column is read as several
+    It is MADE (Germain et al. 2015) with masks between columns instead of binary units: a column is read as several
     features f (a 1 for its category, or for a frequent value, and its standardised number), and written as the
     parameters of its distribution, a `TableColumn`; all features and all parameters of a column have its degree.
     Without hidden layers it is a chain of regressions, logistic ones for categories.
@@ -85,7 +85,7 @@ class TableMADE(AutoregressiveModel):
         self._reset()
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> TableRow:
-        """All conditionals; see `AutoregressiveModel.forward`. Columns after `lengths` are read by later ones only.
+        """Return all conditionals; see `AutoregressiveModel.forward`. Only later columns read columns after `lengths`.
 
         Raises:
             ValueError: x is not (B, D), or there is a context: the model has none.
@@ -94,7 +94,7 @@ class TableMADE(AutoregressiveModel):
         return self.layout.row(self._outputs(x))
 
     def _outputs(self, x: Tensor) -> Tensor:
-        """The parameters of all conditionals, (B, N)."""
+        """Return the parameters of all conditionals, (B, N)."""
         features = self.layout.read(self._wide(x, "x")).to(self.output.weight.dtype)
         h = features
         for layer in self.hidden:
@@ -121,7 +121,7 @@ class TableMADE(AutoregressiveModel):
             return Executor(self, self._steps().step)
 
     def _called(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
-        """A step by `forward` of all columns, for modules that have to be called; the state is the known columns."""
+        """Step by `forward` of all columns, for modules that must be called; the state is the known columns."""
         known = state if x_prev is None else torch.cat([state, wide(x_prev).unsqueeze(1)], 1)
         t = known.shape[1]
         if t == len(self.order):

@@ -32,7 +32,7 @@ class Joint(Head):
         return None
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The sum over the last axis of the parts, (...), nats."""
+        """Return the sum over the last axis of the parts, (...), nats."""
         return self.parts.log_prob(value).sum(-1)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
@@ -112,5 +112,5 @@ class TableVAE(LatentModel):
         self.layout.exclude(self.output.bias, symbols)
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """A draw from the decoder for each code, (B, D), float64."""
+        """Return a draw from the decoder for each code, (B, D), float64."""
         return self.decode(z).sample(generator=generator)

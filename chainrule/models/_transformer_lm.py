@@ -136,7 +136,7 @@ class TransformerLM(AutoregressiveModel):
 
     @property
     def reach(self) -> int | None:
-        """How many of the last elements a conditional depends on, the N − 1 of n-grams included; `None` for all."""
+        """The number of last elements that a conditional depends on, including the N − 1 of n-grams; `None` for all."""
         reach = self.stack.reach
         return None if reach is None else reach + (0 if self.ngrams is None else self.ngrams.order - 1)
 

@@ -28,7 +28,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
     .. math:: p(y \mid x) = \prod_t p(y_t \mid y_{<t}, x), \qquad m = \mathrm{encoder}(x), \qquad
         p(y_t \mid y_{<t}, x) = \mathrm{softmax}(W_{ho}\, \mathrm{decoder}(y_{<t}, m)_t + b_o)
 
-    The context is a dict, as that of `Seq2Seq`: "tokens" (B, S), integers in [0, source_vocab_size), and "lengths"
+    The context is a dict, as in `Seq2Seq`: "tokens" (B, S), integers in [0, source_vocab_size), and "lengths"
     (B,), the real ones of each row, 0 allowed. What the decoder's blocks need of the memory m is computed once for each
     row, and held once for all forks of it in a search. A block reads the last `context_length` elements of the target.
 
@@ -152,7 +152,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
         h, _ = self._read(x, self.initial_state(len(x), context), None)
         h, symbols = h[rows, steps], x[rows, steps]  # of real elements alone, (R, D) and (R,)
         terms = Categorical(self._scores(h)).log_prob(symbols)
-        if label_smoothing:  # the normaliser cancels: the mean of the scores of all symbols, less that of the given one
+        if label_smoothing:  # the normaliser cancels: the mean score of all symbols, less the given symbol's score
             weight = self._output_weight()
             direction = weight.mean(0) - nn.functional.embedding(symbols, weight)
             above = (h.to(direction.dtype) * direction).sum(1) + self.bias_ho.mean() - self.bias_ho[symbols]
@@ -232,7 +232,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
         return torch.stack(weights, 1)
 
     def _encoded(self, context: Context) -> tuple[Tensor, Tensor]:
-        """The memory (B, S, D) and the lengths of its rows."""
+        """Return the memory (B, S, D) and the lengths of its rows."""
         if not isinstance(context, dict) or not {"tokens", "lengths"} <= context.keys():
             got = f"one of {', '.join(sorted(context))}" if isinstance(context, dict) else type(context).__name__
             raise ValueError(f'context: expected a dict of "tokens" (B, S) and "lengths" (B,), got {got}')

@@ -20,7 +20,7 @@ class VAE(LatentModel):
     .. math:: p(z) = N(0, I), \qquad p(x \mid z) = \prod_{ij} p(x_{ij} \mid g(z)), \qquad
         q(z \mid x) = N(\mu(x), \mathrm{diag}\,\sigma^2(x))
 
-    Its bounds are those of `LatentModel`.
+    Its bounds are as in `LatentModel`.
 
     Args:
         image_shape: (C, H, W).
@@ -32,7 +32,7 @@ class VAE(LatentModel):
         components: of the mixture.
         hidden_size: units of a dense layer.
         num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
-        channels: of the first convolution; each further one has twice as many.
+        channels: of the first convolution; each further one doubles the number.
         objective: of training; see `LatentModel`.
 
     Raises:
@@ -81,7 +81,7 @@ class VAE(LatentModel):
 
 
 def pixel_kind(head: PixelKind | None, levels: int) -> PixelKind:
-    """The distribution of a pixel, chosen by the number of levels where none is given."""
+    """Return the distribution of a pixel, chosen by the number of levels where none is given."""
     if head is None:
         return "bernoulli" if levels == 2 else "mixture"
     if head == "bernoulli" and levels != 2:

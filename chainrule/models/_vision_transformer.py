@@ -114,7 +114,7 @@ class VisionTransformer(ImageClassifier):
 
 
 def largest_divisor(height: int, width: int, most: int) -> int:
-    """The largest divisor of both sides that is at most `most`.
+    """Return the largest divisor of both sides that is at most `most`.
 
     >>> largest_divisor(8, 12, 7), largest_divisor(14, 14, 4), largest_divisor(5, 5, 4)
     (4, 2, 1)
@@ -123,7 +123,7 @@ def largest_divisor(height: int, width: int, most: int) -> int:
 
 
 def usual_patch(height: int, width: int) -> int:
-    """The first of `USUAL_PATCHES` that divides both sides; where none does, 1 for a small image.
+    """Return the first of `USUAL_PATCHES` that divides both sides; where none does, 1 for a small image.
 
     >>> usual_patch(28, 28), usual_patch(14, 21), usual_patch(25, 25), usual_patch(13, 13), usual_patch(97, 97)
     (4, 7, 5, 1, 4)
@@ -153,5 +153,5 @@ def block_attention(z: Tensor, blocks: nn.ModuleList) -> list[Tensor]:
 
 
 def encoder_blocks(blocks: nn.ModuleList) -> list[EncoderBlock]:
-    """The blocks, typed."""
+    """Return the blocks, typed."""
     return [block for block in blocks if isinstance(block, EncoderBlock)]

@@ -31,7 +31,7 @@ class WaveNet(AutoregressiveModel):
     1 with every block. A conditional sees the last :math:`1 + \sum_l (k-1) d_l` elements. The first element follows a
     start symbol. A label adds a bias to every layer.
 
-    The V scores s are those of a `Categorical`. With `components`, s are the parameters of a
+    The V scores s parametrise a `Categorical`. With `components`, s are the parameters of a
     `DiscretizedLogisticMixture` in their place (van den Oord et al. 2018, Parallel WaveNet), which costs the same for
     256 levels and for 65,536: E is then linear in the element, and the means are counted from the element before,
 
@@ -46,7 +46,7 @@ class WaveNet(AutoregressiveModel):
         layers_per_block: dilations 1, 2, ..., 2^(n-1).
         kernel_size: k taps of each convolution.
         skip_channels: features in which the layers' outputs are summed.
-        components: of a mixture of logistics in place of a categorical distribution.
+        components: of a mixture of logistics instead of a categorical distribution.
         num_classes: labels that a sequence may be conditioned on, as context (B,) of integers; `None` for none.
 
     Raises:
@@ -116,7 +116,7 @@ class WaveNet(AutoregressiveModel):
 
     @property
     def receptive_field(self) -> int:
-        """How many earlier elements a conditional sees."""
+        """The number of earlier elements that a conditional sees."""
         return 1 + sum(self.stack.pasts)
 
     @property
@@ -141,7 +141,7 @@ class WaveNet(AutoregressiveModel):
         return self._hidden(gated)
 
     def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
-        """The symbols before each element, (B, T)."""
+        """Return the symbols before each element, (B, T)."""
         x_prev = None if x_prev is None else x_prev.long()
         return symbols_before(x.long(), x_prev, self.levels, bounded=self.components is None)
 
@@ -172,7 +172,7 @@ class WaveNet(AutoregressiveModel):
         return self.head(self.output(self._hidden(gated)), symbols)
 
     def head(self, scores: Tensor, symbols: Tensor) -> Distribution:
-        """The distribution of scores (..), after the elements (..)."""
+        """Return the distribution of scores (..), after the elements (..)."""
         if self.components is None:
             return Categorical(scores)
         logits, means, log_scales = scores.chunk(3, -1)
