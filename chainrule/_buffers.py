@@ -39,5 +39,5 @@ def _restore(name: str, value: Tensor | Callable[[], Tensor], module: nn.Module,
     if buffer.is_meta:  # as where weights were assigned, not copied
         device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
     with torch.device("cpu"):
-        made = value if isinstance(value, Tensor) else value()
-    setattr(module, name, made.to(device, buffer.dtype))
+        tensor = value if isinstance(value, Tensor) else value()
+    setattr(module, name, tensor.to(device, buffer.dtype))

@@ -61,10 +61,10 @@ def check_prefix(conditionals: Distribution, prefix: Tensor) -> Tensor:
         return log_prob
     impossible = log_prob == -torch.inf
     if impossible.any():
-        row, place, *_ = impossible.nonzero()[0].tolist()
-        got = prefix[row, place]
+        row, index, *_ = impossible.nonzero()[0].tolist()
+        got = prefix[row, index]
         raise ValueError(
             "prefix: expected elements that the model can draw, "
-            f"got {got.item() if got.dim() == 0 else got.tolist()} at place {place}, of probability 0"
+            f"got {got.item() if got.dim() == 0 else got.tolist()} at place {index}, of probability 0"
         )
     return log_prob

@@ -37,5 +37,5 @@ def writable(text: str) -> str:
     return _UNWRITABLE.sub(_code, text)
 
 
-def _code(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _code(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")

@@ -67,10 +67,10 @@ class Beam:
         table = self.log_probs.new_full((row_count, width, branches), -torch.inf)
         table[self.rows, rank] = self.log_probs.unsqueeze(1) + values
         best = table.flatten(1).sort(stable=True, dim=1, descending=True)
-        rows, place = (best.values[:, :beam_size] > -torch.inf).nonzero(as_tuple=True)
-        chosen = best.indices[rows, place]
+        rows, column = (best.values[:, :beam_size] > -torch.inf).nonzero(as_tuple=True)
+        chosen = best.indices[rows, column]
         parents = first[rows] + chosen // branches
-        return Extensions(rows, parents, symbols[parents, chosen % branches], best.values[rows, place])
+        return Extensions(rows, parents, symbols[parents, chosen % branches], best.values[rows, column])
 
     def sequences_of(self, extensions: Extensions) -> Tensor:
         """(E, T+1)."""
@@ -99,8 +99,8 @@ def repeats_ngram(sequences: Tensor, n: int, vocab_size: int) -> Tensor:
     ngrams = sequences.unfold(1, n, 1)  # (N, T-n+1, n)
     beginning = sequences[:, time - n + 1 :].unsqueeze(1)
     same = (ngrams[..., :-1] == beginning).all(2)
-    row, place = same.nonzero(as_tuple=True)
-    repeats[row, ngrams[row, place, -1]] = True
+    row, column = same.nonzero(as_tuple=True)
+    repeats[row, ngrams[row, column, -1]] = True
     return repeats
 
 
@@ -182,35 +182,36 @@ def beam_search(
     if row_count == 0:
         return []
     beam, state = _begin(model, row_count, context, prefix, device)
-    known = beam.sequences.shape[1]
-    step, x_prev, state = model.prepare().step, beam.sequences[:, -1] if known else None, share_memories(state)
+    prefix_length = beam.sequences.shape[1]
+    step, x_prev, state = model.prepare().step, beam.sequences[:, -1] if prefix_length else None, share_memories(state)
     names = list(range(row_count))  # the caller's number of each row that is still searched
     ended = [Ended(n_best) for _ in names]
     results: dict[int, Decoded] = {}
-    for length in range(known + 1, max_length + 1):
+    for length in range(prefix_length + 1, max_length + 1):
         conditional, state = step(x_prev, state)
         permitted = partial(_permitted, beam.sequences, eos, min_length, no_repeat_ngram)
-        found = beam.extensions(len(names), *best_symbols(conditional, beam_size, permitted), beam_size)
+        extensions = beam.extensions(len(names), *best_symbols(conditional, beam_size, permitted), beam_size)
         last = length == max_length
-        ends = found.symbols == eos if eos is not None else torch.full_like(found.symbols, last, dtype=torch.bool)
+        symbols = extensions.symbols
+        ends = symbols == eos if eos is not None else torch.full_like(symbols, last, dtype=torch.bool)
         at_end = ends.nonzero().squeeze(1)
         elements = length if eos is None else length - 1
-        sequences = beam.sequences_of(found)
-        for row, hypothesis in _hypotheses(found, sequences[:, :elements], at_end, length**length_penalty):
+        sequences = beam.sequences_of(extensions)
+        for row, hypothesis in _hypotheses(extensions, sequences[:, :elements], at_end, length**length_penalty):
             ended[names[row]].add(hypothesis)
         worst = torch.tensor([ended[name].worst for name in names], dtype=widest(device), device=device)
         # The best score that a live prefix can still reach; one that cannot reach enough takes no further step. Nor
         # could a prefix that it would have pushed out of the beam: that is less probable still.
-        bounds = (found.log_probs / max_length**length_penalty).masked_fill(ends, -torch.inf)
-        hopeful = bounds > worst[found.rows]
-        best = torch.full_like(worst, -torch.inf).scatter_reduce(0, found.rows, bounds, "amax")
+        bounds = (extensions.log_probs / max_length**length_penalty).masked_fill(ends, -torch.inf)
+        promising = bounds > worst[extensions.rows]
+        best = torch.full_like(worst, -torch.inf).scatter_reduce(0, extensions.rows, bounds, "amax")
         searched = best > worst
         going = (searched & (not last)).tolist()
         for row, name in enumerate(names):
             if going[row]:
                 continue
-            live = (hopeful & (found.rows == row)).nonzero().squeeze(1)
-            cut = [hypothesis for _, hypothesis in _hypotheses(found, sequences, live, length**length_penalty)]
+            live = (promising & (extensions.rows == row)).nonzero().squeeze(1)
+            cut = [hypothesis for _, hypothesis in _hypotheses(extensions, sequences, live, length**length_penalty)]
             if not cut and not ended[name].hypotheses:  # no prefix of the row has a possible extension
                 divisor = max(length - 1, 1) ** length_penalty
                 stuck = (beam.rows == row).nonzero().squeeze(1)
@@ -218,15 +219,15 @@ def beam_search(
             results[name] = ended[name].decoded(cut)
         if not any(going):
             break
-        kept = hopeful.nonzero().squeeze(1)
-        rows = found.rows[kept]
-        state = select(state, found.parents[kept])
+        indices = promising.nonzero().squeeze(1)
+        rows = extensions.rows[indices]
+        state = select(state, extensions.parents[indices])
         if not all(going):
             state = share_memories(state)
             rows = (searched.cumsum(0) - 1)[rows]
             names = [name for name, goes in zip(names, going, strict=True) if goes]
-        beam = Beam(rows, sequences[kept], found.log_probs[kept])
-        x_prev = found.symbols[kept]
+        beam = Beam(rows, sequences[indices], extensions.log_probs[indices])
+        x_prev = extensions.symbols[indices]
     return [results[name] for name in range(row_count)]
 
 
@@ -269,19 +270,19 @@ def _permitted(
 
 def _rows(context: Context, prefix: Tensor | None, device: torch.device) -> tuple[int, Context, Tensor | None]:
     """Return the number of rows, and the context and the prefix expanded to it."""
-    given = {}
+    row_counts = {}
     if context is not None:
         context = map_state(lambda leaf: leaf.to(device), context)
-        given["context"] = count_rows(context)
+        row_counts["context"] = count_rows(context)
     if prefix is not None:
         prefix = prefix.to(device, torch.long)
         prefix = prefix.unsqueeze(0) if prefix.dim() == 1 else prefix
-        given["prefix"] = len(prefix)
-    several = {count for count in given.values() if count != 1}
+        row_counts["prefix"] = len(prefix)
+    several = {count for count in row_counts.values() if count != 1}
     if len(several) > 1:
         raise ValueError(
-            f"prefix: expected shape (P,), or as many rows as the context, {given['context']}, or one, "
-            f"got {given['prefix']} rows"
+            f"prefix: expected shape (P,), or as many rows as the context, {row_counts['context']}, or one, "
+            f"got {row_counts['prefix']} rows"
         )
     row_count = several.pop() if several else 1
     context = expand(context, row_count)
@@ -326,10 +327,10 @@ def _check_prefix(prefix: Tensor | None, eos: int | None) -> None:
 
 
 def _check_limit(max_length: int, sequence_length: int | None, prefix: Tensor | None) -> None:
-    known = 0 if prefix is None else prefix.shape[-1]
-    if max_length <= known:
+    length = 0 if prefix is None else prefix.shape[-1]
+    if max_length <= length:
         raise ValueError(
-            f"max_length: expected more than the {known} elements of the prefix, which are counted, got {max_length}"
+            f"max_length: expected more than the {length} elements of the prefix, which are counted, got {max_length}"
         )
     if sequence_length is not None and max_length > sequence_length:
         raise ValueError(f"max_length: expected at most {sequence_length}, all that this model has, got {max_length}")

@@ -99,11 +99,11 @@ def best_symbols(
     table = symbol_table(conditional)
     [scores] = table.parameters  # unnormalised: `logits` would normalise all rows
     size = len(scores) if scores.device.type != "cpu" else max(CACHE // scores.shape[-1], 1)
-    found = []
+    parts = []
     for first in range(0, max(len(scores), 1), max(size, 1)):
         rows = slice(first, first + size)
-        found.append(best_first(permitted(Categorical(scores[rows]).logits, rows), k))
-    values, symbols = zip(*found, strict=True)
+        parts.append(best_first(permitted(Categorical(scores[rows]).logits, rows), k))
+    values, symbols = zip(*parts, strict=True)
     return torch.cat(values), torch.cat(symbols)
 
 

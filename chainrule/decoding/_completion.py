@@ -98,13 +98,13 @@ def complete(
     x_prev = None
     for t in range(time):
         conditional, state = step(x_prev, state)
-        given = known[:, t].repeat_interleave(particles)
+        observed = known[:, t].repeat_interleave(particles)
         x_prev = x[:, t].repeat_interleave(particles)
-        if not given.all():
+        if not observed.all():
             drawn_now = head_of(conditional).sample(generator=generator)
-            x_prev = torch.where(given, x_prev, drawn_now.to(x.dtype))
-        if given.any():
-            log_prob = wide(conditional.log_prob(x_prev)).masked_fill(~given, 0.0)
+            x_prev = torch.where(observed, x_prev, drawn_now.to(x.dtype))
+        if observed.any():
+            log_prob = wide(conditional.log_prob(x_prev)).masked_fill(~observed, 0.0)
             log_weights = log_weights + log_prob.view(rows, particles)
             impossible = ~log_weights.isfinite().any(1)
             if impossible.any():

@@ -60,7 +60,7 @@ class Ended:
 
     def add(self, hypothesis: Hypothesis) -> None:
         """Keep it if it is among the n best; of equals, those that came first."""
-        insort(self.hypotheses, hypothesis, key=lambda kept: -kept.score)
+        insort(self.hypotheses, hypothesis, key=lambda other: -other.score)
         del self.hypotheses[self.n :]
 
     @property
@@ -111,15 +111,15 @@ def rescored(
     True
     """
     log_probs, scores = torch.zeros_like(found.log_probs), torch.zeros_like(found.scores)
-    for place, (sequence, ended) in enumerate(zip(found.sequences, found.ended.tolist(), strict=True)):
+    for index, (sequence, ended) in enumerate(zip(found.sequences, found.ended.tolist(), strict=True)):
         x = torch.cat([sequence, sequence.new_tensor([eos] if ended and eos is not None else [])]).unsqueeze(0)
         if x.shape[1]:
-            log_probs[place] = wide(model(x, context).log_prob(x)).sum()
-            scores[place] = log_probs[place] / x.shape[1] ** length_penalty
-    order = sorted(range(len(scores)), key=lambda place: (not found.ended[place], -scores[place].item()))
+            log_probs[index] = wide(model(x, context).log_prob(x)).sum()
+            scores[index] = log_probs[index] / x.shape[1] ** length_penalty
+    order = sorted(range(len(scores)), key=lambda index: (not found.ended[index], -scores[index].item()))
     return replace(
         found,
-        sequences=[found.sequences[place] for place in order],
+        sequences=[found.sequences[index] for index in order],
         log_probs=log_probs[order],
         scores=scores[order],
         ended=found.ended[order],

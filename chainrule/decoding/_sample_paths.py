@@ -51,9 +51,9 @@ def sample_paths(
     rows = count_rows(context)
     if not rows:
         raise ValueError("context: expected at least one row, got none")
-    known = expand(map_state(lambda leaf: leaf.to(device), context), rows)
+    expanded = expand(map_state(lambda leaf: leaf.to(device), context), rows)
     forks = torch.arange(rows, device=device).repeat_interleave(paths)
-    state = select(model.initial_state(rows, known), forks)
+    state = select(model.initial_state(rows, expanded), forks)
     step, x_prev, elements = model.prepare().step, None, []
     for _ in range(length):
         conditional, state = step(x_prev, state)

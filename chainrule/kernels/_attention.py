@@ -68,16 +68,16 @@ class CausalAttentionSteps:
         heads = self.project(x_t.detach() if rows else x_t)
         end = self._end + 1
         begin = max(end - self.window, 0)
-        kept = min(self.window - 1, end)
+        length = min(self.window - 1, end)
         if buffer.arrays is None or (rows and heads.dtype != buffer.keys.dtype):  # as under autocast
             read = self._read(heads if rows else torch.from_numpy(heads[None]), begin, end)
             read = read if rows else read.to(buffer.keys.dtype).numpy()[0]  # autocast
-            keys, values = (cache.narrow(2, end - kept, kept) for cache in (buffer.keys, buffer.values))
+            keys, values = (cache.narrow(2, end - length, length) for cache in (buffer.keys, buffer.values))
         else:
             read = self._read_by_numpy(heads.numpy()[0] if rows else heads, buffer.arrays, begin, end)
             read = torch.from_numpy(read[None]) if rows else read
-            keys = torch.from_numpy(buffer.arrays.keys[None, :, end - kept : end])  # faster than narrow
-            values = torch.from_numpy(buffer.arrays.values[None, :, end - kept : end])
+            keys = torch.from_numpy(buffer.arrays.keys[None, :, end - length : end])  # faster than narrow
+            values = torch.from_numpy(buffer.arrays.values[None, :, end - length : end])
         self._end = end
         self._last = {"keys": keys, "values": values, "count": buffer.counts[end]}
         return self.output(read), self._last
@@ -216,8 +216,8 @@ def banded_attention(
         x = x.unflatten(2, (earlier + blocks, block))
         return torch.cat([x[:, :, first : first + blocks] for first in range(earlier + 1)], 3)
 
-    place = torch.arange((blocks + earlier) * block, device=queries.device).unfold(0, (earlier + 1) * block, block)
-    real = place >= earlier * block - cached  # (blocks, keys of a block): what is before the first key is padding
+    slots = torch.arange((blocks + earlier) * block, device=queries.device).unfold(0, (earlier + 1) * block, block)
+    real = slots >= earlier * block - cached  # (blocks, keys of a block): what is before the first key is padding
     read = visible_keys(block, earlier * block, window, queries.device) & real.unsqueeze(1)
     scores = queries @ of_blocks(keys).transpose(3, 4)
     bias = as_bias(read, scores.dtype)

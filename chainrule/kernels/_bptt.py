@@ -178,8 +178,8 @@ def gradients_again(
         pairs = [(y, d) for y, d in zip(plain(*own), gradients, strict=True) if y.requires_grad]
         wanted = [x for x in own if x is not None and x.requires_grad]
         outputs, weights = zip(*pairs, strict=True)
-        found = iter(torch.autograd.grad(outputs, wanted, weights, create_graph=True, allow_unused=True))
-        return [next(found) if x is not None and x.requires_grad else None for x in own]
+        derivatives = iter(torch.autograd.grad(outputs, wanted, weights, create_graph=True, allow_unused=True))
+        return [next(derivatives) if x is not None and x.requires_grad else None for x in own]
 
 
 class _Placeholder(torch.autograd.Function):
@@ -196,8 +196,8 @@ class _Known(torch.autograd.Function):
     generate_vmap_rule = True  # for torch.vmap over torch.autograd.grad, which batches a backward pass alone
 
     @staticmethod
-    def forward(a: Tensor, known: Tensor, function: str) -> Tensor:
-        return known.clone()
+    def forward(a: Tensor, value: Tensor, function: str) -> Tensor:
+        return value.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, str], output: Tensor) -> None:

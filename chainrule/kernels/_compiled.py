@@ -24,8 +24,8 @@ def compiled_loops(like: Tensor) -> ModuleType | None:
     Args:
         like: a weight.
     """
-    known = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
-    if not enabled() or not known or torch.is_autocast_enabled("cpu") or _get_current_dispatch_mode() is not None:
+    supported = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+    if not enabled() or not supported or torch.is_autocast_enabled("cpu") or _get_current_dispatch_mode() is not None:
         return None
     if find_spec("numba") is None:
         return None

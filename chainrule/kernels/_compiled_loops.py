@@ -181,13 +181,13 @@ def ngram_scores(
         contexts: (n − 1,) before the first symbol.
         unigrams, keys, terms, backoffs: the tables.
     """
-    own, known = array(contexts).copy(), tuple(map(array, (unigrams, keys, terms, backoffs)))
-    p = np.empty_like(known[0])
+    own, tables = array(contexts).copy(), tuple(map(array, (unigrams, keys, terms, backoffs)))
+    p = np.empty_like(tables[0])
 
     def step(symbol: int) -> Array:
         if symbol >= 0:
-            symbols.read_ngrams(symbol, own, known[1], len(p))
-        symbols.ngram_probs(own, *known, p)
+            symbols.read_ngrams(symbol, own, tables[1], len(p))
+        symbols.ngram_probs(own, *tables, p)
         with np.errstate(divide="ignore"):
             return np.log(p, out=p)
 

@@ -19,5 +19,5 @@ def add_product(weight: Any, x: Any, y: Any) -> None:
 @compiled_sums
 def copy(x: Any, y: Any) -> None:
     """y = x, (N,) both."""
-    for place in range(len(y)):
-        y[place] = x[place]
+    for index in range(len(y)):
+        y[index] = x[index]

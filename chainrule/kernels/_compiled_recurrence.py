@@ -131,15 +131,15 @@ def embed(symbol: int, recent: Any, symbols: int, embedding: Any, tables: Any, b
         first = len(recent) - (n - 1)
         multiplier = np.int64(symbols) if n <= exact else _MULTIPLIER
         code = np.int64(recent[first])
-        for place in range(first + 1, len(recent)):
-            code = code * multiplier + recent[place]
+        for index in range(first + 1, len(recent)):
+            code = code * multiplier + recent[index]
         code = code * multiplier + symbol
         if n > exact:
             code = ((code ^ (code >> 17)) * _MIXER & _POSITIVE) % (begins[n - 1] - begins[n - 2])
         row = tables[begins[n - 2] + code]
         for j in range(len(x)):
             x[j] += row[j]
-    for place in range(len(recent) - 1):
-        recent[place] = recent[place + 1]
+    for index in range(len(recent) - 1):
+        recent[index] = recent[index + 1]
     if len(recent):
         recent[len(recent) - 1] = symbol

@@ -24,14 +24,14 @@ def _place(keys: Any, wanted: int) -> int:
 @compiled
 def read_ngrams(symbol: int, contexts: Any, keys: Any, vocab_size: int) -> None:
     """Update the contexts (n − 1,) by one more symbol; see `chainrule.layers._kneser_ney`."""
-    for place in range(len(contexts) - 1, 0, -1):
+    for index in range(len(contexts) - 1, 0, -1):
         number = -1
-        if contexts[place - 1] >= 0:
-            wanted = contexts[place - 1] * vocab_size + symbol
+        if contexts[index - 1] >= 0:
+            wanted = contexts[index - 1] * vocab_size + symbol
             at = _place(keys, wanted)
             if at < len(keys) and keys[at] == wanted:
                 number = at + vocab_size + 1
-        contexts[place] = number
+        contexts[index] = number
     contexts[0] = symbol
 
 
@@ -41,17 +41,17 @@ def ngram_probs(contexts: Any, unigrams: Any, keys: Any, terms: Any, backoffs: A
     """p (V,) of every symbol after the contexts (n − 1,)."""
     vocab_size = len(unigrams)
     scale = unigrams.dtype.type(1)
-    for place in range(len(contexts)):
-        if contexts[place] >= 0:
-            scale *= backoffs[contexts[place]]
+    for index in range(len(contexts)):
+        if contexts[index] >= 0:
+            scale *= backoffs[contexts[index]]
     for v in range(vocab_size):
         p[v] = unigrams[v] * scale
-    for place in range(len(contexts)):
-        context = contexts[place]
+    for index in range(len(contexts)):
+        context = contexts[index]
         if context < 0:
             continue
         scale = unigrams.dtype.type(1)
-        for longer in range(len(contexts) - 1, place, -1):
+        for longer in range(len(contexts) - 1, index, -1):
             if contexts[longer] >= 0:
                 scale *= backoffs[contexts[longer]]
         at = _place(keys, context * vocab_size)

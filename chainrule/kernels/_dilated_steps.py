@@ -58,8 +58,8 @@ class PreparedDilatedStack:
         self.residual = list(self._array(self.like.transpose(1, 2) / 2))
         self.features = None if features is None else self._array(features.t())
         self.linears = [
-            (self._array(linear.weight / (1 if place else 2)), self._array(linear.bias.unsqueeze(1)))
-            for place, linear in enumerate(linears)
+            (self._array(linear.weight / (1 if index else 2)), self._array(linear.bias.unsqueeze(1)))
+            for index, linear in enumerate(linears)
         ]
         self.zero = self._array(self.like.new_zeros(1))
         self.starts = stack.starts(ROOM)
@@ -80,14 +80,14 @@ class PreparedDilatedStack:
         add, multiply, tanh = functions.add, functions.multiply, functions.tanh
         sums, values, openings, change = self._sums, self._values, self._openings, self._change
         read = buffer[self.read + grown].reshape(len(self.present), self.past.shape[2], len(x_t))  # (L, (k - 1)N, B)
-        known = functions.matmul(self.past, read)
-        known += self._base
+        sums_before = functions.matmul(self.past, read)
+        sums_before += self._base
         h = buffer[self.write[0] + grown]
         x = self._array(x_t)
         h[...] = x.T if self.features is None else self.features[:, x]
         for layer, gated in enumerate(self._gated):
             dot(self.present[layer], h, out=sums)
-            add(sums, known[layer], out=sums)
+            add(sums, sums_before[layer], out=sums)
             tanh(sums, out=sums)
             add(openings, 1, out=openings)
             multiply(values, openings, out=gated)
@@ -98,16 +98,16 @@ class PreparedDilatedStack:
                 h = after
         self._grown += 1
         self._last = {"bias": state["bias"], "past": self._past, "end": self._ends[self._grown]}
-        found = self._found
-        for place, (weight, bias) in enumerate(self.linears):
-            if place:
-                found = functions.maximum(found, self.zero)
-            found = dot(weight, found)
-            found += bias
+        features = self._found
+        for index, (weight, bias) in enumerate(self.linears):
+            if index:
+                features = functions.maximum(features, self.zero)
+            features = dot(weight, features)
+            features += bias
         if not self.linears:
-            found = found * 0.5
+            features = features * 0.5
         # In the layout of a pass: noise is drawn in the order of memory.
-        return (torch.from_numpy(found) if self.in_numpy else found).t().contiguous(), self._last
+        return (torch.from_numpy(features) if self.in_numpy else features).t().contiguous(), self._last
 
     def _adopt(self, state: State) -> None:
         """Copy the queues of a state into a buffer with room behind each."""

@@ -61,8 +61,8 @@ class _LatticeLSTM(torch.autograd.Function):
             torch.mul(i, g, out=c_t)
             if t == 0 and c0 is not None:
                 c_t.addcmul_(f, c0[:, first:end].to(wide))
-            for kept, _ in _overlap((first, end), before, 0):
-                c[:, t, kept].addcmul_(gates[:, t, kept, :, size : 2 * size], c[:, t - 1, kept])
+            for positions, _ in _overlap((first, end), before, 0):
+                c[:, t, positions].addcmul_(gates[:, t, positions, :, size : 2 * size], c[:, t - 1, positions])
             torch.mul(o, tanh(c_t, out=tanh_t), out=h[:, t, first:end])
             before = (first, end)
         c_last = torch.zeros_like(c[:, 0])
@@ -76,9 +76,9 @@ class _LatticeLSTM(torch.autograd.Function):
         anchor, weights, c0, gates, h, c, tanh_c = ctx.saved_tensors
         size, windows = h.shape[-1], ctx.windows
         if records_or_transforms(local, dc_last):
-            plain = partial(ctx.plain, offsets=ctx.offsets, windows=windows, known=gates)
-            found = gradients_again(plain, (anchor, weights, c0), (local, dc_last))
-            return found[0], None, *found[1:], None, None, None
+            plain = partial(ctx.plain, offsets=ctx.offsets, windows=windows, activations=gates)
+            gradients = gradients_again(plain, (anchor, weights, c0), (local, dc_last))
+            return gradients[0], None, *gradients[1:], None, None, None
         d_gates = torch.zeros_like(gates)
         d_products = torch.zeros_like(weights, dtype=gates.dtype).unbind(1)
         products = weights.to(gates.dtype).transpose(2, 3).unbind(1)
@@ -98,10 +98,10 @@ class _LatticeLSTM(torch.autograd.Function):
             d_g.copy_(_tanh_backward(torch.mul(dc_t, i, out=s), g, grad_input=s))
             if t == 0 and c0 is not None:
                 d_f.copy_(_sigmoid_backward(torch.mul(dc_t, c0[:, first:end].to(s.dtype), out=s), f, grad_input=s))
-            for kept, _ in _overlap((first, end), before, 0):
-                part, opening = scratch[:, kept], gates[:, t, kept, :, size : 2 * size]
-                torch.mul(dc[:, kept], c[:, t - 1, kept], out=part)
-                d_gates[:, t, kept, :, size : 2 * size] = _sigmoid_backward(part, opening, grad_input=part)
+            for positions, _ in _overlap((first, end), before, 0):
+                part, opening = scratch[:, positions], gates[:, t, positions, :, size : 2 * size]
+                torch.mul(dc[:, positions], c[:, t - 1, positions], out=part)
+                d_gates[:, t, positions, :, size : 2 * size] = _sigmoid_backward(part, opening, grad_input=part)
             for weight, d_weight, offset in zip(products, d_products, ctx.offsets, strict=True):
                 for read, written in _overlap((first, end), before, offset):
                     d = _rows(d_gates[:, t, written])

@@ -35,7 +35,7 @@ class DegreeLayer:
 
     def detached(self) -> "DegreeLayer":
         """Return the layer without gradients; a view of a parameter has one even where it is made without."""
-        weights = {place: weight.detach() for place, weight in self.weights.items()}
+        weights = {source: weight.detach() for source, weight in self.weights.items()}
         context_weight = None if self.context_weight is None else self.context_weight.detach()
         return DegreeLayer(self.degrees, self.bias.detach(), weights, context_weight)
 
@@ -93,16 +93,16 @@ class Columns:
                 first, begun = t, self._begun_rows(t, done, context)
         block = self._block(first)
         units = [*recent]
-        for place, weights in enumerate(block[:-1], start=1):
-            known = done[place].shape[1]
-            start, stop = (self.complete[place][t - 1] if t else 0) - known, self.complete[place][t] - known
+        for layer, weights in enumerate(block[:-1], start=1):
+            offset = done[layer].shape[1]
+            start, stop = (self.complete[layer][t - 1] if t else 0) - offset, self.complete[layer][t] - offset
             if start < stop:
-                activation = begun[place - 1][:, start:stop]
+                activation = begun[layer - 1][:, start:stop]
                 for source, weight in weights.items():
                     read = units[source]
                     here = done[source].shape[1]
                     activation = torch.addmm(activation, read, weight[start:stop, here : here + read.shape[1]].t())
-                units[place] = torch.cat([units[place], activation.relu()], 1)
+                units[layer] = torch.cat([units[layer], activation.relu()], 1)
         logits = begun[-1][:, t - first]
         for source, weight in block[-1].items():
             read = units[source]
@@ -128,7 +128,7 @@ class Columns:
             prefix: (n, P) the first columns, read and not drawn; or None.
             pick: draws from a conditional.
         """
-        known = [] if prefix is None else list(prefix.t())
+        prefix_columns = [] if prefix is None else list(prefix.t())
         values = [self.layers[0].bias.new_zeros(len(units), n) for units in self.sorted[:-1]]
         for first in range(0, self.size, BLOCK):
             with torch.no_grad(), self._exact():
@@ -140,10 +140,10 @@ class Columns:
                             torch.addmm(activations[j], weights[j], read, out=units[j]).relu_()
                     for read, weights in readings:
                         logit = torch.addmv(logit, read, weights[j])
-                    given = first + j < len(known)
-                    drawn = known[first + j] if given else pick(Bernoulli(logit))
+                    in_prefix = first + j < len(prefix_columns)
+                    drawn = prefix_columns[first + j] if in_prefix else pick(Bernoulli(logit))
                     column.copy_(drawn)
-                if not given:
+                if not in_prefix:
                     yield drawn
 
     def _exact(self) -> AbstractContextManager[Any]:
@@ -164,11 +164,11 @@ class Columns:
         begun = self._begun(first, [value[:end] for value, end in zip(values, done, strict=False)], context)
         *hidden, output = self._block(first)
         layers = []
-        for place, rows in enumerate(hidden, start=1):
-            complete = [done[place], *self.complete[place][first:last]]
+        for index, rows in enumerate(hidden, start=1):
+            complete = [done[index], *self.complete[index][first:last]]
             counts = {j: stop - start for j, (start, stop) in enumerate(pairwise(complete)) if start < stop}
             ((source, weight),) = rows.items()
-            parts = (begun[place - 1], weight[:, done[source] : ends[source]], recent[place])
+            parts = (begun[index - 1], weight[:, done[source] : ends[source]], recent[index])
             cut = (dict(zip(counts, part.split(list(counts.values())), strict=True)) for part in parts)
             layers.append((recent[source], *cut))
         readings = [
@@ -181,14 +181,14 @@ class Columns:
         each layer, from (units, B).
         """
         begun = []
-        for place, (layer, weights) in enumerate(zip(self.layers, self._block(first), strict=True), start=1):
-            activation = self._units(layer.bias, place, first).unsqueeze(1)
+        for index, (layer, weights) in enumerate(zip(self.layers, self._block(first), strict=True), start=1):
+            activation = self._units(layer.bias, index, first).unsqueeze(1)
             if layer.context_weight is not None:
                 assert context is not None
-                activation = project(context, self._units(layer.context_weight, place, first), None).t() + activation
+                activation = project(context, self._units(layer.context_weight, index, first), None).t() + activation
             for source, weight in weights.items():
-                known = len(done[source])
-                activation = torch.addmm(activation, weight[:, :known], done[source])
+                count = len(done[source])
+                activation = torch.addmm(activation, weight[:, :count], done[source])
             begun.append(activation)
         return tuple(begun)
 
@@ -197,21 +197,21 @@ class Columns:
         if first not in self.blocks:
             self.blocks[first] = [
                 {
-                    source: self._sorted(self._units(weight, place, first), 1, source, 0, weight.shape[1])
+                    source: self._sorted(self._units(weight, index, first), 1, source, 0, weight.shape[1])
                     for source, weight in layer.weights.items()
                 }
-                for place, layer in enumerate(self.layers, start=1)
+                for index, layer in enumerate(self.layers, start=1)
             ]
         return self.blocks[first]
 
-    def _units(self, rows: Tensor, place: int, first: int) -> Tensor:
+    def _units(self, rows: Tensor, index: int, first: int) -> Tensor:
         """Return the rows of a layer for the units that complete in the block that begins with column `first`."""
-        complete = self.complete[place]
+        complete = self.complete[index]
         last = min(first + BLOCK, self.size) - 1
-        return self._sorted(rows, 0, place, complete[first - 1] if first else 0, complete[last])
+        return self._sorted(rows, 0, index, complete[first - 1] if first else 0, complete[last])
 
-    def _sorted(self, weight: Tensor, dim: int, place: int, start: int, stop: int) -> Tensor:
+    def _sorted(self, weight: Tensor, dim: int, index: int, start: int, stop: int) -> Tensor:
         """Return the sorted units from `start` to `stop`: a view where they are sorted already."""
-        if self.in_order[place]:
+        if self.in_order[index]:
             return weight.narrow(dim, start, stop - start)
-        return weight.index_select(dim, self.sorted[place][start:stop])
+        return weight.index_select(dim, self.sorted[index][start:stop])

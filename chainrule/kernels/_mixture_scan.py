@@ -49,16 +49,16 @@ class PyramidScan:
             self._grow = pyramid.grow.weight.permute(0, 2, 3, 1).flatten(1)  # (M, 4M): row, column, feature
             self._grow_bias = pyramid.grow.bias.repeat(4)
 
-    def begin_row(self, above: State, found: State, label: Tensor | None) -> State:
+    def begin_row(self, above: State, other: State, label: Tensor | None) -> State:
         """Contributions to a row from above and from the other stream, before its first pixel.
 
         Args:
             above: as in `GatedPyramid.rows`.
-            found: features of the other stream in this row.
+            other: features of the other stream in this row.
             label: (B,) integers.
         """
         over = [*above["down"], *above["up"]]
-        near = concatenated_elu(torch.stack([*found["down"], *found["up"]], 1), 2).flatten(1, 2)  # (B, n·2M, 1, W)
+        near = concatenated_elu(torch.stack([*other["down"], *other["up"]], 1), 2).flatten(1, 2)  # (B, n·2M, 1, W)
         first = self._first.from_above(torch.cat([read for read, _ in over], 1))
         neighbour = nn.functional.conv2d(near, self._neighbour, groups=len(over))
         second = self._second.from_above(torch.cat([again for _, again in over], 1))
@@ -77,7 +77,7 @@ class PyramidScan:
             return {**row, "coarser": None}
         weight, bias = self._shrink.weight[:, :, :1], self._shrink.bias
         shrink = nn.functional.conv2d(nn.functional.pad(above["shrink"], (1, 0)), weight, bias, (1, 2))
-        coarser = self.coarser.begin_row(above["coarser"], found["coarser"], label)
+        coarser = self.coarser.begin_row(above["coarser"], other["coarser"], label)
         return {**row, "shrink": shrink, "coarser": coarser}
 
     def pixel(self, column: int, h: Tensor, row: State) -> tuple[Tensor, State]:
@@ -87,9 +87,9 @@ class PyramidScan:
         read: list[Tensor] = []
         again: list[Tensor] = []
 
-        def through(h: Tensor, known: Tensor) -> Tensor:
+        def through(h: Tensor, bias: Tensor) -> Tensor:
             index = len(again)
-            again.append(concatenated_elu(torch.addmm(known, read[index], self._first.own[index])))
+            again.append(concatenated_elu(torch.addmm(bias, read[index], self._first.own[index])))
             return h + nn.functional.glu(torch.addmm(second[index], again[index], self._second.own[index]), 1)
 
         for index in range(self.depth):
@@ -114,9 +114,9 @@ class PyramidScan:
         if row["coarser"] is None:
             return row["kept"][:, :, 0, column], row
         if column % 2 == 0:
-            place = column // 2
-            coarse = torch.addmm(row["shrink"][:, :, 0, place], torch.cat([left, h], 1), self._shrink_present)
-            coarse, coarse_row = coarser.pixel(place, coarse, row["coarser"])
+            coarse_column = column // 2
+            coarse = torch.addmm(row["shrink"][:, :, 0, coarse_column], torch.cat([left, h], 1), self._shrink_present)
+            coarse, coarse_row = coarser.pixel(coarse_column, coarse, row["coarser"])
             grown = torch.addmm(self._grow_bias, coarse, self._grow).view(len(h), 2, 2, -1)
             row = {**row, "coarser": coarse_row, "grown": [*row["grown"], grown]}
         return row["grown"][-1][:, 0, column % 2], row
@@ -149,8 +149,8 @@ class _ShiftedConvolutions:
     def from_above(self, row: Tensor) -> Tensor:
         """(B, n, W, out) from the row above, (B, n·in, 1, W)."""
         padded = nn.functional.pad(row, (1, 0))
-        found = nn.functional.conv2d(padded, self._above, self._bias, groups=self._layers)
-        return found.view(len(row), self._layers, -1, row.shape[3]).transpose(2, 3)
+        sums = nn.functional.conv2d(padded, self._above, self._bias, groups=self._layers)
+        return sums.view(len(row), self._layers, -1, row.shape[3]).transpose(2, 3)
 
     def blank(self, like: Tensor) -> Tensor:
         """Zeros to the left of a row, (B, n, in)."""
@@ -188,11 +188,11 @@ class MixtureScan(RasterScan):
 
     def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
         pixels = above["pixels"]
-        _, found, vertical = self.model.vertical.rows(self.model.above(pixels), above["vertical"], label)
+        _, features, vertical = self.model.vertical.rows(self.model.above(pixels), above["vertical"], label)
         row = {
             "from_above": self.first.from_above(pixels[:, :, 1:]),
             "seen": self.first.begin_row(pixels),
-            "horizontal": self.horizontal.begin_row(above["horizontal"], found, label),
+            "horizontal": self.horizontal.begin_row(above["horizontal"], features, label),
             "pixel": None,
         }
         return {**above, "vertical": vertical}, row

@@ -104,11 +104,11 @@ def packs(dtype: torch.dtype) -> bool:
 def amd_family(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
     """Family of a processor of AMD, such as 25 of Zen 4; 0 of others, and where the system does not say."""
     try:
-        told = cpuinfo.read_text()
+        text = cpuinfo.read_text()
     except OSError:
-        told = os.environ.get("PROCESSOR_IDENTIFIER", "")  # of Windows: "AMD64 Family 25 Model 97, AuthenticAMD"
-    family = re.search(r"(?:cpu family\s*: |Family )(\d+)", told)
-    return int(family[1]) if family and "AuthenticAMD" in told else 0
+        text = os.environ.get("PROCESSOR_IDENTIFIER", "")  # of Windows: "AMD64 Family 25 Model 97, AuthenticAMD"
+    family = re.search(r"(?:cpu family\s*: |Family )(\d+)", text)
+    return int(family[1]) if family and "AuthenticAMD" in text else 0
 
 
 # Symbols up to which the gradient of a table is a matrix product; above, R row additions are cheaper.

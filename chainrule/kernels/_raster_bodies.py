@@ -29,10 +29,10 @@ class RasterLogits:
     ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
         """Scores of an element (B, V) from its features h (B, M of the group), and what later elements read."""
         h = h.relu()
-        (known,) = self._hidden.known(group, seen["hidden"])
-        hidden = torch.addmm(known, h, self._hidden.own[group][0]).relu()
-        (known,) = self._scores.known(group, seen["scores"])
-        scores = torch.addmm(known, hidden, self._scores.own[group][0])
+        (partial_sum,) = self._hidden.known(group, seen["hidden"])
+        hidden = torch.addmm(partial_sum, h, self._hidden.own[group][0]).relu()
+        (partial_sum,) = self._scores.known(group, seen["scores"])
+        scores = torch.addmm(partial_sum, hidden, self._scores.own[group][0])
         return scores, {"hidden": [h], "scores": [hidden]}
 
 
@@ -72,8 +72,8 @@ class RasterResidualBlocks(RasterBody):
             read.append(x.relu())
             convolved.append(torch.addmm(narrowing[layer], read[-1], in_own[layer]).relu())
             gathered.append(torch.addmm(middle[layer], convolved[-1], middle_own[layer]).relu())
-            known = x + widening[layer] if group else x  # without a bias, nothing is known before the first colour
-            x = torch.addmm(known, gathered[-1], out_own[layer])
+            base = x + widening[layer] if group else x  # without a bias, nothing is known before the first colour
+            x = torch.addmm(base, gathered[-1], out_own[layer])
         return x, {"narrowing": read, "middle": convolved, "widening": gathered}
 
     def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
@@ -103,8 +103,8 @@ class RasterGatedStacks(RasterBody):
             if rows is not None:
                 v = torch.cat([rows, v], 2)
                 vertical.append(v[:, :, v.shape[2] - layer.rows_above :])
-            v, found = layer.down(v, label)
-            all_found.append(found)
+            v, features = layer.down(v, label)
+            all_found.append(features)
         from_above = (torch.cat(all_found, 2).permute(0, 2, 3, 1) * self.scale)[..., self.first.order]  # (B, L, W, 2M)
         return (
             {PIXELS: above[PIXELS], "vertical": vertical},
@@ -123,8 +123,8 @@ class RasterGatedStacks(RasterBody):
         for layer in range(self.horizontal.layers):
             read.append(h)
             gated.append(_minus_gate(torch.addmm(horizontal[layer], h, own[layer])))
-            known = h + residual[layer + 1] if group else h  # without a bias, nothing is known before the first colour
-            h = torch.addmm(known, gated[-1], out[layer])
+            base = h + residual[layer + 1] if group else h  # without a bias, nothing is known before the first colour
+            h = torch.addmm(base, gated[-1], out[layer])
         return h, {"horizontal": read, "residual": gated}
 
     def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
@@ -157,12 +157,12 @@ class RasterRowLSTM(RasterBody):
     def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
         """Compute the state-to-state part of the gates of each pixel of a row, with biases, and the cells over it."""
         layers, side = self.input.layers, self._over.shape[3] // 2
-        found = nn.functional.conv2d(above["hidden"], self._over, padding=(0, side), groups=layers)
-        found = found.reshape(len(found), layers, -1, found.shape[3]).transpose(2, 3)  # (B, L, W, 4M/2)
+        gates = nn.functional.conv2d(above["hidden"], self._over, padding=(0, side), groups=layers)
+        gates = gates.reshape(len(gates), layers, -1, gates.shape[3]).transpose(2, 3)  # (B, L, W, 4M/2)
         biases = torch.stack([layer_bias(*biases, label) for biases in self._biases], 1)  # (B or 1, L, 4M/2)
         cells = above["cells"]
         cells = cells.reshape(len(cells), layers, -1, cells.shape[3]).transpose(2, 3)  # (B, L, W, M/2)
-        return above, {"input": found + biases[..., self.input.order].unsqueeze(2), "cells": cells}
+        return above, {"input": gates + biases[..., self.input.order].unsqueeze(2), "cells": cells}
 
     def element(
         self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
@@ -180,8 +180,8 @@ class RasterRowLSTM(RasterBody):
             h, c = lattice_cell(torch.addmm(gates[layer], x, own[layer]), over[layer])
             hidden.append(h)
             cells.append(c)
-            known = x + out[layer] if group else x  # without a bias, nothing is known before the first colour
-            x = torch.addmm(known, h, own_out[layer])
+            base = x + out[layer] if group else x  # without a bias, nothing is known before the first colour
+            x = torch.addmm(base, h, own_out[layer])
         return x, {"input": read, "output": hidden, "cells": cells}
 
     def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
@@ -222,11 +222,11 @@ class RasterDiagonalLSTM(RasterBody):
     def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
         """Compute the part of the gates from the row above for each pixel of a row, and the stream from the right."""
         left, right = (self._by_layer(above[name]) for name in DiagonalLSTM.carries)  # (L, W, B, M/2)
-        found = left.flatten(1, 2) @ self._up  # (L, W·B, 4M/2)
-        found = found.view(*left.shape[:3], -1).permute(2, 0, 1, 3) + self._bias.unsqueeze(1)  # (B, L, W, 4M/2)
+        gates = left.flatten(1, 2) @ self._up  # (L, W·B, 4M/2)
+        gates = gates.view(*left.shape[:3], -1).permute(2, 0, 1, 3) + self._bias.unsqueeze(1)  # (B, L, W, 4M/2)
         if label is not None:
-            found = found + self._label_bias(label, 0)[..., self.input.order].unsqueeze(2)
-        return {**above, "label": label}, {"input": found, "right": right.permute(2, 0, 1, 3)}
+            gates = gates + self._label_bias(label, 0)[..., self.input.order].unsqueeze(2)
+        return {**above, "label": label}, {"input": gates, "right": right.permute(2, 0, 1, 3)}
 
     def element(
         self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
@@ -255,20 +255,20 @@ class RasterDiagonalLSTM(RasterBody):
             left.append(h)
             cells.append(c)
             gathered.append(h + right[layer])
-            known = x + out[layer] if group else x  # without a bias, nothing is known before the first colour
-            x = torch.addmm(known, gathered[-1], own_out[layer])
+            base = x + out[layer] if group else x  # without a bias, nothing is known before the first colour
+            x = torch.addmm(base, gathered[-1], own_out[layer])
         return x, {"input": read, "output": gathered, "left": left, "cells": cells}
 
     def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
         """h of both streams in the row that is full; that from the right runs over it now."""
         read, over = (self._by_layer(rows).flip(1) for rows in (row["input"], above["right"]))  # (L, W, B, ...)
-        found = read.flatten(1, 2) @ self._right_in + over.flatten(1, 2) @ self._right_up
-        found = found.view(*read.shape[:3], -1) + self._right_bias  # (L, W, B, 4M/2)
+        gates = read.flatten(1, 2) @ self._right_in + over.flatten(1, 2) @ self._right_up
+        gates = gates.view(*read.shape[:3], -1) + self._right_bias  # (L, W, B, 4M/2)
         if (image_right := self._layers[0].image_right) is not None:
-            found[0] += image_right(row[PIXELS].flip(3)).squeeze(2).permute(2, 0, 1)
+            gates[0] += image_right(row[PIXELS].flip(3)).squeeze(2).permute(2, 0, 1)
         if above["label"] is not None:
-            found = found + self._label_bias(above["label"], 1).transpose(0, 1).unsqueeze(1)
-        right, _ = lattice_lstm(found.unsqueeze(2), self._right_side, (0,))  # (L, W, 1, B, M/2)
+            gates = gates + self._label_bias(above["label"], 1).transpose(0, 1).unsqueeze(1)
+        right, _ = lattice_lstm(gates.unsqueeze(2), self._right_side, (0,))  # (L, W, 1, B, M/2)
         return {"left": row["left"], "right": right.flip(1).permute(3, 0, 4, 2, 1).flatten(1, 2)}
 
     def _by_layer(self, rows: Tensor) -> Tensor:

@@ -157,9 +157,9 @@ class RasterConvolutions(RasterMemory):
         Returns:
             (B, L, W, out).
         """
-        found = nn.functional.conv2d(rows, self._above, padding=(0, self.left), groups=self.layers)  # (B, L·out, 1, W)
-        found = found.view(len(rows), self.layers, -1, rows.shape[-1]).transpose(2, 3)
-        return found + self._bias.unsqueeze(1)
+        sums = nn.functional.conv2d(rows, self._above, padding=(0, self.left), groups=self.layers)  # (B, L·out, 1, W)
+        sums = sums.view(len(rows), self.layers, -1, rows.shape[-1]).transpose(2, 3)
+        return sums + self._bias.unsqueeze(1)
 
     def known(
         self, group: int, seen: list[Tensor], from_above: Tensor | None = None, column: int = 0

@@ -121,9 +121,9 @@ class _RNN(torch.autograd.Function):
         anchor, weight_hh, h0, h, h_low = ctx.saved_tensors
         sizes = ctx.sizes
         if records_or_transforms(local, dh_last):
-            plain = partial(ctx.plain, known=(h.detach(),))
-            found = gradients_again(plain, (anchor, weight_hh, h0), (local, dh_last))
-            return found[0], None, *found[1:], None, None, None
+            plain = partial(ctx.plain, activations=(h.detach(),))
+            gradients = gradients_again(plain, (anchor, weight_hh, h0), (local, dh_last))
+            return gradients[0], None, *gradients[1:], None, None, None
         slope = NONLINEARITIES[ctx.nonlinearity][1]
         d = torch.empty_like(h)  # D_t δ_t
         d_low = d if h.dtype == h_low.dtype else torch.empty_like(h_low)
@@ -180,9 +180,9 @@ class _LSTM(torch.autograd.Function):
         anchor, weight_hh, h0, c0, gates, h, c, tanh_c = ctx.saved_tensors
         sizes, size, low = ctx.sizes, h.shape[1], h.dtype
         if records_or_transforms(local, dh_last, dc_last):
-            plain = partial(ctx.plain, known=(gates,))
-            found = gradients_again(plain, (anchor, weight_hh, h0, c0), (local, dh_last, dc_last))
-            return found[0], None, *found[1:], None, None
+            plain = partial(ctx.plain, activations=(gates,))
+            gradients = gradients_again(plain, (anchor, weight_hh, h0, c0), (local, dh_last, dc_last))
+            return gradients[0], None, *gradients[1:], None, None
         weight = weight_hh.to(low)
         d_gates = gates.new_empty(gates.shape, dtype=low)  # D_t δ_t of each gate
         dh, dc = dh_last.to(gates.dtype, copy=True), dc_last.to(gates.dtype, copy=True)
@@ -247,19 +247,19 @@ class _ResetAfter(torch.autograd.Function):
         anchor, weight_hh, bias_hn, h0, product, n, h, h_low = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
         if records_or_transforms(local, dh_last):
-            plain = partial(ctx.plain, known=(product[:, : 2 * size], n))
-            found = gradients_again(plain, (anchor, weight_hh, bias_hn, h0), (local, dh_last))
-            return found[0], None, *found[1:], None, None
+            plain = partial(ctx.plain, activations=(product[:, : 2 * size], n))
+            gradients = gradients_again(plain, (anchor, weight_hh, bias_hn, h0), (local, dh_last))
+            return gradients[0], None, *gradients[1:], None, None
         d = product.new_empty(len(product), 3 * size, dtype=low)  # at r, z and q: what W_hh sees
         d_n = torch.empty_like(h_low)
         dh = dh_last.to(wide, copy=True)
-        scratch, kept = torch.empty_like(dh), torch.empty_like(dh)
+        scratch, carried = torch.empty_like(dh), torch.empty_like(dh)
         recurrent = Product(weight_hh.to(low).t(), dh.shape[0], len(sizes), wide)
         for r, z, q, n_t, h_prev, d_t, d_r, d_z, d_q, d_n_t, local_t in backwards(
             sizes, *product.split(size, 1), n, previous(h0, h, sizes), d, *d.split(size, 1), d_n, local
         ):
             running = len(local_t)
-            dh_t, s, k = dh[:running], scratch[:running], kept[:running]
+            dh_t, s, k = dh[:running], scratch[:running], carried[:running]
             dh_t.add_(local_t)  # δ_t, complete
             torch.mul(dh_t, z, out=k)
             torch.sub(h_prev, n_t, out=s).mul_(dh_t)
@@ -312,12 +312,12 @@ class _ResetBefore(torch.autograd.Function):
         anchor, weight_hh, h0, rz, n, h, h_low, reset = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
         if records_or_transforms(local, dh_last):
-            plain = partial(ctx.plain, known=(rz, n))
-            found = gradients_again(lambda p, w, h: plain(p, w, None, h), (anchor, weight_hh, h0), (local, dh_last))
-            return found[0], None, *found[1:], None, None
+            plain = partial(ctx.plain, activations=(rz, n))
+            gradients = gradients_again(lambda p, w, h: plain(p, w, None, h), (anchor, weight_hh, h0), (local, dh_last))
+            return gradients[0], None, *gradients[1:], None, None
         d = rz.new_empty(len(rz), 3 * size, dtype=low)
         dh = dh_last.to(wide, copy=True)
-        scratch, kept = torch.empty_like(dh), torch.empty_like(dh)
+        scratch, carried = torch.empty_like(dh), torch.empty_like(dh)
         weight = weight_hh.to(low)
         gate = Product(weight[: 2 * size].t(), dh.shape[0], len(sizes), wide)
         candidate = Product(weight[2 * size :].t(), dh.shape[0], len(sizes), wide)
@@ -325,7 +325,7 @@ class _ResetBefore(torch.autograd.Function):
             sizes, *rz.split(size, 1), n, previous(h0, h, sizes), d[:, : 2 * size], *d.split(size, 1), local
         ):
             running = len(local_t)
-            dh_t, s, k = dh[:running], scratch[:running], kept[:running]
+            dh_t, s, k = dh[:running], scratch[:running], carried[:running]
             dh_t.add_(local_t)  # δ_t, complete
             torch.mul(dh_t, z, out=k)
             torch.sub(h_prev, n_t, out=s).mul_(dh_t)

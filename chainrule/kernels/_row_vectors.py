@@ -22,8 +22,8 @@ RowMap: TypeAlias = Callable[[Any], Any]
 
 def numpy_may_compute(tensor: Tensor) -> bool:
     """Return whether NumPy may take over a tensor's operations: no dispatch mode needs to see them."""
-    known = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
-    return known and _get_current_dispatch_mode() is None
+    supported = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
+    return supported and _get_current_dispatch_mode() is None
 
 
 def row_map(of_vector: RowMap, of_rows: Callable[[Tensor], Tensor], dtype: torch.dtype) -> RowMap:

@@ -99,14 +99,14 @@ class Attention(nn.Module, ABC):
         """Attend with queries whose rows share rows of a memory: each memory row is read once."""
         order = shared.rows.argsort(stable=True)
         rows = shared.rows[order]
-        place = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)
-        place = torch.empty_like(place).index_copy(0, order, place)
-        queries = query.new_zeros(len(leaves(shared.values)[0]), int(place.max()) + 1, *query.shape[1:])
-        queries[shared.rows, place] = query
+        column = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)
+        column = torch.empty_like(column).index_copy(0, order, column)
+        queries = query.new_zeros(len(leaves(shared.values)[0]), int(column.max()) + 1, *query.shape[1:])
+        queries[shared.rows, column] = query
         read, weights = (
-            found.unflatten(1, queries.shape[1:-1]) for found in self(queries.flatten(1, -2), shared.values)
+            tensor.unflatten(1, queries.shape[1:-1]) for tensor in self(queries.flatten(1, -2), shared.values)
         )
-        return read[shared.rows, place], weights[shared.rows, place]
+        return read[shared.rows, column], weights[shared.rows, column]
 
 
 class AdditiveAttention(Attention):

@@ -157,18 +157,18 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
 
     def _after(self, keys: Tensor, values: Tensor, state: State, time: int, lengths: Tensor | None) -> State:
         """Return the state after a chunk of `time` elements, the last of `keys`."""
-        kept = min(self.window - 1, keys.shape[2])
+        length = min(self.window - 1, keys.shape[2])
         if lengths is None:
-            begin = keys.shape[2] - kept
+            begin = keys.shape[2] - length
             return {"keys": keys[:, :, begin:], "values": values[:, :, begin:], "count": state["count"] + time}
         lengths = lengths.to(keys.device, torch.long)
         count = state["count"] + lengths
         if (
             keys.device.type == "cpu" and len(count) and values_are_known(count)
         ):  # no slot that no row fills; of a GPU they are masked
-            kept = min(kept, int(count.max()))
+            length = min(length, int(count.max()))
         # The newest real element of a row is at n + length - 1; slots before the first are never read.
-        slots = torch.arange(-kept, 0, device=keys.device) + (keys.shape[2] - time + lengths).unsqueeze(1)
+        slots = torch.arange(-length, 0, device=keys.device) + (keys.shape[2] - time + lengths).unsqueeze(1)
         slots = slots.clamp(min=0)[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3])
         return {"keys": keys.gather(2, slots), "values": values.gather(2, slots), "count": count}
 

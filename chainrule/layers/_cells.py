@@ -25,9 +25,9 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def activation(function: str, a: Tensor, known: Tensor | None = None) -> Tensor:
+def activation(function: str, a: Tensor, value: Tensor | None = None) -> Tensor:
     """f(a), or its known value with the derivatives of f at a."""
-    return FUNCTIONS[function](a) if known is None else known_activation(function, a, known)
+    return FUNCTIONS[function](a) if value is None else known_activation(function, a, value)
 
 
 def pre_activation(projected: Tensor, h: Tensor, weight_hh: Tensor) -> Tensor:
@@ -42,15 +42,15 @@ def _times(weight: Tensor, h: Tensor, low: torch.dtype) -> Tensor:
 
 
 def rnn_cell(
-    projected: Tensor, weight_hh: Tensor, h: Tensor, nonlinearity: str, known: Tensor | None = None
+    projected: Tensor, weight_hh: Tensor, h: Tensor, nonlinearity: str, value: Tensor | None = None
 ) -> tuple[Tensor]:
     """h_t = f(W_ih x_t + b + W_hh h_{t-1})."""
-    return (activation(nonlinearity, pre_activation(projected, h, weight_hh), known),)
+    return (activation(nonlinearity, pre_activation(projected, h, weight_hh), value),)
 
 
-def lstm_cell(a: Sequence[Tensor], c: Tensor, known: Known = None) -> tuple[Tensor, Tensor]:
+def lstm_cell(a: Sequence[Tensor], c: Tensor, activations: Known = None) -> tuple[Tensor, Tensor]:
     """h and c from the pre-activations of the gates i, f, g, o and the cell before."""
-    y_i, y_f, y_g, y_o = known or (None,) * 4
+    y_i, y_f, y_g, y_o = activations or (None,) * 4
     i, f, o = activation("sigmoid", a[0], y_i), activation("sigmoid", a[1], y_f), activation("sigmoid", a[3], y_o)
     c = f * c + i * activation("tanh", a[2], y_g)
     return o * torch.tanh(c), c
@@ -83,7 +83,7 @@ def over_steps(
     projected: Tensor,
     state: Sequence[Tensor],
     sizes: list[int],
-    known: Known = None,
+    activations: Known = None,
 ) -> tuple[Tensor, ...]:
     """Return a cell over all steps of one layer in one direction, in plain operations.
 
@@ -92,14 +92,14 @@ def over_steps(
         projected: (R, G·M); see `chainrule.kernels._bptt`.
         state: its parts (B, M), h first.
         sizes: rows running at each step.
-        known: activations (R, ..), where projected is a placeholder.
+        activations: activations (R, ..), where projected is a placeholder.
 
     Returns:
         h of every step (R, M), then each part of the state after a row's last step, (B, M).
     """
-    kept = zip(*(part.split(sizes) for part in known), strict=True) if known else [()] * len(sizes)
+    by_step = zip(*(part.split(sizes) for part in activations), strict=True) if activations else [()] * len(sizes)
     parts, steps = tuple(part.to(wide_dtype(projected)) for part in state), []
-    for p_t, known_t in zip(projected.split(sizes), kept, strict=True):
+    for p_t, known_t in zip(projected.split(sizes), by_step, strict=True):
         parts = cell(p_t, [part[: len(p_t)] for part in parts], known_t)
         steps.append(parts)
     flat = [torch.cat(part) for part in zip(*steps, strict=True)]

@@ -80,8 +80,8 @@ class CharacterEncoder(nn.Module):
             return self.embedding.weight.new_zeros(*characters.shape[:-1], self.output_size)
         rows = characters.long().reshape(-1, characters.shape[-1])
         if values_are_known(rows):
-            words, place = torch.unique(rows, dim=0, return_inverse=True)
-            encoded = self._read(words).index_select(0, place)
+            words, index = torch.unique(rows, dim=0, return_inverse=True)
+            encoded = self._read(words).index_select(0, index)
         else:
             encoded = self._read(rows)
         return encoded.view(*characters.shape[:-1], self.output_size)
@@ -170,8 +170,8 @@ class AffixEmbedding(nn.Module):
                 rows.append(hashed_rows(columns, self.table.num_embeddings))
         # One look-up of all: the gradient of each is as large as the table.
         words = nn.functional.embedding_bag(torch.stack(rows, -1).flatten(0, -2), self.table.weight, mode="sum")
-        kept = nn.functional.dropout((lengths != 0).to(words.dtype), self.dropout, self.training)
-        return words.view(*characters.shape[:-1], self.output_size) * kept
+        scale = nn.functional.dropout((lengths != 0).to(words.dtype), self.dropout, self.training)
+        return words.view(*characters.shape[:-1], self.output_size) * scale
 
 
 @final

@@ -121,8 +121,8 @@ class Parallel(_Several):
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         x = zero_past_ends(x, lengths)
-        found = [layer(x, before, lengths) for layer, before in zip(self.parts, self._states(state), strict=True)]
-        return _side_by_side(found)
+        results = [layer(x, before, lengths) for layer, before in zip(self.parts, self._states(state), strict=True)]
+        return _side_by_side(results)
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         return _side_by_side([stepping(layer)(x_t, before) for layer, before in zip(self.parts, state, strict=True)])
@@ -134,8 +134,8 @@ class Parallel(_Several):
         return lambda x_t, state: _side_by_side([step(x_t, before) for step, before in zip(steps, state, strict=True)])
 
 
-def _side_by_side(found: list[tuple[Tensor, State]]) -> tuple[Tensor, State]:
-    outputs, states = zip(*found, strict=True)
+def _side_by_side(results: list[tuple[Tensor, State]]) -> tuple[Tensor, State]:
+    outputs, states = zip(*results, strict=True)
     return torch.cat(outputs, -1), states
 
 

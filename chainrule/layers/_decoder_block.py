@@ -182,10 +182,10 @@ class CrossAttention(MultiHeadAttention):
         """Attend with queries (B, T, D) whose rows share rows of a memory: each memory row is read once."""
         order = shared.rows.argsort(stable=True)
         rows, time = shared.rows[order], x.shape[1]
-        place = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)
-        place = torch.empty_like(place).index_copy(0, order, place)
-        width = int(place.max()) + 1
+        column = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)
+        column = torch.empty_like(column).index_copy(0, order, column)
+        width = int(column.max()) + 1
         queries = x.new_zeros(len(leaves(shared.values)[0]), width, time, x.shape[2])
-        queries[shared.rows, place] = x
+        queries[shared.rows, column] = x
         read = self(queries.flatten(1, 2), shared.values).unflatten(1, (width, time))
-        return read[shared.rows, place]
+        return read[shared.rows, column]

@@ -105,8 +105,8 @@ class DiagonalLSTM(RasterLayer):
         streams = _both(read, read)  # (2, n, W, B, M), or with C channels more
         a = torch.baddbmm(self._biases(label, x.shape[2] * x.shape[3]), streams.flatten(1, 3), self._weights())
         a = a.view(*streams.shape[:4], a.shape[2])  # (2, n, W, B, 4M/2)
-        found = _both(left_above, right_above).flatten(1, 3) @ self.recurrent[:, 0]  # (2, W·B, 4M/2)
-        a[:, 0] += found.view(2, *a.shape[2:])
+        projected = _both(left_above, right_above).flatten(1, 3) @ self.recurrent[:, 0]  # (2, W·B, 4M/2)
+        a[:, 0] += projected.view(2, *a.shape[2:])
         height, width = a.shape[1:3]
         windows = [(max(0, d - width + 1), min(d + 1, height)) for d in range(height + width - 1)]
         h, _ = lattice_lstm(skew(a), self.recurrent, (-1, 0), windows=windows)

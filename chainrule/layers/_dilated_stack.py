@@ -80,18 +80,18 @@ class DilatedStack(SequenceLayer):
         check_features(x, "BT", self.residual.shape[-1])
         h = zero_past_ends(x, lengths)
         state = self.initial_state(len(x)) if state is None else state
-        bias, found, after = state["bias"], [], []
+        bias, outputs, after = state["bias"], [], []
         for index, (layer, queue) in enumerate(zip(self.convolutions, self.queues(state), strict=True)):
             rows = torch.cat([queue, h], 1)
             a = layer.convolve(rows)
             if bias is not None:
                 a = a + bias[:, index : index + 1]
-            found.append(gate(a, dim=2))
+            outputs.append(gate(a, dim=2))
             after.append(last_before_ends(rows, layer.past, lengths))
             if index < len(self.residual):
-                h = h + found[-1] @ self.residual[index]
+                h = h + outputs[-1] @ self.residual[index]
         end = torch.zeros_like(state["end"])
-        return zero_past_ends(torch.cat(found, 2), lengths), {"bias": bias, "past": torch.cat(after, 1), "end": end}
+        return zero_past_ends(torch.cat(outputs, 2), lengths), {"bias": bias, "past": torch.cat(after, 1), "end": end}
 
     def prepare(self, features: Tensor | None = None, linears: Sequence[nn.Linear] = ()) -> LayerStep:
         """Return a function equal to `step` in evaluation while the weights stay as they are.
@@ -105,8 +105,8 @@ class DilatedStack(SequenceLayer):
 
         def step(x_t: Tensor, state: State) -> tuple[Tensor, State]:
             y, state = self.step(x_t if features is None else features[x_t], state)
-            for place, linear in enumerate(linears):
-                y = linear(y.relu() if place else y)
+            for index, linear in enumerate(linears):
+                y = linear(y.relu() if index else y)
             return y, state
 
         return step

@@ -67,8 +67,8 @@ class FastWeights(SequenceLayer, ABC):
             nn.init.zeros_(layer.bias)
         if self.decay_gate is not None:
             bias = self.decay_gate.bias.data
-            kept = GATE_TEMPERATURE * fixed_log_decay(bias)  # log σ(b)
-            bias.copy_(kept - torch.log(-torch.expm1(kept)))
+            log_decay = GATE_TEMPERATURE * fixed_log_decay(bias)  # log σ(b)
+            bias.copy_(log_decay - torch.log(-torch.expm1(log_decay)))
 
     @abstractmethod
     def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

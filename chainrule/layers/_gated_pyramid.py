@@ -212,37 +212,37 @@ class GatedPyramid(nn.Module):
             The features (B, M, n, W); the features of every block, for the other stream; `above` for what follows.
         """
         shortcuts = [x]
-        found: dict[str, State] = {"down": [], "up": [], "coarser": None}
+        features: dict[str, State] = {"down": [], "up": [], "coarser": None}
         after: dict[str, State] = {"down": [], "up": []}
         for index, block in enumerate(self.down_blocks):
             near = None if neighbour is None else neighbour["down"][index]
             x, over = block(x, above["down"][index], label, near, dropout=dropout)
             shortcuts.append(x)
-            found["down"].append(x)
+            features["down"].append(x)
             after["down"].append(over)
         if self.coarser is None:
             x = shortcuts.pop()
         else:
             far = None if neighbour is None else neighbour["coarser"]
-            x, found["coarser"], coarse_after = self._through_coarser(self.coarser, x, above, label, far, dropout)
+            x, features["coarser"], coarse_after = self._through_coarser(self.coarser, x, above, label, far, dropout)
             after.update(coarse_after)
         for index, block in enumerate(self.up_blocks):
             near = None if neighbour is None else neighbour["up"][index]
             x, over = block(x, above["up"][index], label, near, shortcuts.pop(), dropout=dropout)
-            found["up"].append(x)
+            features["up"].append(x)
             after["up"].append(over)
-        return x, found, after
+        return x, features, after
 
     def _through_coarser(
         self, coarser: "GatedPyramid", x: Tensor, above: State, label: Tensor | None, neighbour: State, dropout: float
     ) -> tuple[Tensor, State, dict[str, State]]:
-        kept, count = above["kept"], x.shape[2]
-        rows, start = torch.cat([above["shrink"], x], 2), kept.shape[2]
+        pending, count = above["kept"], x.shape[2]
+        rows, start = torch.cat([above["shrink"], x], 2), pending.shape[2]
         new = (count - start + 1) // 2  # coarse rows: one for every even row of these
-        found, coarse_above = None, above["coarser"]
+        features, coarse_above = None, above["coarser"]
         if new:
             coarse = self.shrink.below(rows[:, :, start : start + 2 * new])
-            coarse, found, coarse_above = coarser.rows(coarse, coarse_above, label, neighbour, dropout=dropout)
-            kept = torch.cat([kept, self.grow(coarse, x.shape[3])], 2)
-        after = {"shrink": rows[:, :, -1:], "kept": kept[:, :, count:], "coarser": coarse_above}
-        return kept[:, :, :count], found, after
+            coarse, features, coarse_above = coarser.rows(coarse, coarse_above, label, neighbour, dropout=dropout)
+            pending = torch.cat([pending, self.grow(coarse, x.shape[3])], 2)
+        after = {"shrink": rows[:, :, -1:], "kept": pending[:, :, count:], "coarser": coarse_above}
+        return pending[:, :, :count], features, after

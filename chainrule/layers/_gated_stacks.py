@@ -88,8 +88,8 @@ class GatedStacks(nn.Module):
         Returns:
             v' and h', (B, M, H, W).
         """
-        below, found = self.down(nn.functional.pad(v, (0, 0, self.rows_above, 0)), label)
-        return self.drop(below), self.across(h, found)
+        below, features = self.down(nn.functional.pad(v, (0, 0, self.rows_above, 0)), label)
+        return self.drop(below), self.across(h, features)
 
     def down(self, v: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run the vertical stack over H rows below those it reads above them.
@@ -109,9 +109,9 @@ class GatedStacks(nn.Module):
         a = a + vertical
         return gate(a), self.vertical_to_horizontal(a) + horizontal
 
-    def across(self, h: Tensor, found: Tensor) -> Tensor:
+    def across(self, h: Tensor, features: Tensor) -> Tensor:
         """Run the horizontal stack over H rows: h' (B, M, H, W) from h (B, N, H, W) and `down`'s (B, 2M, H, W)."""
-        out = self.residual(self.drop(gate(self.horizontal(h) + found)))
+        out = self.residual(self.drop(gate(self.horizontal(h) + features)))
         return out if self.horizontal.mask_type == "A" else h + out
 
     def drop(self, gated: Tensor) -> Tensor:

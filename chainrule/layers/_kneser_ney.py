@@ -133,11 +133,11 @@ class KneserNey(nn.Module):
         self.order = _checked_order(unigrams, keys, terms)
         self.vocab_size = len(unigrams)
         contexts = keys // self.vocab_size
-        kept = keys.new_zeros(self.vocab_size + 1 + len(keys), dtype=torch.float64)
-        kept.index_add_(0, contexts, terms.double())
-        if float(kept.max()) > _AT_MOST_ONE:
-            raise ValueError(f"terms: expected shares of a probability, got {float(kept.max()):g} after one context")
-        backoffs = (1 - kept).clamp(min=0).to(terms.dtype)
+        shares = keys.new_zeros(self.vocab_size + 1 + len(keys), dtype=torch.float64)
+        shares.index_add_(0, contexts, terms.double())
+        if float(shares.max()) > _AT_MOST_ONE:
+            raise ValueError(f"terms: expected shares of a probability, got {float(shares.max()):g} after one context")
+        backoffs = (1 - shares).clamp(min=0).to(terms.dtype)
         for name, table in zip((*_TABLES, "backoffs"), (unigrams, keys, terms, backoffs), strict=True):
             fixed_buffer(self, name, table)
 
@@ -175,18 +175,18 @@ class KneserNey(nn.Module):
         highest = vocab_size if lines else vocab_size - 1
         if len(symbols) < 2 or symbols.min() < 0 or symbols.max() > highest:
             raise ValueError(f"text: expected two or more symbols in [0, {highest}]")
-        found: list[NgramCounts] = []
+        levels: list[NgramCounts] = []
         for counted in count_ngrams(symbols, vocab_size, order):
-            total = sum(len(level.keys) for level in (*found, counted))
-            if found and (total > most or len(counted.keys) > most_different * len(symbols)):
+            total = sum(len(level.keys) for level in (*levels, counted))
+            if levels and (total > most or len(counted.keys) > most_different * len(symbols)):
                 break
-            found.append(counted)
-        if not found:
+            levels.append(counted)
+        if not levels:
             raise ValueError("text: expected a symbol after another, got lines of one")
-        terms = _terms(np.bincount(found[0].shorter, minlength=vocab_size), np.zeros(vocab_size, dtype=np.int64))
+        terms = _terms(np.bincount(levels[0].shorter, minlength=vocab_size), np.zeros(vocab_size, dtype=np.int64))
         unigrams = torch.from_numpy(terms + (1 - terms.sum()) / vocab_size)
         keys, shares, first = [], [], 0  # number of the first n-gram of the order before
-        for counted, longer in zip(found, [*found[1:], None], strict=True):
+        for counted, longer in zip(levels, [*levels[1:], None], strict=True):
             contexts, counts = counted.keys // vocab_size, counted.counts
             if longer is not None:
                 before = np.bincount(longer.shorter, minlength=len(counts))
@@ -254,8 +254,8 @@ class KneserNey(nn.Module):
             x: (...) symbols in [0, V).
         """
         x = symbols_of(x)
-        found = self._numbers(contexts, x.unsqueeze(-1)) - self.vocab_size - 1
-        terms = self.terms[found.clamp(min=0)].masked_fill(found < 0, 0)
+        indices = self._numbers(contexts, x.unsqueeze(-1)) - self.vocab_size - 1
+        terms = self.terms[indices.clamp(min=0)].masked_fill(indices < 0, 0)
         p = self.unigrams[x]
         for term, backoff in zip(terms.unbind(-1), self._backoffs(contexts).unbind(-1), strict=True):
             p = term + backoff * p
@@ -293,8 +293,8 @@ class KneserNey(nn.Module):
     def _numbers(self, contexts: Tensor, x: Tensor) -> Tensor:
         """Return the numbers of the n-grams that are a context and a symbol after it; −1 of one that was never seen."""
         wanted = torch.where((contexts >= 0) & (self._known(x) >= 0), contexts * self.vocab_size + x, -1)
-        found = torch.searchsorted(self.keys, wanted).clamp(max=len(self.keys) - 1)
-        return torch.where(self.keys[found] == wanted, found + self.vocab_size + 1, -1)
+        indices = torch.searchsorted(self.keys, wanted).clamp(max=len(self.keys) - 1)
+        return torch.where(self.keys[indices] == wanted, indices + self.vocab_size + 1, -1)
 
     def _backoffs(self, contexts: Tensor) -> Tensor:
         return self.backoffs[contexts.clamp(min=0)].masked_fill(contexts < 0, 1)
@@ -304,11 +304,11 @@ def _terms(counts: Integers, contexts: Integers) -> Numbers:
     """Return the first term of p_k of each n-gram: its count less its discount, over the total count of its context."""
     of_count = np.bincount(np.minimum(counts, 5), minlength=6)[1:5].clip(1)
     share = of_count[0] / (of_count[0] + 2 * of_count[1])
-    usual = [place - (place + 1) * share * of_count[place] / of_count[place - 1] for place in (1, 2, 3)]
+    usual = [count - (count + 1) * share * of_count[count] / of_count[count - 1] for count in (1, 2, 3)]
     discounts = np.clip(usual, _LEAST, _MOST)
-    kept = counts - np.where(counts > 0, discounts[np.clip(counts, 1, 3) - 1], 0)
+    discounted = counts - np.where(counts > 0, discounts[np.clip(counts, 1, 3) - 1], 0)
     together = np.bincount(contexts, counts)
-    return np.asarray(kept / together[contexts])
+    return np.asarray(discounted / together[contexts])
 
 
 def _checked_order(unigrams: Tensor, keys: Tensor, terms: Tensor) -> int:

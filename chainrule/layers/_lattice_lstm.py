@@ -49,9 +49,9 @@ def _plain(
     c0: Tensor | None,
     offsets: tuple[int, ...],
     windows: tuple[Window, ...],
-    known: Tensor | None = None,
+    activations: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run the recurrence in plain operations; known: the gates of every step, where projected is a placeholder."""
+    """Run the recurrence in plain operations; activations: the gates of every step, if projected is a placeholder."""
     wide, positions, size = wide_dtype(projected), projected.shape[2], weights.shape[2]
     products = weights.to(wide).unsqueeze(2).unbind(1)  # (G, 1, M, 4M) each
     side = max([0, *map(abs, offsets)])
@@ -64,7 +64,7 @@ def _plain(
             padded = pad(h, (0, 0, 0, 0, side, side))
             for weight, offset in zip(products, offsets, strict=True):
                 a = a + padded[:, first + offset + side : end + offset + side] @ weight
-        gates = None if known is None else gate_order(known[:, t, first:end])
+        gates = None if activations is None else gate_order(activations[:, t, first:end])
         h_t, c_t = lstm_cell(gate_order(a), c[:, first:end], gates)
         beyond = (0, 0, 0, 0, first, positions - end)  # positions that take no part
         c, h = pad(c_t, beyond), pad(h_t, beyond)

@@ -105,10 +105,10 @@ class MinimalRecurrence(SequenceLayer, ABC):
             real = real.unsqueeze(2)
             x = x.masked_fill(~real, 0)
         *gates, candidate = [layer(x) for layer in self._linears()]
-        kept, written = self._recurrence(gates, candidate, h.dtype)
+        decay, written = self._recurrence(gates, candidate, h.dtype)
         if real is not None:
-            kept, written = kept.masked_fill(~real, 1), written.masked_fill(~real, 0)
-        steps = linear_scan(kept, written, h)
+            decay, written = decay.masked_fill(~real, 1), written.masked_fill(~real, 0)
+        steps = linear_scan(decay, written, h)
         y = steps.to(candidate.dtype)
         return y if real is None else y.masked_fill(~real, 0), steps[:, -1].clone()
 
@@ -143,8 +143,8 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
     def _advance(self, projected: Sequence[Tensor], h: Tensor) -> tuple[Tensor, Tensor]:
         *gates, candidate = projected
-        kept, written = self._recurrence(gates, candidate, h.dtype)
-        h = torch.addcmul(written, kept, h)
+        decay, written = self._recurrence(gates, candidate, h.dtype)
+        h = torch.addcmul(written, decay, h)
         return h.to(candidate.dtype), h
 
     def _recurrence(self, gates: Sequence[Tensor], candidate: Tensor, wide: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -94,8 +94,8 @@ class NgramEmbedding(SequenceLayer):
             columns = [past[:, self.order - 1 - back :][:, :count] for back in range(n)]
             row = nn.functional.embedding(self._buckets(columns, len(weight)), weight)
             if self.training and self.dropout:
-                kept = dropout(row.new_ones(row.shape[:-1]), self.dropout, True)  # (B, T)
-                row = row * kept.unsqueeze(-1)
+                scale = dropout(row.new_ones(row.shape[:-1]), self.dropout, True)  # (B, T)
+                row = row * scale.unsqueeze(-1)
             total = row if total is None else total + row
         assert total is not None
         return zero_past_ends(total, lengths), last_before_ends(past, self.order - 1, lengths)

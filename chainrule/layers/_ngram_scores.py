@@ -77,24 +77,24 @@ class NgramScores(nn.Module):
         x = symbols_of(x)
         batch, length = x.shape
         lengths = x.new_full((batch,), length) if lengths is None else lengths.to(x.device)
-        place = torch.arange(length + 1, device=x.device)
-        ended, empty = place >= lengths.unsqueeze(1), (lengths == 0).unsqueeze(1)
+        positions = torch.arange(length + 1, device=x.device)
+        ended, empty = positions >= lengths.unsqueeze(1), (lengths == 0).unsqueeze(1)
         none = ended[:, :-1] | (x < 0)
         single = x.masked_fill(none, 0)
         check_vocabulary(single, self.num_symbols, "x")
         if self.singles < self.num_symbols:
             single = hashed_rows([single], self.singles)
-        found = [single.masked_fill(none, self.nothing), x.new_full((batch, 1), self.nothing)]  # a row has one at least
+        parts = [single.masked_fill(none, self.nothing), x.new_full((batch, 1), self.nothing)]  # a row has one at least
         if self.order > 1:
             before = x.new_full((batch, self.order - 1), self.num_symbols)
             marked = nn.functional.pad(x, (0, 1)).masked_fill(ended, self.num_symbols)
             past = torch.cat([before, marked], 1)
-            left_out = (place > lengths.unsqueeze(1)) | empty
+            left_out = (positions > lengths.unsqueeze(1)) | empty
             for n in range(2, self.order + 1):
                 columns = [past[:, self.order - 1 - back :][:, : length + 1] for back in range(n)]
                 hashed = hashed_rows([*columns, torch.full_like(marked, n)], self.buckets)
-                found.append((self.singles + hashed).masked_fill(left_out, self.nothing))
-        return torch.cat(found, 1)
+                parts.append((self.singles + hashed).masked_fill(left_out, self.nothing))
+        return torch.cat(parts, 1)
 
     @torch.no_grad()
     def fit(self, texts: LabelledTexts, prior: Tensor | None = None) -> None:
@@ -127,7 +127,7 @@ class NgramScores(nn.Module):
             own, more = counts[rows, labels.unsqueeze(1)], added[labels].unsqueeze(1)
             too_much = ((own + more).log() - ((own - 1).clamp(min=0) + more).log()).masked_fill(rows == self.nothing, 0)
             evidence.scatter_add_(1, labels.unsqueeze(1), -too_much.sum(1, keepdim=True))
-            for place, scale in enumerate(_SCALES):
-                nats[place] += nn.functional.cross_entropy(bias + scale * evidence, labels, reduction="sum")
+            for index, scale in enumerate(_SCALES):
+                nats[index] += nn.functional.cross_entropy(bias + scale * evidence, labels, reduction="sum")
         self.table.weight.copy_(_SCALES[int(nats.argmin())] * ratios)
         self.bias.copy_(bias)

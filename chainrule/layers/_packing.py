@@ -49,32 +49,32 @@ class Packing:
         assert self.lengths is not None
         sizes = torch.tensor(self.sizes, dtype=torch.long, device="cpu")
         step = torch.repeat_interleave(torch.arange(len(self.sizes), device="cpu"), sizes)
-        place = torch.arange(int(sizes.sum()), device="cpu") - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
-        return place.to(self.lengths.device), step.to(self.lengths.device)
+        row = torch.arange(int(sizes.sum()), device="cpu") - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+        return row.to(self.lengths.device), step.to(self.lengths.device)
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, ...) -> (R, ...)."""
         if self.rows is None:
             return x.transpose(0, 1).reshape(self.time * self.batch_size, *x.shape[2:])
-        place, step = self._position
-        return x[self.rows[place], step]
+        row, step = self._position
+        return x[self.rows[row], step]
 
     def unpack(self, flat: Tensor) -> Tensor:
         """(R, ...) -> (B, T, ...), zero past each row's end."""
         if self.rows is None:
             return flat.view(self.time, self.batch_size, *flat.shape[1:]).transpose(0, 1)
-        place, step = self._position
+        row, step = self._position
         padded = flat.new_zeros(self.batch_size, self.time, *flat.shape[1:])
-        return padded.index_put((self.rows[place], step), flat)
+        return padded.index_put((self.rows[row], step), flat)
 
     def reverse(self, flat: Tensor) -> Tensor:
         """Turn each row round within its own length; its own inverse. (R, ...) -> (R, ...)."""
         if self.rows is None:
             return flat.view(self.time, self.batch_size, *flat.shape[1:]).flip(0).reshape(flat.shape)
         assert self.lengths is not None
-        place, step = self._position
+        row, step = self._position
         start = torch.tensor([0, *self.sizes[:-1]], device=flat.device).cumsum(0)
-        return flat[start[self.lengths[place] - 1 - step] + place]
+        return flat[start[self.lengths[row] - 1 - step] + row]
 
     def enter(self, state: Tensor) -> Tensor:
         """Put the rows of a state (B, ...) longest first."""

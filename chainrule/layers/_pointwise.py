@@ -79,7 +79,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":  # a GPU draws them in parallel
         return nn.functional.dropout(x, p)
-    kept = min(max(round((1 - p) * _LEVELS), 1), _LEVELS - 1)
+    levels_on = min(max(round((1 - p) * _LEVELS), 1), _LEVELS - 1)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device="cpu").random_(-(1 << 63), None)
     levels = words.view(torch.int16)[: x.numel()].view(x.shape)
-    return x * (levels < kept - _LEVELS // 2).to(x.dtype).mul_(_LEVELS / kept)
+    return x * (levels < levels_on - _LEVELS // 2).to(x.dtype).mul_(_LEVELS / levels_on)

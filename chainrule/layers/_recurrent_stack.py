@@ -77,12 +77,12 @@ class RNN(Recurrent):
 
 
 def _plain_rnn(
-    projected: Tensor, weight_hh: Tensor, h0: Tensor, nonlinearity: str, sizes: list[int], known: Known = None
+    projected: Tensor, weight_hh: Tensor, h0: Tensor, nonlinearity: str, sizes: list[int], activations: Known = None
 ) -> tuple[Tensor, ...]:
-    def cell(p: Tensor, state: Sequence[Tensor], kept: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return rnn_cell(p, weight_hh, state[0], nonlinearity, *kept[:1])
+    def cell(p: Tensor, state: Sequence[Tensor], values: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return rnn_cell(p, weight_hh, state[0], nonlinearity, *values[:1])
 
-    return over_steps(cell, projected, [h0], sizes, known)
+    return over_steps(cell, projected, [h0], sizes, activations)
 
 
 @final
@@ -118,13 +118,13 @@ class LSTM(Recurrent):
 
 
 def _plain_lstm(
-    projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor, sizes: list[int], known: Known = None
+    projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor, sizes: list[int], activations: Known = None
 ) -> tuple[Tensor, ...]:
     def cell(p: Tensor, state: Sequence[Tensor], gates: Sequence[Tensor]) -> tuple[Tensor, ...]:
         h, c = state
         return lstm_cell(pre_activation(p, h, weight_hh).chunk(4, 1), c, gates[0].chunk(4, 1) if gates else None)
 
-    return over_steps(cell, projected, [h0, c0], sizes, known)
+    return over_steps(cell, projected, [h0, c0], sizes, activations)
 
 
 @final
@@ -198,9 +198,16 @@ class GRU(Recurrent):
 
 
 def _plain_gru(
-    projected: Tensor, weight_hh: Tensor, bias_hn: Tensor | None, h0: Tensor, sizes: list[int], known: Known = None
+    projected: Tensor,
+    weight_hh: Tensor,
+    bias_hn: Tensor | None,
+    h0: Tensor,
+    sizes: list[int],
+    activations: Known = None,
 ) -> tuple[Tensor, ...]:
-    return over_steps(lambda p, state, y: gru_cell(p, weight_hh, bias_hn, *state, *y), projected, [h0], sizes, known)
+    return over_steps(
+        lambda p, state, y: gru_cell(p, weight_hh, bias_hn, *state, *y), projected, [h0], sizes, activations
+    )
 
 
 CELLS = ("lstm", "gru", "rnn")

@@ -77,7 +77,7 @@ def shrink_residuals(blocks: Iterable[nn.Module]) -> None:
     Args:
         blocks: those that have no `last_products` stay as they are.
     """
-    found = [linear for block in blocks for linear in getattr(block, "last_products", list)()]
-    products = [linear for linear in found if not linear.weight.is_meta]
+    linears = [linear for block in blocks for linear in getattr(block, "last_products", list)()]
+    products = [linear for linear in linears if not linear.weight.is_meta]
     for linear in products:
         linear.weight.mul_(len(products) ** -0.5)

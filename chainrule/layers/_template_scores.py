@@ -126,12 +126,12 @@ class TemplateScores(nn.Module):
             [shape, beside(shape, 1)], [beside(torch.zeros_like(word), -1), shape], [before3], [after3],
             [before3, three], [three, after3], [before2, two, after2], [before, shape],
         ]  # fmt: skip
-        found = [self._row(columns, number) for number, columns in enumerate(templates)]
+        parts = [self._row(columns, number) for number, columns in enumerate(templates)]
         for order, code in enumerate(endings, 1):
-            found.append(self._row([code], 100 + order).masked_fill(sizes < order, self.nothing))
+            parts.append(self._row([code], 100 + order).masked_fill(sizes < order, self.nothing))
         for order, code in enumerate(beginnings, 1):
-            found.append(self._row([code], 200 + order).masked_fill(sizes < order, self.nothing))
-        return torch.stack(found, 2).masked_fill(~real.unsqueeze(2), self.nothing)
+            parts.append(self._row([code], 200 + order).masked_fill(sizes < order, self.nothing))
+        return torch.stack(parts, 2).masked_fill(~real.unsqueeze(2), self.nothing)
 
     def _row(self, columns: list[Tensor], template: int) -> Tensor:
         return hashed_rows([*columns, torch.full_like(columns[0], template)], self.nothing)
@@ -156,8 +156,8 @@ def _code(symbols: Tensor) -> Tensor:
 def _affixes(symbols: Tensor, sizes: Tensor, longest: int, *, end: bool) -> list[Tensor]:
     """Numbers of the first or last 1, 2, ... symbols of each word."""
     codes, code = [], symbols.new_zeros(symbols.shape[:-1])
-    for place in range(longest):
-        at = sizes - 1 - place if end else torch.full_like(sizes, place)
+    for offset in range(longest):
+        at = sizes - 1 - offset if end else torch.full_like(sizes, offset)
         inside = (at >= 0) & (at < sizes)
         symbol = symbols.gather(-1, at.clamp(0, symbols.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
         code = code * _MULTIPLIER + symbol.where(inside, 0)

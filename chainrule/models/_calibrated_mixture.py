@@ -133,8 +133,8 @@ class CalibratedMixture(ModelMean):
                 previous = None if batch.previous is None else batch.previous.to(device)
                 if previous is None:
                     states = self.initial_state(len(x), context)
-                found = [part.unroll(x, own, previous) for part, own in self._each(states)]
-                conditionals, states = zip(*found, strict=True)
+                results = [part.unroll(x, own, previous) for part, own in self._each(states)]
+                conditionals, states = zip(*results, strict=True)
                 real = torch.ones_like(x, dtype=torch.bool)
             else:
                 lengths = batch.lengths.to(device)

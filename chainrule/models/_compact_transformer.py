@@ -61,8 +61,8 @@ class CompactTransformer(ImageClassifier):
         super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
         channels, height, width = image_shape
         layers: list[nn.Module] = []
-        for place in range(convolutions):
-            inside = model_size if place == convolutions - 1 else max(8, model_size // 2)
+        for index in range(convolutions):
+            inside = model_size if index == convolutions - 1 else max(8, model_size // 2)
             layers += [nn.Conv2d(channels, inside, 3, padding=1), nn.MaxPool2d(3, 2, padding=1), nn.ReLU()]
             channels, height, width = inside, (height + 1) // 2, (width + 1) // 2
         self.tokens = nn.Sequential(*layers)

@@ -133,11 +133,11 @@ class Forecaster(AutoregressiveModel):
 
     def initial_state(self, batch_size: int, context: Context = None) -> ForecastState:
         """Return the state after the past, on which the recurrence warms up as far as all lags are known."""
-        known, recurrent = self.window.known(batch_size, context), self.recurrent.initial_state(batch_size)
-        early = self.window.of_past(known)
+        parts, recurrent = self.window.known(batch_size, context), self.recurrent.initial_state(batch_size)
+        early = self.window.of_past(parts)
         if early is not None:
             recurrent = self.recurrent(self._inputs(early), recurrent)[1]
-        return {"recurrent": recurrent, "window": self.window.begin(known)}
+        return {"recurrent": recurrent, "window": self.window.begin(parts)}
 
     def step(self, x_prev: Tensor | None, state: ForecastState) -> tuple[LocationScaleMixture, ForecastState]:
         unread = state["window"]["recent"][:, :1]  # of a chunk of one, its value is unread
@@ -162,8 +162,8 @@ class Forecaster(AutoregressiveModel):
         if readings.covariates is not None:
             parts.append(readings.covariates.to(readings.scale))
         if self.embedding is not None:
-            told = self.embedding(readings.series).unsqueeze(1)
-            parts.append(told.expand(-1, parts[0].shape[1], -1).to(readings.scale))
+            embedded = self.embedding(readings.series).unsqueeze(1)
+            parts.append(embedded.expand(-1, parts[0].shape[1], -1).to(readings.scale))
         return torch.cat(parts, 2).to(self.output.weight.dtype)
 
     def _conditional(self, outputs: Tensor, readings: Readings) -> LocationScaleMixture:

@@ -83,9 +83,9 @@ class ImageClassifier(LikelihoodModel):
             raise ValueError("lengths: a label has none; leave it None")
         if context is None:
             raise ValueError("context: expected the images (B, C, H, W) that the labels are of, got None")
-        found = self.forward(context)
-        check_one_label_a_row(x, *found.batch_shape)
-        return found.log_prob(x)
+        distribution = self.forward(context)
+        check_one_label_a_row(x, *distribution.batch_shape)
+        return distribution.log_prob(x)
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         r"""log p of the labels, smoothed, of images that are mixed in training mode.
@@ -104,10 +104,10 @@ class ImageClassifier(LikelihoodModel):
         images = images.expand(len(x), -1, -1, -1)
         share = torch.distributions.Beta(self.mixup, self.mixup).sample((len(x),)).to(images)
         partner = torch.randperm(len(x), device=x.device)
-        found = self._labels(torch.lerp(images[partner], images, share.view(-1, 1, 1, 1)))
-        return share * self._smoothed(found, x) + (1 - share) * self._smoothed(found, x[partner])
+        distribution = self._labels(torch.lerp(images[partner], images, share.view(-1, 1, 1, 1)))
+        return share * self._smoothed(distribution, x) + (1 - share) * self._smoothed(distribution, x[partner])
 
-    def _smoothed(self, found: Categorical, labels: Tensor) -> Tensor:
-        check_one_label_a_row(labels, *found.batch_shape)
-        spread = found.logits.log_softmax(-1).mean(-1)
-        return (1 - self.label_smoothing) * found.log_prob(labels) + self.label_smoothing * spread
+    def _smoothed(self, distribution: Categorical, labels: Tensor) -> Tensor:
+        check_one_label_a_row(labels, *distribution.batch_shape)
+        spread = distribution.logits.log_softmax(-1).mean(-1)
+        return (1 - self.label_smoothing) * distribution.log_prob(labels) + self.label_smoothing * spread

@@ -141,8 +141,8 @@ class ImageTransformer(ImageModel):
         """Return all conditionals, batch shape (B, C, H, W); `lengths` has no effect: conditionals read the past."""
         self.images.checked(x)
         label = checked_labels(context, len(x), self.num_classes)
-        place = torch.zeros(len(x), dtype=torch.long, device=self.output.weight.device)
-        features, _ = self._features(self._before(self.to_sequence(x).long(), None), label, place, None)
+        position = torch.zeros(len(x), dtype=torch.long, device=self.output.weight.device)
+        features, _ = self._features(self._before(self.to_sequence(x).long(), None), label, position, None)
         logits = self.output(self.stack(features)[0])
         channels, _, width = self.image_shape
         return Categorical(logits.unflatten(1, (-1, width, channels)).permute(0, 3, 1, 2, 4))
@@ -160,8 +160,8 @@ class ImageTransformer(ImageModel):
         symbols = self._before(x.long(), x_prev)
         features, recent = self._features(symbols, state["label"], state["place"], state["recent"])
         h, stack = self.stack(features, state["stack"])
-        place = state["place"] + x.shape[1]
-        return Categorical(self.output(h)), {**state, "stack": stack, "place": place, "recent": recent}
+        position = state["place"] + x.shape[1]
+        return Categorical(self.output(h)), {**state, "stack": stack, "place": position, "recent": recent}
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         return self._step(stepping(self.stack), self.output, x_prev, state)
@@ -176,12 +176,12 @@ class ImageTransformer(ImageModel):
     def _step(
         self, advance: LayerStep, predict: Callable[[Tensor], Tensor], x_prev: Tensor | None, state: State
     ) -> tuple[Categorical, State]:
-        place = state["place"]
+        position = state["place"]
         if x_prev is None:
-            x_prev = torch.full_like(place, self.levels)
-        features, recent = self._features(x_prev.long().unsqueeze(1), state["label"], place, state["recent"])
+            x_prev = torch.full_like(position, self.levels)
+        features, recent = self._features(x_prev.long().unsqueeze(1), state["label"], position, state["recent"])
         h, stack = advance(features.squeeze(1), state["stack"])
-        return Categorical(predict(h)), {**state, "stack": stack, "place": place + 1, "recent": recent}
+        return Categorical(predict(h)), {**state, "stack": stack, "place": position + 1, "recent": recent}
 
     def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
         """Return the elements before each of x: `x_prev` or the start, then x without its last."""
@@ -190,7 +190,7 @@ class ImageTransformer(ImageModel):
         return torch.cat([x_prev.long().unsqueeze(1), x[:, :-1]], 1)
 
     def _features(
-        self, symbols: Tensor, label: Tensor | None, place: Tensor, recent: Tensor | None
+        self, symbols: Tensor, label: Tensor | None, position: Tensor, recent: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Inputs of the first block at T places, (B, T, D), and the last elements after them, (B, K)."""
         check_vocabulary(symbols, self.levels, start=True)  # outside [0, V) the row would be another neighbour's
@@ -198,7 +198,7 @@ class ImageTransformer(ImageModel):
             recent = symbols.new_full((len(symbols), self._kept), self.levels)
         past, time = torch.cat([recent, symbols], 1), symbols.shape[1]
         offsets = torch.arange(time, device=symbols.device)
-        places = place.unsqueeze(1) + offsets
+        places = position.unsqueeze(1) + offsets
         back = torch.tensor([back for back, _, _ in self.neighbours], device=symbols.device)
         seen = past[:, self._kept + 1 + offsets.unsqueeze(1) - back]  # (B, T, N)
         seen = seen.masked_fill(~self._inside(places), self.levels)

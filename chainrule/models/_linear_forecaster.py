@@ -116,9 +116,9 @@ class LinearForecaster(AutoregressiveModel):
             if not bool(every.isfinite().all() and own.isfinite().all()):
                 raise ValueError("values, features: expected finite numbers")
             which = torch.full((1,), number, device=every.device)
-            known = torch.full_like(which, lag)
-            given = own.to(window.scaling).unsqueeze(0) if window.num_covariates else None
-            readings = window.measure(every[:, :-1], stop - first, which, given, known)
+            num_real = torch.full_like(which, lag)
+            covariates = own.to(window.scaling).unsqueeze(0) if window.num_covariates else None
+            readings = window.measure(every[:, :-1], stop - first, which, covariates, num_real)
             z = (every[0, lag:] - readings.anchor[0]) / readings.scale[0]
             coefficients, scale, degrees = _fit(self._inputs(readings)[0], z, self.head == "student")
             self.coefficients[number], self.degrees[number] = coefficients, degrees
@@ -191,12 +191,12 @@ def _fit(inputs: Tensor, z: Tensor, heavy: bool) -> tuple[Tensor, float, float]:
     coefficients, errors, scale = solved(torch.ones_like(z))
     if not heavy:
         return coefficients, scale, _DEGREES[-1]
-    found: list[tuple[float, float, Tensor, float]] = []
+    fits: list[tuple[float, float, Tensor, float]] = []
     for degrees in _DEGREES:
-        for _ in range(_ITERATIONS if found else _FIRST_ITERATIONS):
+        for _ in range(_ITERATIONS if fits else _FIRST_ITERATIONS):
             coefficients, errors, scale = solved((degrees + 1) / (degrees + (errors / scale).square()))
-        found.append((_log_likelihood(errors, scale, degrees), degrees, coefficients, scale))
-    _, degrees, coefficients, scale = max(found, key=lambda fit: fit[0])
+        fits.append((_log_likelihood(errors, scale, degrees), degrees, coefficients, scale))
+    _, degrees, coefficients, scale = max(fits, key=lambda fit: fit[0])
     return coefficients, scale, degrees
 
 

@@ -204,7 +204,7 @@ class MADE(AutoregressiveModel):
         layers = [*self.hidden, self.output]
         # An output is ready when all columns before its own are known, one less than its degree.
         degrees = [*self.degrees[1:], self.degrees[0] - 1]
-        weights = [{place: layer.weight} for place, layer in enumerate(layers)]
+        weights = [{index: layer.weight} for index, layer in enumerate(layers)]
         if self.direct is not None:
             weights[-1][0] = self.direct.weight
         context: list[Tensor | None] = [None] * len(layers)
@@ -287,14 +287,14 @@ class _PlainColumns:
         return context, self.made.output.weight.new_zeros(batch_size, 0)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
-        (context, known), made = state, self.made
+        (context, columns_before), made = state, self.made
         if x_prev is not None:
-            known = torch.cat([known, x_prev.unsqueeze(1)], 1)
-        t = known.shape[1]
+            columns_before = torch.cat([columns_before, x_prev.unsqueeze(1)], 1)
+        t = columns_before.shape[1]
         if t == made.num_features:
             raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")
-        columns = made.from_sequence(nn.functional.pad(known, (0, made.num_features - t)))
-        return Bernoulli(made.to_sequence(made(columns, context).logits)[:, t]), (context, known)
+        columns = made.from_sequence(nn.functional.pad(columns_before, (0, made.num_features - t)))
+        return Bernoulli(made.to_sequence(made(columns, context).logits)[:, t]), (context, columns_before)
 
 
 def _remask(model: MADE, *_: object) -> None:

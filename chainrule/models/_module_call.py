@@ -189,11 +189,11 @@ class ModuleCall:
 
     def _padding(self, symbols: Tensor, real: Tensor | None = None) -> dict[str, Tensor]:
         """Arguments that say what is padding; where nothing is, `lengths` alone, which may have no default."""
-        told = {"lengths": torch.full_like(symbols[:, 0], symbols.shape[1]) if real is None else real.sum(1)}
+        arguments = {"lengths": torch.full_like(symbols[:, 0], symbols.shape[1]) if real is None else real.sum(1)}
         if real is not None:
-            told |= {"attention_mask": real.long(), "position_ids": (real.long().cumsum(1) - 1).clamp_min(0)}
-            told |= {"key_padding_mask": ~real, "src_key_padding_mask": ~real}
-        return {name: value for name, value in told.items() if name in self.arguments}
+            arguments |= {"attention_mask": real.long(), "position_ids": (real.long().cumsum(1) - 1).clamp_min(0)}
+            arguments |= {"key_padding_mask": ~real, "src_key_padding_mask": ~real}
+        return {name: value for name, value in arguments.items() if name in self.arguments}
 
     @property
     def takes_mask(self) -> bool:
@@ -235,10 +235,10 @@ class ModuleCall:
         try:
             return self.logits(module, symbols)
         except Exception as error:
-            told = " ".join(str(error).split())
+            message = " ".join(str(error).split())
             raise ValueError(
                 f"module: expected one that maps (B, T) symbols to logits (B, T, V), but for zeros of shape "
-                f"{tuple(symbols.shape)} it raised {type(error).__name__}: {told}"
+                f"{tuple(symbols.shape)} it raised {type(error).__name__}: {message}"
             ) from error
 
     def _with_layout(self, module: nn.Module) -> Self:
@@ -250,9 +250,9 @@ class ModuleCall:
                 return self  # the module has such an argument and returns no cache
             call = replace(self, layout=CacheLayout.of(*caches), one_by_one=self.step is not None)
         except Exception as error:
-            told = " ".join(str(error).split())
+            message = " ".join(str(error).split())
             raise ValueError(
-                f"module: `{self.cache_name or 'step'}` cannot be used as a cache ({type(error).__name__}: {told}); "
+                f"module: `{self.cache_name or 'step'}` cannot be used as a cache ({type(error).__name__}: {message}); "
                 "pass cache=False, or another step, to do without"
             ) from error
         single = replace(call, one_by_one=True)

@@ -131,8 +131,8 @@ class MultiScalePixelCNN(ImageModel):
     ) -> DiscretizedLogisticMixture:
         """Return all conditionals, batch shape (B, C, H, W); `lengths` has no effect: conditionals read the past."""
         pixels, values = self._pixels(x, context)
-        each, place = pixels.conditionals(values), self.order.argsort()
-        parts = (part[:, place].transpose(1, 2).unflatten(2, self.image_shape[1:]) for part in each.parameters)
+        each, positions = pixels.conditionals(values), self.order.argsort()
+        parts = (part[:, positions].transpose(1, 2).unflatten(2, self.image_shape[1:]) for part in each.parameters)
         return each.with_parameters(*parts)  # (B, C, H, W, K)
 
     def log_prob(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
@@ -171,14 +171,14 @@ class MultiScalePixelCNN(ImageModel):
         """Return the parameters of the pixels of a group, (B, n, P), from an image (B, C + 1, H, W) known so far."""
         grid = image[:, :, :: group.spacing, :: group.spacing]
         height, width = (grid.shape[2] + 1) // 2, (grid.shape[3] + 1) // 2
-        known = [
+        inputs = [
             nn.functional.pad(part, (0, width - part.shape[3], 0, height - part.shape[2]))
             for part in (grid[:, :, down::2, right::2] for down, right in OFFSETS[: group.kind])
         ]
         scale = group.spacing.bit_length() - 1
-        outputs = self.networks[str(group.kind)](torch.cat(known, 1), scale, label, dropout=dropout)
-        found: Tensor = outputs[:, :, : group.rows, : group.columns].flatten(2).transpose(1, 2)
-        return found
+        outputs = self.networks[str(group.kind)](torch.cat(inputs, 1), scale, label, dropout=dropout)
+        parameters: Tensor = outputs[:, :, : group.rows, : group.columns].flatten(2).transpose(1, 2)
+        return parameters
 
     def visible_past(self, length: int) -> Tensor:
         """Mark the earlier elements that can influence each conditional, (T, T) booleans."""
@@ -245,17 +245,17 @@ class _GroupExecutor(Executor):
         seen, colours = model.order.new_zeros(n, 0) if prefix is None else prefix, model.image_shape[0]
         while seen.shape[1] < model.sequence_length:
             start = max(first for first in (0, *model._starts) if first * colours <= seen.shape[1]) * colours
-            known = seen[:, start:]
+            prefix_group = seen[:, start:]
             with torch.no_grad():
                 pixels = model._mixture(model._next_group(seen[:, :start], label))
-                drawn = known.new_zeros(n, pixels.batch_shape[1], 0)
+                drawn = prefix_group.new_zeros(n, pixels.batch_shape[1], 0)
                 for colour in range(colours):
-                    given, values = known[:, colour::colours], pick(pixels.conditional(drawn))
-                    values = torch.cat([given, values[:, given.shape[1] :]], 1)
+                    prefix_values, values = prefix_group[:, colour::colours], pick(pixels.conditional(drawn))
+                    values = torch.cat([prefix_values, values[:, prefix_values.shape[1] :]], 1)
                     drawn = torch.cat([drawn, values.unsqueeze(2)], 2)
                 group = drawn.flatten(1)
                 seen = torch.cat([seen[:, :start], group], 1)
-            yield from group[:, known.shape[1] :].unbind(1)
+            yield from group[:, prefix_group.shape[1] :].unbind(1)
 
 
 def _visiting_order(groups: list[PixelGroup], width: int) -> Tensor:

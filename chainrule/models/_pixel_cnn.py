@@ -175,8 +175,8 @@ class GatedPixelCNN(MaskedImageModel):
             if rows is not None:
                 v = torch.cat([rows, v], 2)
                 vertical.append(v[:, :, v.shape[2] - layer.rows_above :])
-            v, found = layer.down(v, label)
-            v, h = layer.drop(v), layer.across(h, found)
+            v, features = layer.down(v, label)
+            v, h = layer.drop(v), layer.across(h, features)
         return self.head(h), {PIXELS: image[:, :, pixels.shape[2] :], "vertical": vertical}
 
     def narrow(self) -> "GatedPixelCNN":

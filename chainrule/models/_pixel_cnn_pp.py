@@ -151,9 +151,9 @@ class PixelCNNPP(RasterModel):
         """
         image = torch.cat([above["pixels"], pixels], 2)
         v = self.above(image[:, :, :-1])
-        _, found, vertical = self.vertical.rows(v, above["vertical"], label, dropout=dropout)
+        _, features, vertical = self.vertical.rows(v, above["vertical"], label, dropout=dropout)
         h = self.first.below(image[:, :, 1:])
-        h, _, horizontal = self.horizontal.rows(h, above["horizontal"], label, found, dropout=dropout)
+        h, _, horizontal = self.horizontal.rows(h, above["horizontal"], label, features, dropout=dropout)
         after = {"pixels": image[:, :, pixels.shape[2] :], "vertical": vertical, "horizontal": horizontal}
         return self._outputs(h), after
 

@@ -178,14 +178,14 @@ class _RowScan(RasterScan):
         return above, {"above": above, "label": label, "known": rows}
 
     def predict(self, row: State) -> tuple[Conditional, State]:
-        known = row["known"]
-        whole = nn.functional.pad(known, (0, self.model._row_length - known.shape[1]))
+        elements = row["known"]
+        whole = nn.functional.pad(elements, (0, self.model._row_length - elements.shape[1]))
         kind, _ = self._conditionals(whole, row)
-        return kind.with_parameters(*(part[:, known.shape[1]] for part in _in_sequence(kind))), row
+        return kind.with_parameters(*(part[:, elements.shape[1]] for part in _in_sequence(kind))), row
 
     def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
-        known = torch.cat([row["known"], x_prev.unsqueeze(1)], 1)
-        return {**row, "known": known}, known.shape[1] == self.model._row_length
+        elements = torch.cat([row["known"], x_prev.unsqueeze(1)], 1)
+        return {**row, "known": elements}, elements.shape[1] == self.model._row_length
 
     def end_row(self, above: State, row: State) -> State:
         return self._conditionals(row["known"], row)[1]

@@ -62,11 +62,11 @@ class MADEConditional(Head):
         """Write or read the D features (B, D) one after the other, in the order in which the MADE visits them."""
         step, state = self.made.prepare().step, self.made.initial_state(len(self.h), self.h)
         sequence = None if value is None else self.made.to_sequence(value)
-        known: list[Tensor] = []
-        for place in range(self.made.num_features):
-            conditional, state = step(known[-1] if known else None, state)
-            known.append(head_of(conditional).code(choose, None if sequence is None else sequence[:, place]))
-        return self.made.from_sequence(torch.stack(known, 1))
+        columns: list[Tensor] = []
+        for column in range(self.made.num_features):
+            conditional, state = step(columns[-1] if columns else None, state)
+            columns.append(head_of(conditional).code(choose, None if sequence is None else sequence[:, column]))
+        return self.made.from_sequence(torch.stack(columns, 1))
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:

@@ -193,9 +193,9 @@ class SequenceClassifier(LikelihoodModel):
         """Compute log p(y | x), (B,), or the mean of its values from the network and from the n-grams."""
         if self.ngrams is None:
             return self.log_prob(x, context, lengths)
-        found = self._labels(x, context, lengths)
-        assert isinstance(found, CategoricalMean)
-        return torch.stack([part.log_prob(x) for part in found.parts]).mean(0)
+        distribution = self._labels(x, context, lengths)
+        assert isinstance(distribution, CategoricalMean)
+        return torch.stack([part.log_prob(x) for part in distribution.parts]).mean(0)
 
     def _symbols(self, context: Context) -> tuple[Tensor, Tensor | None]:
         """Return the symbols themselves, (B, T), without their parts, and the lengths."""
@@ -236,9 +236,9 @@ class SequenceClassifier(LikelihoodModel):
         """p(y | x) of each row, checked to be one for each label."""
         if lengths is not None:
             raise ValueError("lengths: expected None: a label has no length; put those of the sequences in the context")
-        found = self.forward(context)
-        check_one_label_a_row(x, *found.batch_shape)
-        return found
+        distribution = self.forward(context)
+        check_one_label_a_row(x, *distribution.batch_shape)
+        return distribution
 
     def attend(self, context: Context) -> Tensor:
         """Return the weights α of the time steps in the pooling, (B, T), 0 past a row's end.

@@ -38,9 +38,9 @@ def read_context(context: Context, rows: int, num_series: int, num_covariates: i
     if isinstance(context, Tensor):
         context = {"past": context}
     needed = {"past"} | ({"covariates"} if num_covariates else set()) | ({"series"} if num_series > 1 else set())
-    given = set(context) if isinstance(context, dict) else None
-    if given is None or not needed <= given or not given <= _KEYS:
-        got = type(context).__name__ if given is None else ", ".join(sorted(given)) or "nothing"
+    keys = set(context) if isinstance(context, dict) else None
+    if keys is None or not needed <= keys or not keys <= _KEYS:
+        got = type(context).__name__ if keys is None else ", ".join(sorted(keys)) or "nothing"
         raise ValueError(f"context: expected a dict with {', '.join(sorted(needed))}, got {got}")
     past = context["past"]
     if past.dim() != 2 or past.shape[1] < 1 or len(past) not in (1, rows):
@@ -161,9 +161,9 @@ class SeriesWindow(nn.Module):
         """Return the parts of a context, each with `batch_size` rows."""
         return read_context(context, batch_size, self.num_series, self.num_covariates)
 
-    def begin(self, known: SeriesContext) -> WindowState:
+    def begin(self, parts: SeriesContext) -> WindowState:
         """Return the state after the past."""
-        past, series, covariates = known["past"], known["series"], known["covariates"]
+        past, series, covariates = parts["past"], parts["series"], parts["covariates"]
         missing = max(self.longest_lag - past.shape[1], 0)
         recent = torch.cat([past[:, :1].expand(-1, missing), past[:, -self.longest_lag :]], 1)
         return {
@@ -174,9 +174,9 @@ class SeriesWindow(nn.Module):
             "series": series,
         }
 
-    def of_past(self, known: SeriesContext) -> Readings | None:
+    def of_past(self, parts: SeriesContext) -> Readings | None:
         """Return the readings of the past from the first step at which all lags are known, if any."""
-        past, series, covariates = known["past"], known["series"], known["covariates"]
+        past, series, covariates = parts["past"], parts["series"], parts["covariates"]
         steps = past.shape[1] - self.longest_lag
         if steps <= 0:
             return None
@@ -185,28 +185,30 @@ class SeriesWindow(nn.Module):
 
     def read(self, x: Tensor, state: WindowState, x_prev: Tensor | None) -> tuple[Readings, WindowState]:
         """Return the readings of a chunk (B, T), and the state that is ready to read its last element."""
-        recent, known, read, time = state["recent"], state["known"], state["read"], x.shape[1]
+        recent, num_real, read, time = state["recent"], state["known"], state["read"], x.shape[1]
         if x_prev is not None:
             recent = torch.cat([recent[:, 1:], x_prev.to(recent).unsqueeze(1)], 1)
-            known, read = (known + 1).clamp(max=self.longest_lag), read + 1
+            num_real, read = (num_real + 1).clamp(max=self.longest_lag), read + 1
         whole = torch.cat([recent, x[:, :-1].to(recent)], 1)  # (B, L + T - 1)
-        readings = self.measure(whole, time, state["series"], _at(state["covariates"], read, time), known)
+        readings = self.measure(whole, time, state["series"], _at(state["covariates"], read, time), num_real)
         return readings, {
             **state,
             "recent": whole[:, time - 1 :],
-            "known": (known + time - 1).clamp(max=self.longest_lag),
+            "known": (num_real + time - 1).clamp(max=self.longest_lag),
             "read": read + time - 1,
         }
 
-    def measure(self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None, known: Tensor) -> Readings:
+    def measure(
+        self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None, num_real: Tensor
+    ) -> Readings:
         """Return the readings at each of `time` positions.
 
         Args:
-            whole: (B, L + T - 1) the values before each of them; of the first L the last `known`, (B,), are real.
+            whole: (B, L + T - 1) the values before each of them; of the first L the last `num_real`, (B,), are real.
             time: T.
             series: (B,).
             covariates: (B, T, F), or None.
-            known: (B,).
+            num_real: (B,).
         """
         centre, usual, finest = self.scaling[:, series].unsqueeze(2)  # (B, 1) each
         whole = whole.to(usual)
@@ -216,10 +218,10 @@ class SeriesWindow(nn.Module):
         scale = usual.expand(-1, time)
         if recent := self.longest_lag - self.anchor:  # changes whose anchor is among the values
             changes = whole[:, self.anchor :] - (whole[:, : -self.anchor] if self.anchor else centre)
-            there = torch.arange(changes.shape[1], device=whole.device) >= (self.longest_lag - known).unsqueeze(1)
+            there = torch.arange(changes.shape[1], device=whole.device) >= (self.longest_lag - num_real).unsqueeze(1)
             squares = torch.where(there, changes.square(), 0.0)
             total = squares.unfold(1, recent, 1)[:, :time].sum(2)
-            count = (torch.arange(time, device=whole.device) + known.unsqueeze(1) - self.anchor).clamp(0, recent)
+            count = (torch.arange(time, device=whole.device) + num_real.unsqueeze(1) - self.anchor).clamp(0, recent)
             scale = ((USUAL * usual.square() + total) / (USUAL + count)).sqrt()
         ratios = (before.index_select(2, self.places) - anchor.unsqueeze(2)) / scale.unsqueeze(2)
         return Readings(ratios, covariates, series, anchor, scale, finest * usual / scale)

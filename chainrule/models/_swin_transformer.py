@@ -90,8 +90,8 @@ class SwinTransformer(ImageClassifier):
                     f"window: no window of 2 to {window} places fits {height}×{width} places, and a place alone sees "
                     "no other: crop or pad the images, or name another patch_size"
                 )
-            for place in range(blocks):
-                shift = side // 2 if place % 2 and side < max(height, width) else 0
+            for index in range(blocks):
+                shift = side // 2 if index % 2 and side < max(height, width) else 0
                 layers.append(SwinBlock(model_size, num_heads, height, width, side, shift, dropout))
         self.stages = nn.Sequential(*layers)
         self.norm = nn.LayerNorm(model_size)

@@ -28,17 +28,17 @@ class TableLayout:
     def __init__(self, columns: Sequence[Column], components: int):
         self.columns, self.components = list(columns), components
         groups: dict[tuple[str, int, bool], list[int]] = {}
-        for place, column in enumerate(columns):
-            groups.setdefault((column.kind, column.symbols, column.missing), []).append(place)
+        for index, column in enumerate(columns):
+            groups.setdefault((column.kind, column.symbols, column.missing), []).append(index)
         self.places = list(groups.values())
-        self.groups = [ColumnGroup([columns[place] for place in places]) for places in self.places]
+        self.groups = [ColumnGroup([columns[index] for index in places]) for places in self.places]
         self.singles = [ColumnGroup([column], single=True) for column in columns]
-        grouped = [place for places in self.places for place in places]
-        features = [columns[place].features() for place in grouped]
-        outputs = [columns[place].outputs(components) for place in grouped]
+        grouped = [index for places in self.places for index in places]
+        features = [columns[index].features() for index in grouped]
+        outputs = [columns[index].outputs(components) for index in grouped]
         self.features, self.outputs = _slices(grouped, features), _slices(grouped, outputs)
-        self._feature_columns = [place for place, size in zip(grouped, features, strict=True) for _ in range(size)]
-        self._output_columns = [place for place, size in zip(grouped, outputs, strict=True) for _ in range(size)]
+        self._feature_columns = [index for index, size in zip(grouped, features, strict=True) for _ in range(size)]
+        self._output_columns = [index for index, size in zip(grouped, outputs, strict=True) for _ in range(size)]
 
     @property
     def feature_columns(self) -> Tensor:
@@ -58,7 +58,7 @@ class TableLayout:
 
     def symbols(self, x: Tensor) -> Tensor:
         """(B, D) values -> (B, D) which symbol of its column each of them is."""
-        return torch.stack([self.singles[place].symbol(wide(x[:, place])) for place in range(x.shape[1])], 1)
+        return torch.stack([self.singles[index].symbol(wide(x[:, index])) for index in range(x.shape[1])], 1)
 
     def row(self, outputs: Tensor) -> TableRow:
         """(B, N) outputs of a network as the distribution of a row."""
@@ -67,13 +67,13 @@ class TableLayout:
         columns = [TableColumn(group, part.unflatten(1, (len(places), -1))) for group, places, part in parts]
         return TableRow(columns, self.places)
 
-    def read_column(self, place: int, values: Tensor) -> Tensor:
+    def read_column(self, index: int, values: Tensor) -> Tensor:
         """(B,) values of a column -> (B, its features), float64."""
-        return self.singles[place].read(values)
+        return self.singles[index].read(values)
 
-    def column(self, place: int, outputs: Tensor) -> TableColumn:
+    def column(self, index: int, outputs: Tensor) -> TableColumn:
         """(B, n) outputs for a column as the distribution of its values."""
-        return TableColumn(self.singles[place], outputs)
+        return TableColumn(self.singles[index], outputs)
 
     def coded_with(self, decimals: Sequence[int | None]) -> "TableLayout":
         """Return a copy that can code columns of real numbers with `decimals` digits after the point."""
@@ -85,13 +85,13 @@ class TableLayout:
 
         Without a prior a missing value is rare, and all other symbols are equal.
         """
-        for place, column in enumerate(self.columns):
+        for index, column in enumerate(self.columns):
             if column.prior:
-                bias[self.outputs[place]][: column.symbols] = bias.new_tensor(column.prior).log()
+                bias[self.outputs[index]][: column.symbols] = bias.new_tensor(column.prior).log()
             elif column.missing:
-                bias[self.outputs[place]][column.symbols - 2].fill_(-3.0)
+                bias[self.outputs[index]][column.symbols - 2].fill_(-3.0)
             if column.numeric:
-                _, means, log_scales = bias[self.outputs[place]][column.symbols :].chunk(3)
+                _, means, log_scales = bias[self.outputs[index]][column.symbols :].chunk(3)
                 for number, mean in enumerate(means):
                     mean.fill_((2 * number + 1) / self.components - 1)
                 log_scales.fill_(-0.5)
@@ -106,9 +106,9 @@ class TableLayout:
         """
         if len(symbols) != len(self.columns):
             raise ValueError(f"symbols: expected {len(self.columns)}, one for each column, got {len(symbols)}")
-        for place, symbol in enumerate(symbols):
+        for index, symbol in enumerate(symbols):
             if symbol is not None:
-                bias[self.outputs[place]][symbol] = -1e30
+                bias[self.outputs[index]][symbol] = -1e30
 
     def _count(self, places: list[int]) -> int:
         return self.columns[places[0]].outputs(self.components)
@@ -116,11 +116,11 @@ class TableLayout:
 
 def _slices(places: list[int], sizes: list[int]) -> list[slice]:
     """Return the slice of each column, by its number."""
-    found, start = {}, 0
-    for place, size in zip(places, sizes, strict=True):
-        found[place] = slice(start, start + size)
+    slices, start = {}, 0
+    for index, size in zip(places, sizes, strict=True):
+        slices[index] = slice(start, start + size)
         start += size
-    return [found[place] for place in range(len(places))]
+    return [slices[index] for index in range(len(places))]
 
 
 Layer = tuple[Tensor, Tensor | None]
@@ -177,17 +177,17 @@ class TableSteps:
             t = self.complete[0].index(features.shape[1])
             if t == len(self.order):
                 raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")
-        known = [features]
+        activations = [features]
         for part, (weight, bias), complete in zip(units, self.hidden, self.complete[1:], strict=True):
             start, stop = part.shape[1], complete[t]
             if start < stop:
-                read = known[-1]
+                read = activations[-1]
                 new = torch.addmm(bias[start:stop], read, weight[start:stop, : read.shape[1]].t()).relu()
                 part = torch.cat([part, new], 1)
-            known.append(part)
+            activations.append(part)
         rows = self.layout.outputs[self.order[t]]
         assert self.bias is not None
-        outputs = torch.addmm(self.bias[rows], known[-1], self.output[rows, : known[-1].shape[1]].t())
+        outputs = torch.addmm(self.bias[rows], activations[-1], self.output[rows, : activations[-1].shape[1]].t())
         if self.direct is not None:
             outputs = torch.addmm(outputs, features, self.direct[rows, : features.shape[1]].t())
-        return self.layout.column(self.order[t], outputs), tuple(known)
+        return self.layout.column(self.order[t], outputs), tuple(activations)

@@ -122,13 +122,13 @@ class TableMADE(AutoregressiveModel):
 
     def _called(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
         """Step by `forward` of all columns, for modules that must be called; the state is the known columns."""
-        known = state if x_prev is None else torch.cat([state, wide(x_prev).unsqueeze(1)], 1)
-        t = known.shape[1]
+        columns = state if x_prev is None else torch.cat([state, wide(x_prev).unsqueeze(1)], 1)
+        t = columns.shape[1]
         if t == len(self.order):
             raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")
-        outputs = self._outputs(self.from_sequence(nn.functional.pad(known, (0, len(self.order) - t))))
-        place = self.order[t]
-        return self.layout.column(place, outputs[:, self.layout.outputs[place]]), known
+        outputs = self._outputs(self.from_sequence(nn.functional.pad(columns, (0, len(self.order) - t))))
+        column = self.order[t]
+        return self.layout.column(column, outputs[:, self.layout.outputs[column]]), columns
 
     def exclude(self, symbols: Sequence[int | None]) -> None:
         """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""

@@ -145,11 +145,11 @@ def check_patches(image_shape: tuple[int, int, int], patch_size: int) -> None:
 
 def block_attention(z: Tensor, blocks: nn.ModuleList) -> list[Tensor]:
     """Attention (B, H, T, T) of each block of a stack that reads z (B, T, D)."""
-    found = []
+    weights = []
     for block in encoder_blocks(blocks):
-        found.append(block.mixer.attended(block.norm1(z)))
+        weights.append(block.mixer.attended(block.norm1(z)))
         z = block(z)
-    return found
+    return weights
 
 
 def encoder_blocks(blocks: nn.ModuleList) -> list[EncoderBlock]:
