@@ -120,7 +120,7 @@ class FlipTask(Task[Flips], Scores, Samples, Predicts, Checks):
         with open(path) as file:
             return torch.tensor([[float(flip) for flip in line.strip()] for line in file])
 
-    def prepare(self):
+    def prepare(self, old=None):
         from chainrule.data._text import fingerprint
 
         return {"source": fingerprint(self.config.sources["source"])}
