@@ -44,7 +44,15 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+def _is_device(path: Path) -> bool:
+    """Return whether a path is a device or pipe, such as /dev/null, which must be written to and never replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def _replace(path: Path, content: bytes) -> None:
+    if _is_device(path):
+        path.write_bytes(content)
+        return
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -115,6 +123,9 @@ def replacing(path: Path) -> Iterator[Path]:
     leaves the old file or the new one. A half-written file of a killed process lies in the folder `.partial` next to
     the file, which the next write clears.
     """
+    if _is_device(path):
+        yield path
+        return
     folder = path.parent / ".partial"
     try:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,8 @@
+import os
+
 import pytest
 
-from chainrule.data._atomic import write_text
+from chainrule.data._atomic import replacing, write_text
 
 
 def test_an_error_names_the_file_that_was_to_be_written_and_leaves_nothing(tmp_path):
@@ -12,3 +14,17 @@ def test_an_error_names_the_file_that_was_to_be_written_and_leaves_nothing(tmp_p
         write_text(tmp_path / "nowhere" / "file", "text")
     assert missing.value.filename == str(tmp_path / "nowhere" / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_device_or_pipe_is_written_to_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR)  # so that no writer waits
+    try:
+        write_text(pipe, "one")
+        with replacing(pipe) as path:
+            path.write_text("two")
+        assert os.read(reader, 9) == b"onetwo"
+        assert pipe.is_fifo()
+    finally:
+        os.close(reader)

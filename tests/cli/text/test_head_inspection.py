@@ -96,7 +96,7 @@ def test_a_prompt_longer_than_the_context_is_cut_to_what_can_be_read_and_that_is
     many = drawn("stream", prompt, "-n", 2, "--json")
     assert many.err.count("--prompt") == 1
     learned = drawn("lines", prompt)
-    assert f"the last {64 - 20}:" in learned.err
+    assert f"only the last {64 - 20} of" in learned.err
     assert learned.status == 0
 
 
@@ -107,7 +107,7 @@ def test_bad_input_gets_one_line(refused, transformers, text_file, tmp_path):
         ("--context-length", 8, "--window", 9): "--window: expected 1 to --context-length = 8 elements",
         ("--context-length", 1 << 20): "--context-length: expected",
         ("--position", "learned"): "--position learned: ends after --context-length 64 symbols, got a stream",
-        ("--position", "learned", "--reading", "lines"): "got --line-length 1024: take rotary",
+        ("--position", "learned", "--reading", "lines"): "got --line-length 1024: use rotary",
     }.items():
         assert said in refused(*train, *options)
     assert not (tmp_path / "none").exists()

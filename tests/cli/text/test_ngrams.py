@@ -140,7 +140,7 @@ def run_tables(run):
 
 def test_what_goes_without_counts(command, refused, text_file, tmp_path):
     line = refused("train", text_file, "--model", "sentence-vae", "--kneser-ney-order", 3, "--out", tmp_path / "none")
-    assert "sentence-vae has no next symbol" in line
+    assert "a sentence-vae predicts whole lines, which have no counts" in line
     assert "--kneser-ney-order" in refused("train", text_file, "--kneser-ney-order", 17, "--out", tmp_path / "none")
     line = refused("train", text_file, "--kneser-ney-order", 1, "--out", tmp_path / "none")
     assert "2 to 16 symbols, or 0 for no counts, got 1" in line
