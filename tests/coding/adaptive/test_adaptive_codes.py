@@ -94,7 +94,8 @@ def test_what_is_no_code_of_such_a_text_is_refused(code, length):
 
 
 def test_numba_is_named_where_it_is_missing(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("chainrule.coding.adaptive.")]:
+    compiled = ("chainrule.coding.adaptive.", "chainrule.kernels._machine_code")
+    for name in [name for name in sys.modules if name.startswith(compiled)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(adaptive, "_bitstream", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
