@@ -24,6 +24,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class Linear(nn.Linear):
     """`torch.nn.Linear` whose product is `linear`.
 
+    >>> import torch
     >>> Linear(2, 3)(torch.zeros(5, 2)).shape
     torch.Size([5, 3])
     """
