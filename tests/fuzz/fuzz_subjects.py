@@ -13,6 +13,7 @@ from random import Random
 import numpy as np
 from PIL import Image
 
+from chainrule.coding import adaptive
 from chainrule.data import midi_file
 
 SMALL = ["--hidden-size", "4", "--steps", "2", "--batch-size", "2", "--dropout", "0"]
@@ -118,7 +119,8 @@ SUBJECTS = {
 
 
 def write_data(folder: Path) -> None:
-    """Write the data of all subjects."""
+    """Write the data of all subjects, and compile the loops of the compressor, which takes longer than a case may."""
+    adaptive.compress(b"compiled")
     chooser = Random(0)
     lines = [f"line {n} of the café log, all is {'well' if n % 7 else 'odd'}" for n in range(60)]
     _write(folder / "log.txt", lines)
