@@ -144,11 +144,11 @@ def prepare(data: Path, made: Path) -> None:
     with zipfile.ZipFile(made / "shapes.zip", "w") as archive:
         for number in range(4000):
             canvas = Image.new("RGB", (32, 32), "white")
-            draw, beside, words = ImageDraw.Draw(canvas), random.random() < 0.5, []
+            draw, side_by_side, words = ImageDraw.Draw(canvas), random.random() < 0.5, []
             for start in (1, 17):
                 colour, shape = random.choice(COLOURS), random.choice(list(SHAPES))
                 place, size = (start, random.integers(1, 18)), random.integers(10, 14)
-                left, top = place if beside else place[::-1]
+                left, top = place if side_by_side else place[::-1]
                 corners = [(left + size * x, top + size * y) for x, y in SHAPES[shape]]
                 (draw.ellipse if shape == "circle" else draw.polygon)(corners, fill=str(colour))
                 words.append(f"a {colour} {shape}")
@@ -157,7 +157,7 @@ def prepare(data: Path, made: Path) -> None:
             archive.writestr(f"{number}.png", file.getvalue())
             if number < 8:
                 (made / f"{number}.png").write_bytes(file.getvalue())
-            captions.append(f"{number}.png\t{(' left of ' if beside else ' above ').join(words)}\n")
+            captions.append(f"{number}.png\t{(' left of ' if side_by_side else ' above ').join(words)}\n")
     (made / "shapes.txt").write_text("".join(captions))
 
 
@@ -289,7 +289,7 @@ def captions(studio: Studio) -> None:
 
 
 def sound(studio: Studio) -> None:
-    """A recording with noise in place of some samples, and the bits of each sample."""
+    """A recording with some samples replaced by noise, and the bits of each sample."""
     model = studio.load("sounds").model
     with tarfile.open(studio.data / "fsdd" / "test_0-4.tar.gz") as archive:
         recording = archive.extractfile("7_jackson_0.wav")

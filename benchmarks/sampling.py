@@ -112,7 +112,7 @@ def measured(model: AutoregressiveModel, case: Case, batch: int, rounds: int) ->
 
 @torch.no_grad()
 def arithmetic(model: AutoregressiveModel) -> float:
-    """Multiplications and additions of a sample over those of one pass."""
+    """Arithmetic operations of a sample, relative to one pass."""
     x = model.sample(1)
     return operations(lambda: model.sample(1)) / operations(lambda: model.log_prob(x))
 

@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def default_model() -> CalibratedMixture:
-    """What a text is given by default: LSTMs with n-gram embeddings, mixed with counts, here of random text."""
+    """The default model of a text: LSTMs with n-gram embeddings, mixed with counts, here of random text."""
     members = [RecurrentLM(65, "lstm", 64, 256, ngram_order=3) for _ in range(2)]
     text = torch.randint(65, (200_000,), generator=torch.Generator().manual_seed(0)) ** 2 // 65
     return CalibratedMixture(Ensemble(members), NgramLM.fit(text, 65, order=7)).eval()

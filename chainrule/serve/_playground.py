@@ -288,7 +288,7 @@ def lines(records: AsyncIterator[Mapping[str, Any]]) -> StreamingResponse:
         except (ValueError, TimeoutError, Busy) as error:
             yield json.dumps({"error": str(error)}).encode() + b"\n"
         finally:
-            await records.aclose()  # type: ignore[attr-defined]
+            await records.aclose()  # type: ignore[attr-defined]  # a generator, typed as an iterator
 
     return StreamingResponse(written(), media_type="application/x-ndjson")
 

@@ -235,7 +235,7 @@ def attention_of(run: "Run", symbols: Sequence[int], layer: int, head: int) -> d
     _check(layer, parts["layers"], "layer")
     _check(head, parts["units"], "head")
     model, _ = first_part(cast("AutoregressiveModel", run.model), None)
-    views, _ = mixer_views(model, torch.tensor([list(symbols)]))  # type: ignore[arg-type]
+    views, _ = mixer_views(model, torch.tensor([list(symbols)]))  # type: ignore[arg-type]  # `insides` checked its kind
     weights = views[layer].weights
     assert weights is not None
     return {"weights": [_rounded(row[: index + 1]) for index, row in enumerate(weights[head])]}

@@ -97,7 +97,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit, self.should_exit = self.should_exit, True
-        Thread(target=self.config.app.state.server.close).start()  # type: ignore[union-attr]
+        Thread(target=self.config.app.state.server.close).start()  # type: ignore[union-attr]  # app: never a string here
 
 
 class _Protocol(H11Protocol):
@@ -111,7 +111,7 @@ class _Protocol(H11Protocol):
         self._head_seconds = head_seconds
         self._timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as H11Protocol narrows it
         super().connection_made(transport)
         self._wait_for_head()
 

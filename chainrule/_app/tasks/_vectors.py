@@ -22,14 +22,14 @@ VECTORS = Source(
 
 
 def resolve_size(request: RunConfig) -> RunConfig:
-    """Set the embedding size to that of the vectors."""
+    """Set the embedding size to the dimension of the vectors."""
     from chainrule.data._word_vectors import vector_size
 
     path = request.sources.get("vectors")
     if path is None:
         return request
     if request.init is not None:
-        raise ValueError("--vectors and --from: the embedding is that of the run: leave one of them out")
+        raise ValueError("--vectors and --from: the run already has an embedding: leave one of them out")
     size, asked = vector_size(path), request.options.embedding_size
     default = next(item.default for item in fields(request.options) if item.name == "embedding_size")
     if asked not in (default, size):

@@ -95,7 +95,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source("The images: an archive (zip, tar) or a folder.", needed="images"),
         "captions": Source(
-            "Captions: NAME, a tab and the caption per line, or JSON as that of COCO; by default the file of captions "
+            "Captions: NAME, a tab and the caption per line, or JSON in COCO's format; by default the file of captions "
             "among the images.",
             "--captions",
         ),
