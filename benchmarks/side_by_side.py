@@ -70,7 +70,8 @@ def machine() -> dict[str, Any]:
             line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
         ]
         model = names[0] if names else model
-    return {
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return gpu | {
         "cpu": f"{model} ({instruction_set()})",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),

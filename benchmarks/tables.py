@@ -97,8 +97,9 @@ def threads(result: dict[str, Any]) -> str:
 
 def machine(result: dict[str, Any]) -> str:
     facts = result["machine"]
+    card = f"{facts['gpu']}, " if "gpu" in facts else ""
     return (
-        f"{facts['cpu']}, {facts['cores']} cores, {threads(result)}, torch {facts['torch']}, Python {facts['python']}"
+        f"{card}{facts['cpu']}, {facts['cores']} cores, {threads(result)}, torch {facts['torch']}, Python {facts['python']}"
     )
 
 

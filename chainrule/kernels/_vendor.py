@@ -1,9 +1,10 @@
 """Recurrent layers by the vendor's fused kernels: cuDNN, oneDNN."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
+from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor, nn
@@ -52,22 +53,44 @@ def _onednn_where_it_runs(x: Tensor) -> Iterator[None]:
             onednn.enabled = True  # type: ignore[assignment]  # likewise
 
 
+@contextmanager
+def _cudnn_in_own_type(layer: "Recurrent", weights: list[Tensor]) -> Iterator[None]:
+    """Without autocast, which sends cuDNN float16 whatever type it is set to; with the weights in one piece.
+
+    Copies of a layer, and weights that `torch.func.functional_call` puts in its place, lie scattered. The layer's own
+    are gathered once; others are gathered by cuDNN in each call, of which torch warns, advising what is impossible.
+    """
+    scattered = len({weight.untyped_storage().data_ptr() for weight in weights}) > 1
+    if scattered and all(isinstance(weight, nn.Parameter) for weight in weights):
+        layer.flatten_parameters()
+        scattered = False
+    with torch.autocast("cuda", enabled=False), catch_warnings() if scattered else nullcontext():
+        if scattered:
+            simplefilter("ignore", UserWarning)
+        yield
+
+
 def vendor_output(
     layer: "Recurrent", x: Tensor, parts: list[Tensor], packing: "Packing"
 ) -> tuple[Tensor, list[Tensor]]:
     """Run all layers and directions in one call of the fused kernel (cuDNN, oneDNN), over full rows or packed ones."""
     kernel = KERNELS[layer.mode]
     weights = [weight for group in layer.all_weights for weight in group]
-    settings = (weights, layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional)
+    # cuDNN takes gradients only of a call in training; one that drops nothing computes the same in evaluation.
+    training = layer.training or (x.device.type == "cuda" and torch.is_grad_enabled())
+    dropout = layer.dropout if layer.training else 0.0
+    settings = (layer.bias, layer.num_layers, dropout, training, layer.bidirectional)
     if not x.is_floating_point():
         x = nn.functional.one_hot(x, layer.input_size).to(parts[0].dtype)
+    if x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
+        x, parts = x.to(weights[0].dtype), [part.to(weights[0].dtype) for part in parts]
     parts = [packing.enter(part).transpose(0, 1).contiguous() for part in parts]
-    if packing.rows is None:
-        with _onednn_where_it_runs(x):
-            output, *last = kernel(x, layer._state(parts), *settings, True)
-        return output, [part.transpose(0, 1) for part in last]
-    started = packing.sizes[0]  # rows of length 0 are the last and keep their state
-    state = layer._state([part[:, :started].contiguous() for part in parts])
-    flat, *last = kernel(packing.pack(x), torch.tensor(packing.sizes, device="cpu"), state, *settings)
-    finals = [torch.cat([new, old[:, started:]], 1) for new, old in zip(last, parts, strict=True)]
-    return packing.unpack(flat), [packing.leave(part.transpose(0, 1)) for part in finals]
+    with _onednn_where_it_runs(x) if x.device.type == "cpu" else _cudnn_in_own_type(layer, weights):
+        if packing.rows is None:
+            output, *last = kernel(x, layer._state(parts), weights, *settings, True)
+            return output, [part.transpose(0, 1) for part in last]
+        started = packing.sizes[0]  # rows of length 0 are the last and keep their state
+        state = layer._state([part[:, :started].contiguous() for part in parts])
+        flat, *last = kernel(packing.pack(x), torch.tensor(packing.sizes, device="cpu"), state, weights, *settings)
+        finals = [torch.cat([new, old[:, started:]], 1) for new, old in zip(last, parts, strict=True)]
+        return packing.unpack(flat), [packing.leave(part.transpose(0, 1)) for part in finals]

@@ -1,5 +1,7 @@
 """The same figures on a GPU as on the processor. Skipped where there is none."""
 
+import copy
+
 import pytest
 import torch
 
@@ -24,11 +26,11 @@ LAYERS = {
 @pytest.mark.parametrize("lengths", [None, torch.tensor([7, 3, 0, 5, 7])], ids=["full", "unequal"])
 @pytest.mark.parametrize("kind", LAYERS)
 def test_values_and_gradients_are_those_of_the_processor(kind, lengths, symbols):
-    layer = LAYERS[kind]().double()
+    made = LAYERS[kind]().double()
     x = torch.randint(3, (5, 7)) if symbols else torch.randn(5, 7, 3, dtype=torch.float64)
     results = []
     for device in ("cpu", "cuda"):
-        layer.to(device).zero_grad()
+        layer = copy.deepcopy(made).to(device)
         output, _ = layer(x.to(device), None, None if lengths is None else lengths.to(device))
         output.square().sum().backward()
         results.append([output.cpu(), *(parameter.grad.cpu() for parameter in layer.parameters())])
@@ -54,15 +56,29 @@ def test_a_language_model_keeps_the_contract_there(cell):
     assert report.ok, str(report)
 
 
-def test_bfloat16_training_lowers_the_loss_there():
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("lengths", [None, torch.tensor([7, 3, 0, 5, 7])], ids=["full", "unequal"])
+def test_an_evaluated_layer_has_gradients_without_a_warning_and_in_bfloat16_no_float16(kind, lengths):
+    layer = copy.deepcopy(LAYERS[kind]().cuda()).eval()
+    x = torch.randn(5, 7, 3, device="cuda")
+    layer(x, None, lengths)[0].sum().backward()
+    assert layer.weight_ih_l0.grad.isfinite().all()
+    with torch.autocast("cuda", torch.bfloat16):
+        output, _ = layer(1e5 * x, None, lengths)  # beyond float16
+    assert output.dtype != torch.float16
+    assert output.isfinite().all()
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_bfloat16_training_lowers_the_loss_there(ragged):
     model = RecurrentLM(vocab_size=4, hidden_size=32).cuda()
+    lengths = torch.arange(9, 17) if ragged else None
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
     x = torch.randint(4, (8, 16)).cuda()
     losses = []
     for _ in range(40):
         with torch.autocast("cuda", torch.bfloat16):
-            conditionals, _ = model.unroll(x, model.initial_state(8))
-            loss = -conditionals.log_prob(x).mean()
+            loss = -model.log_prob(x, lengths=lengths).mean() / 16
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -85,7 +101,7 @@ def test_lines_are_fitted_and_averaged_there():
 
 def test_counts_of_ngrams_are_looked_up_there():
     text = torch.randint(4, (400,), generator=torch.Generator().manual_seed(0))
-    model = CalibratedMixture(RecurrentLM(vocab_size=4, hidden_size=8), NgramLM.fit(text, 4, 4))
+    model = CalibratedMixture(RecurrentLM(vocab_size=4, hidden_size=8), NgramLM.fit(text, 4, 4)).double()
     x = text[:60].view(3, 20)
     probs, nats = model(x).probs, model(x).log_prob(x)
     there = model.cuda()(x.cuda())

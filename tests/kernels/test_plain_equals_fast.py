@@ -1,6 +1,6 @@
 """Every kernel is the plain twin that `CHAINRULE_KERNELS=off` runs: values, gradients, ragged rows, number types."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -42,7 +42,7 @@ from chainrule.models import (
     TransformerSeq2Seq,
     WaveNet,
 )
-from chainrule.state import leaves
+from chainrule.state import leaves, map_state
 
 B, T, N = 3, 20, 4
 LENGTHS = {"full": None, "ragged": torch.tensor([20, 0, 7])}
@@ -53,8 +53,10 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "lstm": lambda: LSTM(N, N, num_layers=2),
     "lstm, written out": lambda: LSTM(N, N, num_layers=2, backend="bptt"),
     "gru": lambda: GRU(N, N),
+    "gru, written out": lambda: GRU(N, N, backend="bptt"),
     "gru, reset before": lambda: GRU(N, N, reset_after=False),
     "rnn": lambda: RNN(N, N),
+    "rnn, written out": lambda: RNN(N, N, backend="bptt"),
     "rnn, relu": lambda: RNN(N, N, nonlinearity="relu"),
     "bidirectional lstm": lambda: LSTM(N, N, bidirectional=True, backend="bptt"),
     "min-gru": lambda: MinGRU(N, N),
@@ -67,6 +69,19 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "attention": lambda: CausalAttention(N, 2, window=T),
     "dilated stack": lambda: DilatedStack(N, [1, 2]),
 }
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else ["cpu"]
+
+
+@pytest.fixture(autouse=True, params=DEVICES)
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Everything is made there; no product of float32 is rounded to fewer bits."""
+    exact = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+    torch.set_default_device(request.param)
+    with exact:
+        yield request.param
+    torch.set_default_device(None)
 
 
 def switched(monkeypatch: pytest.MonkeyPatch, on: bool, function: Callable[[], list[Tensor]]) -> list[Tensor]:
@@ -86,7 +101,7 @@ def derivatives(layer: nn.Module, lengths: Tensor | None, dtype: torch.dtype, or
     number = torch.float32 if dtype == torch.bfloat16 else dtype
     torch.manual_seed(1)
     x = torch.randn(B, T, N, dtype=number, requires_grad=True)
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
         y, state = layer(x, None, lengths)
     found = [part for part in (y, *leaves(state)) if part.is_floating_point()]
     inputs = [x, *layer.parameters()]
@@ -102,10 +117,12 @@ def derivatives(layer: nn.Module, lengths: Tensor | None, dtype: torch.dtype, or
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer(name, lengths, dtype, monkeypatch):
+def test_a_layer(name, lengths, dtype, device, monkeypatch):
     torch.manual_seed(0)
     layer = LAYERS[name]().to(torch.float32 if dtype == torch.bfloat16 else dtype)
-    twice = dtype == torch.float64 and name != "attention"  # torch's kernel of attention has one derivative
+    # torch's kernel of attention has one derivative, and so has cuDNN's of a recurrent layer.
+    once = name == "attention" or (device == "cuda" and isinstance(layer, RNN | GRU | LSTM) and layer.backend == "auto")
+    twice = dtype == torch.float64 and not once
     run = partial(derivatives, layer, LENGTHS[lengths], dtype, order=2 if twice else 1)
     assert_close(switched(monkeypatch, True, run), switched(monkeypatch, False, run), dtype)
 
@@ -136,7 +153,8 @@ STEPS: dict[str, Callable[[], nn.Module]] = {
 
 @torch.no_grad()
 def steps(layer: nn.Module, rows: int, dtype: torch.dtype) -> list[Tensor]:
-    x = torch.randn(rows, T, N, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(1)
+    x = torch.randn(rows, T, N, dtype=dtype)
     step, state, outputs = layer.prepare(), layer.initial_state(rows), []
     for x_t in x.unbind(1):
         y, state = step(x_t, state)
@@ -200,7 +218,10 @@ def stepped(model: nn.Module, x: Tensor, context: object) -> list[Tensor]:
 def test_a_model(name, monkeypatch):
     torch.manual_seed(0)
     make, x, context = MODELS[name]
-    model = make().double().eval()
+    model, (x, context) = (
+        make().double().eval(),
+        map_state(lambda leaf: leaf.to(torch.get_default_device()), (x, context)),
+    )
     run = partial(stepped, model, x, context)
     fast, plain = switched(monkeypatch, True, run), switched(monkeypatch, False, run)
     assert_close(fast, plain, torch.float64)
@@ -210,8 +231,12 @@ def test_a_model(name, monkeypatch):
 @pytest.mark.parametrize(
     ("kernel", "broken", "case"),
     [
-        ("_recurrent.tanh", lambda a, out: out.copy_(a), "gru"),
-        ("_recurrent.weight_gradient", lambda d, first, flat, sizes: d.new_zeros(d.shape[1], flat.shape[1]), "rnn"),
+        ("_recurrent.tanh", lambda a, out: out.copy_(a), "gru, written out"),
+        (
+            "_recurrent.weight_gradient",
+            lambda d, first, flat, sizes: d.new_zeros(d.shape[1], flat.shape[1]),
+            "rnn, written out",
+        ),
         ("_scan._by_pairs", lambda a, b: b, "min-gru"),
         ("_chunked_rules.chunk_decays", lambda log_decay: (log_decay[..., None] * 0, log_decay), "linear attention"),
         ("_attention.as_bias", lambda mask, dtype: torch.zeros(mask.shape, dtype=dtype), "banded attention"),
