@@ -85,7 +85,7 @@ def vendor_output(
     if x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
         x, parts = x.to(weights[0].dtype), [part.to(weights[0].dtype) for part in parts]
     parts = [packing.enter(part).transpose(0, 1).contiguous() for part in parts]
-    with _onednn_where_it_runs(x) if x.device.type == "cpu" else _cudnn_in_own_type(layer, weights):
+    with _cudnn_in_own_type(layer, weights) if x.device.type == "cuda" else _onednn_where_it_runs(x):
         if packing.rows is None:
             output, *last = kernel(x, layer._state(parts), weights, *settings, True)
             return output, [part.transpose(0, 1) for part in last]
