@@ -25,42 +25,20 @@ class Shuffled:
 
     With `sort`, the shuffled rows are taken in pools of `pool` batches, each pool is sorted and cut into batches, and
     these are shuffled: rows of similar length share a batch and need little padding.
-
-    Args:
-        count: number of rows N.
-        batch_size: rows of a batch, over all processes.
-        seed: at least 0.
-        shard: (rank, number of processes): this one gets the rows rank, rank + processes, ... of a batch.
-        name: of the rows, for errors.
-        sort: gives the order in which rows (n,) are sorted, as numpy's `argsort` does.
-        pool: batches of a pool.
-        within_pool: whether batches are shuffled within their pool only.
-        stream: numbers that set these draws apart from others of the same seed.
-
-    Attributes:
-        batch_size: rows of a batch, over all processes; at most N.
-        steps_per_epoch: batches of an epoch.
-
-    Raises:
-        ValueError: an argument is out of range, or there are fewer rows than processes.
-
-    >>> rows = Shuffled(10, batch_size=4, seed=0, shard=(0, 1))
-    >>> rows.steps_per_epoch, rows.at(0).tolist(), rows.at(1).tolist()
-    (2, [4, 6, 2, 7], [3, 5, 9, 0])
     """
 
     def __init__(
         self,
         count: int,
-        batch_size: int,
-        seed: int,
-        shard: tuple[int, int],
+        batch_size: int,  # rows of a batch, over all processes; at most N
+        seed: int,  # at least 0
+        shard: tuple[int, int],  # (rank, number of processes): this one gets the rows rank, rank + processes, ...
         *,
-        name: str = "rows",
-        sort: Order | None = None,
+        name: str = "rows",  # of the rows, for errors
+        sort: Order | None = None,  # gives the order in which rows (n,) are sorted, as numpy's `argsort` does
         pool: int = 1,
-        within_pool: bool = False,
-        stream: tuple[int, ...] = (),
+        within_pool: bool = False,  # whether batches are shuffled within their pool only
+        stream: tuple[int, ...] = (),  # numbers that set these draws apart from others of the same seed
     ):
         check_batch_size(batch_size, shard)
         check_seed(seed)
@@ -111,11 +89,6 @@ def in_order(
     """Evaluation: every row once, or those in `rows`, in order, at most `batch_size` at a time.
 
     With `lengths` (N,), a large batch ends before a row that would make more padding than elements of it.
-
-    >>> [batch.tolist() for batch in in_order(4, 3)]
-    [[0, 1, 2], [3]]
-    >>> [batch.tolist() for batch in in_order(4, 3, lengths=np.array([10, 10, 90_000, 10]))]
-    [[0, 1], [2, 3]]
     """
     chosen = np.arange(count) if rows is None else np.asarray(rows, dtype=np.int64)
     if lengths is None:

@@ -249,15 +249,7 @@ def check_level(level: str) -> None:
 
 
 def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
-    """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed.
-
-    Raises:
-        ValueError: the content is of a newer version, or no vocabulary.
-
-    Example:
-        >>> vocabulary_from_json({"format": 1, "level": "char", "characters": "ab", "eos": False}).encode("ba")
-        array([2, 1])
-    """
+    """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed."""
     level = content.get("level")
     if not isinstance(level, str) or level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")

@@ -16,16 +16,7 @@ def check_fraction(name: str, fraction: float) -> None:
 
 
 def hold_out(count: int, fraction: float, seed: int, labels: Sequence[Set[Hashable]] | None = None) -> Flags:
-    """Draw the rows to hold out, at least one.
-
-    Args:
-        count: number of rows N.
-        fraction: share of the rows to hold out.
-        seed: of the draw.
-        labels: labels of each row; a row that has the last of some label stays in training.
-
-    Returns:
-        (N,) whether each row is held out.
+    """Draw the rows to hold out, at least one; the last row of each label stays in training.
 
     >>> hold_out(4, 0.5, seed=0).tolist(), hold_out(4, 0.5, seed=0, labels=[{"a"}, {"a"}, {"b"}, {"c"}]).tolist()
     ([True, False, True, False], [True, False, False, False])
@@ -45,10 +36,6 @@ def hold_out(count: int, fraction: float, seed: int, labels: Sequence[Set[Hashab
 
 class OneInEvery:
     """Hold out one row of every `every` in succession, drawn from a seed; the rows come in pieces of any size.
-
-    Args:
-        every: `None` holds out nothing.
-        seed: of the draws.
 
     >>> draw = OneInEvery(3, seed=0)
     >>> draw.take(4).tolist(), draw.take(2).tolist()

@@ -202,7 +202,8 @@ def _tokenizer(pieces: dict[str, int], merges: list[tuple[str, str]]) -> "Tokeni
 @cache
 def _byte_characters() -> str:
     """Return the printable character of each byte: itself where it is printable Latin-1, else one from U+0100
-    on."""
+    on.
+    """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return "".join(chr(byte if byte in printable else next(others)) for byte in range(256))

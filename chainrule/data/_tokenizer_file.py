@@ -10,31 +10,17 @@ from chainrule.data._subwords import BPEVocabulary
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """Subwords of a tokenizer.json.
+    """Subwords of a tokenizer.json."""
 
-    Attributes:
-        vocabulary: its merges.
-        numbers: the number that the file gives each symbol of the vocabulary.
-        special: the numbers of its special symbols by name, such as <|endoftext|>.
-    """
-
-    vocabulary: BPEVocabulary
-    numbers: list[int]
-    special: dict[str, int]
+    vocabulary: BPEVocabulary  # its merges
+    numbers: list[int]  # the number that the file gives each symbol of the vocabulary
+    special: dict[str, int]  # the numbers of its special symbols by name, such as <|endoftext|>
 
 
 def read_tokenizer(path: str | Path, *, eos: bool = False) -> TokenizerFile:
     r"""Read byte-level BPE as in GPT-2 (Radford et al. 2019); nothing in the file is executed.
 
     Its merges alone are taken, so that nothing is unknown. Symbols that no merge reaches are left out.
-
-    Args:
-        path: the file.
-        eos: whether the newline ends a sequence; it is then `<eos>`, and in no other symbol.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is damaged, or it holds another kind of tokenizer, which would give other symbols.
     """
     path = Path(path)
     if not path.is_file():

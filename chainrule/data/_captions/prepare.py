@@ -25,17 +25,11 @@ from chainrule.data._vocabulary import Ids
 
 @dataclass(frozen=True)
 class CaptionedImages:
-    """N images, each with one caption or several.
+    """N images, each with one caption or several."""
 
-    Attributes:
-        images: (N, 3, S, S), values from 0 to 255.
-        captions: the captions of the first image, then of the second, ..., each with its `<eos>`.
-        offsets: (N + 1,) where the captions of each image begin, and their number.
-    """
-
-    images: npt.NDArray[np.uint8]
-    captions: Ragged
-    offsets: Ids
+    images: npt.NDArray[np.uint8]  # (N, 3, S, S), values from 0 to 255
+    captions: Ragged  # the captions of the first image, then of the second, ..., each with its `<eos>`
+    offsets: Ids  # (N + 1,) where the captions of each image begin, and their number
 
     def __len__(self) -> int:
         return len(self.images)
@@ -59,17 +53,12 @@ def caption_batches(
     seed: int = 0,
     shard: tuple[int, int] = (0, 1),
     *,
-    mirror: bool = True,
+    mirror: bool = True,  # whether half of the images are
 ) -> Batches:
     """Images in the order of `Shuffled`, with one of the captions of each.
 
     The captions of an image take turns from epoch to epoch, starting from a random one. Half of the images are
     mirrored, a different half in each epoch.
-
-    Args:
-        captioned: images and captions.
-        batch_size, seed, shard: see `Shuffled`.
-        mirror: whether half of the images are.
     """
     order = Shuffled(len(captioned), batch_size, seed, shard, name="captioned")
     turn = np.random.default_rng(seed).integers(1 << 32, size=len(captioned))
@@ -100,57 +89,31 @@ _MANIFEST = "captions.json"
 
 @dataclass(frozen=True)
 class PreparedCaptions:
-    """Captioned images in a prepared folder.
+    """Captioned images in a prepared folder."""
 
-    Attributes:
-        vocabulary: words of the training captions.
-        train, valid: images and captions, pixels read from the disk on demand.
-        manifest: content of captions.json: counts and fingerprints.
-    """
-
-    vocabulary: WordVocabulary
-    train: CaptionedImages
+    vocabulary: WordVocabulary  # words of the training captions
+    train: CaptionedImages  # train, valid: images and captions, pixels read from the disk on demand
     valid: CaptionedImages
-    manifest: dict[str, Any]
+    manifest: dict[str, Any]  # content of captions.json: counts and fingerprints
 
 
 def prepare_captions(
-    directory: str | Path,
-    images: str | Path,
+    directory: str | Path,  # created if it is missing; `captions.json` is the last file written into it
+    images: str | Path,  # a zip file or a folder
     captions: str | Path,
     *,
-    dev_images: str | Path | None = None,
-    validation_captions: str | Path | None = None,
-    size: int = 64,
-    fit: Fit = "crop",
-    min_count: int = 3,
-    max_length: int = 100,
-    lower_case: bool = True,
+    dev_images: str | Path | None = None,  # those to hold out, if they are not among `images`
+    validation_captions: str | Path | None = None,  # of the images to hold out; if not given, some images are drawn
+    size: int = 64,  # S, every image becomes (S, S)
+    fit: Fit = "crop",  # how; see `chainrule.data._images.Reading`
+    min_count: int = 3,  # rarer words are `<unk>`
+    max_length: int = 100,  # most words of a caption
+    lower_case: bool = True,  # whether captions are read in lower case
     validation_fraction: float = 0.1,
     seed: int = 0,
-    vocabulary: WordVocabulary | None = None,
+    vocabulary: WordVocabulary | None = None,  # vocabulary of other captions
 ) -> PreparedCaptions:
-    """Read images and captions and write them into a directory.
-
-    Args:
-        directory: created if it is missing; `captions.json` is the last file written into it.
-        images: a zip file or a folder.
-        captions: see `read_captions`. Images without one are left out.
-        dev_images: those to hold out, if they are not among `images`.
-        validation_captions: of the images to hold out; if not given, some images are drawn.
-        size: S, every image becomes (S, S).
-        fit: how; see `chainrule.data._images.Reading`.
-        min_count: rarer words are `<unk>`.
-        max_length: most words of a caption.
-        lower_case: whether captions are read in lower case.
-        validation_fraction: of the images.
-        seed: of those held out.
-        vocabulary: vocabulary of other captions; replaces a fitted one, and `min_count` is ignored.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a caption has no image, an image or a line cannot be read, there are too few images.
-    """
+    """Read images and captions and write them into a directory."""
     if not 8 <= size <= 1024:
         raise ValueError(f"size: expected from 8 to 1024 pixels, got {size}")
     store = ImageStore(images, size, fit)
@@ -228,11 +191,7 @@ def _open_part(store: Store, part: str, count: int, size: int, vocabulary: WordV
 
 
 def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
-    """Return the captions of each image, in lower case or as they are, in the order in which the images come first.
-
-    Raises:
-        ValueError: an image is missing, or there is no caption; the message names file and line.
-    """
+    """Return the captions of each image, in lower case or as they are, in the order in which the images come first."""
     by_image: dict[str, list[Caption]] = {}
     named: dict[str, str] = {}  # with its folders, which the store may have others of
     for caption in read_captions(path):

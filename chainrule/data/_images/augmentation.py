@@ -10,32 +10,15 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes of images, drawn for each image.
+    """Random changes of images, drawn for each image."""
 
-    Args:
-        shift: pixels up, down, left or right at most.
-        rotate: degrees in either direction at most.
-        scale: largest growth or shrinking of an image: 0.1 is a factor from 1 / 1.1 to 1.1.
-        flip: whether half of the images are mirrored, left for right.
-        random_operations: on each image, as RandAugment draws them; see `draw_operations`.
-        magnitude: of these operations, 0 to 1.
-        levels: V, values that a channel of a pixel may have.
-
-    Raises:
-        ValueError: a number is out of range.
-
-    >>> image = torch.arange(4.0).view(1, 1, 2, 2)
-    >>> Augmentation()(image, np.random.default_rng(0)).equal(image)
-    True
-    """
-
-    shift: float = 0.0
-    rotate: float = 0.0
-    scale: float = 0.0
-    flip: bool = False
-    random_operations: int = 0
-    magnitude: float = 0.3
-    levels: int = 256
+    shift: float = 0.0  # pixels up, down, left or right at most
+    rotate: float = 0.0  # degrees in either direction at most
+    scale: float = 0.0  # largest growth or shrinking of an image: 0.1 is a factor from 1 / 1.1 to 1.1
+    flip: bool = False  # whether half of the images are mirrored, left for right
+    random_operations: int = 0  # on each image, as RandAugment draws them; see `draw_operations`
+    magnitude: float = 0.3  # of these operations, 0 to 1
+    levels: int = 256  # V, values that a channel of a pixel may have
 
     def __post_init__(self) -> None:
         most = {"shift": 1e4, "rotate": 180, "scale": 9, "random_operations": 16, "magnitude": 1}
@@ -107,13 +90,9 @@ LARGEST = {
 
 @dataclass(frozen=True)
 class RandomOperations:
-    """Operations drawn for each image of a batch.
+    """Operations drawn for each image of a batch."""
 
-    Args:
-        amounts: (B,) of each operation by its name; 0 where it was not drawn.
-    """
-
-    amounts: dict[str, np.ndarray]
+    amounts: dict[str, np.ndarray]  # (B,) of each operation by its name; 0 where it was not drawn
 
     def moves(self, height: int, width: int) -> np.ndarray:
         """(B, 3, 3), as `Augmentation` has them: shifted, turned and sheared."""
@@ -152,12 +131,6 @@ def draw_operations(batch: int, operations: int, magnitude: float, random: np.ra
     """Draw operations for each image, each of `LARGEST` as likely as another, as RandAugment does (Cubuk et al. 2020).
 
     An operation has `magnitude` of its largest amount, in a direction drawn for each; one that is drawn twice adds up.
-
-    Args:
-        batch: B images.
-        operations: of each image.
-        magnitude: 0 to 1.
-        random: draws them.
     """
     chosen = random.integers(len(LARGEST), size=(batch, operations))
     signs = random.choice((-magnitude, magnitude), size=(batch, operations))

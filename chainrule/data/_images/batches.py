@@ -15,26 +15,14 @@ Numbers = npt.NDArray[np.int64]
 
 
 def image_batches(
-    images: Pixels,
-    labels: Numbers | None,
+    images: Pixels,  # (N, C, H, W)
+    labels: Numbers | None,  # (N,), or `None`
     batch_size: int,
     seed: int = 0,
     shard: tuple[int, int] = (0, 1),
-    drawn: Reduction | None = None,
+    drawn: Reduction | None = None,  # how pixels are binarised, where each epoch draws them
 ) -> Batches:
-    """Images in the order of `Shuffled`.
-
-    Args:
-        images: (N, C, H, W).
-        labels: (N,), or `None`.
-        batch_size, seed, shard: see `Shuffled`.
-        drawn: how pixels are binarised, where each epoch draws them; the draws depend on seed and step too.
-
-    >>> batches = image_batches(np.zeros((5, 1, 4, 4), np.uint8), np.arange(5), batch_size=2)
-    >>> batch = batches.at(0)
-    >>> batches.steps_per_epoch, batch.x.shape, batch.context.shape
-    (2, torch.Size([2, 1, 4, 4]), torch.Size([2]))
-    """
+    """Images in the order of `Shuffled`."""
     order = Shuffled(len(images), batch_size, seed, shard, name="images", stream=(0,))
 
     def make(step: int, rows: Rows) -> Batch:
@@ -61,20 +49,14 @@ def image_batch(images: Pixels, labels: Numbers | None) -> Batch:
 
 
 def labelled_image_batches(
-    images: Pixels,
-    labels: Numbers,
+    images: Pixels,  # (N, C, H, W)
+    labels: Numbers,  # (N,)
     batch_size: int,
     seed: int = 0,
     shard: tuple[int, int] = (0, 1),
-    augmentation: Augmentation | None = None,
+    augmentation: Augmentation | None = None,  # how images are changed; None leaves them
 ) -> Batches:
     """Labels (B,) given images (B, C, H, W), changed at random for each step, in the order of `Shuffled`.
-
-    Args:
-        images: (N, C, H, W).
-        labels: (N,).
-        batch_size, seed, shard: see `Shuffled`.
-        augmentation: how images are changed; None leaves them.
 
     >>> batches = labelled_image_batches(np.zeros((5, 1, 4, 4), np.uint8), np.arange(5), batch_size=2)
     >>> batch = batches.at(0)

@@ -21,29 +21,14 @@ _MOST_ARRAYS = 1 << 10  # in an .npz file: the header of each is read
 
 
 def open_source(
-    path: str | Path,
+    path: str | Path,  # a folder or archive of image files
     *,
-    labelled: bool | None = None,
+    labelled: bool | None = None,  # whether there are labels
     reading: Reading | None = None,
-    skip_bad: bool = False,
-    black_and_white: int = 2,
+    skip_bad: bool = False,  # leave out image files that cannot be read
+    black_and_white: int = 2,  # levels of image files stored in black and white alone
 ) -> ImageSource:
-    """Open images and look at them as far as it takes to know their number, shape and labels.
-
-    Args:
-        path: a folder or archive of image files; an .npz file, its array named after a colon where that is not
-            clear; an .npy file; an idx file, compressed by gzip or not.
-        labelled: whether there are labels: the sub-folders of a folder, a second array of whole numbers in an .npz
-            file, the labels-idx1 file next to an images-idx3 one. None looks; True insists.
-        reading: of image files.
-        skip_bad: leave out image files that cannot be read.
-        black_and_white: levels of image files stored in black and white alone; the levels of the images that they shall
-            be alike.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: no images were found, or the labels are not theirs.
-    """
+    """Open images and look at them as far as it takes to know their number, shape and labels."""
     path, array = file_and_array(path)
     if is_collection(path):
         return ImageFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white)

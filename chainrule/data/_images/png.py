@@ -22,11 +22,7 @@ def png(pixels: Pixels, palette: Pixels | None = None) -> bytes:
 
 
 def brightness(levels_of_pixels: Pixels, levels: int) -> Pixels:
-    """Levels as 8 bits, black to white, any shape.
-
-    >>> brightness(np.array([0, 1, 2], np.uint8), 3)
-    array([  0, 128, 255], dtype=uint8)
-    """
+    """Levels as 8 bits, black to white, any shape."""
     return (levels_of_pixels.astype(np.float64) * (255 / (levels - 1))).round().astype(np.uint8)
 
 
@@ -63,10 +59,6 @@ def block_image(images: Pixels) -> str:
     """Images side by side in lines of shaded blocks, two rows of pixels to a line; large ones are made smaller.
 
     images: (N, C, H, W) of 8 bits; colours are shown by their mean.
-
-    >>> print(block_image(np.array([[[[0, 255], [0, 255], [255, 128], [255, 128]]]], np.uint8)))
-     █
-    █▒
     """
     grey = images.mean(1)  # (N, H, W)
     step = -(-grey.shape[2] // _WIDEST)

@@ -23,25 +23,15 @@ _NAMED = 20  # images left out, whose names are kept
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """Images on disk.
+    """Images on disk."""
 
-    Attributes:
-        train: (N, C, H, W), read from the disk on demand: levels, or stored values where each epoch draws.
-        valid: the same of the images held out, levels always.
-        train_labels: (N,) places in `classes`, or `None`.
-        valid_labels: the same of the images held out.
-        classes: names of the labels.
-        reduction: from stored values to levels.
-        manifest: content of images.json: fingerprints, counts and what was found.
-    """
-
-    train: Pixels
-    valid: Pixels
-    train_labels: npt.NDArray[np.int64] | None
-    valid_labels: npt.NDArray[np.int64] | None
-    classes: tuple[str, ...] | None
-    reduction: Reduction
-    manifest: dict[str, Any]
+    train: Pixels  # (N, C, H, W), read from the disk on demand: levels, or stored values where each epoch draws
+    valid: Pixels  # the same of the images held out, levels always
+    train_labels: npt.NDArray[np.int64] | None  # (N,) places in `classes`, or `None`
+    valid_labels: npt.NDArray[np.int64] | None  # the same of the images held out
+    classes: tuple[str, ...] | None  # names of the labels
+    reduction: Reduction  # from stored values to levels
+    manifest: dict[str, Any]  # content of images.json: fingerprints, counts and what was found
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -52,45 +42,21 @@ class PreparedImages:
 
 def prepare_images(
     path: str | Path,
-    directory: str | Path,
+    directory: str | Path,  # created if it is missing; `images.json` is the last file written into it
     *,
-    bits: int | None = None,
-    binarise: Any = None,
-    labelled: bool | None = None,
+    bits: int | None = None,  # of each channel of a pixel, where fewer are wanted; see `Reduction`
+    binarise: Any = None,  # threshold, fixed or per-epoch
+    labelled: bool | None = None,  # whether there are labels; None looks
     reading: Reading | None = None,
-    skip_bad: bool = False,
-    validation: str | Path | None = None,
+    skip_bad: bool = False,  # leave out image files that cannot be read
+    validation: str | Path | None = None,  # validation images; by default a part of the first source is held out
     validation_fraction: float = 0.1,
-    seed: int = 0,
+    seed: int = 0,  # of the images held out, and of every draw
 ) -> PreparedImages:
     """Read images and write them into a directory, a few megabytes in memory at a time.
 
     The validation set is `validation`, or the array valid of an .npz file that has train and valid, or a part
     drawn from the seed.
-
-    Args:
-        path: see `open_source`.
-        directory: created if it is missing; `images.json` is the last file written into it.
-        bits: of each channel of a pixel, where fewer are wanted; see `Reduction`.
-        binarise: threshold, fixed or per-epoch.
-        labelled: whether there are labels; None looks.
-        reading: of image files.
-        skip_bad: leave out image files that cannot be read.
-        validation: validation images; by default a part of the first source is held out.
-        validation_fraction: of the images.
-        seed: of the images held out, and of every draw.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: there are no images, one cannot be read, shapes or labels do not agree, an option does not fit.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     pixels = np.arange(720, dtype=np.uint8).reshape(20, 6, 6)
-    ...     np.savez(Path(folder) / "x.npz", images=pixels, labels=[0, 1] * 10)
-    ...     images = prepare_images(Path(folder) / "x.npz", Path(folder) / "data", bits=1)
-    ...     images.train.shape, images.valid.shape, images.classes, str(images.reduction)
-    ((18, 1, 6, 6), (2, 1, 6, 6), ('0', '1'), 'binarised at half of the brightest (threshold)')
     """
     check_fraction("validation_fraction", validation_fraction)
     source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
@@ -190,7 +156,8 @@ def check_alike(source: ImageSource, shape: tuple[int, int, int], levels: int) -
 
 
 def format_shape(shape: tuple[int, int, int]) -> str:
-    """
+    """Write the shape of an image.
+
     >>> format_shape((1, 28, 28)), format_shape((3, 32, 32))
     ('28×28 pixels, grey', '32×32 pixels, RGB')
     """

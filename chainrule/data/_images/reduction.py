@@ -16,22 +16,12 @@ class Reduction:
 
     .. math:: x = \lfloor v\, 2^b / L \rfloor \text{ (b bits)}, \qquad
         x \sim \mathrm{Bernoulli}(v / (L - 1)) \text{ (binarised by a draw)}
-
-    Args:
-        found: L, the levels of the images as they are stored.
-        bits: b; `None` keeps all levels.
-        binarise: two levels: "threshold" is one bit, cut at the middle; "fixed" draws each pixel once; "per-epoch"
-            draws training images again in every epoch (Salakhutdinov and Murray 2008), held-out ones once.
-
-    Raises:
-        ValueError: there are fewer levels than these bits have, or binary images shall be binarised.
-
-    >>> Reduction(256, bits=5).levels, str(Reduction(256, bits=5)), str(Reduction(17))
-    (32, '5 of 8 bits (32 levels)', '17 levels')
     """
 
-    found: int
-    bits: int | None = None
+    found: int  # L, the levels of the images as they are stored
+    bits: int | None = None  # b; `None` keeps all levels
+    # two levels: "threshold" is one bit, cut at the middle; "fixed" draws each pixel once; "per-epoch" draws training
+    # images again in every epoch (Salakhutdinov and Murray 2008), held-out ones once
     binarise: Binarise | None = None
 
     def __post_init__(self) -> None:

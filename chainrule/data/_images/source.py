@@ -14,32 +14,19 @@ BLOCK_BYTES = 4 << 20  # of images that are in memory together while a source is
 
 @dataclass(frozen=True)
 class ImageLabels:
-    """A label for every image.
+    """A label for every image."""
 
-    Args:
-        numbers: (N,) the place of each image's label in `names`.
-        names: of the labels, in order.
-    """
-
-    numbers: npt.NDArray[np.int64]
-    names: tuple[str, ...]
+    numbers: npt.NDArray[np.int64]  # (N,) the place of each image's label in `names`
+    names: tuple[str, ...]  # of the labels, in order
 
     @classmethod
     def of(cls, values: npt.NDArray[np.int64] | npt.NDArray[np.str_]) -> "ImageLabels":
-        """Whole numbers or texts as labels, (N,), each its own name.
-
-        >>> ImageLabels.of(np.array([3, 7, 3])).names
-        ('3', '7')
-        """
+        """Whole numbers or texts as labels, (N,), each its own name."""
         distinct, numbers = np.unique(values, return_inverse=True)
         return cls(numbers.astype(np.int64), tuple(str(value) for value in distinct.tolist()))
 
     def among(self, names: tuple[str, ...], where: str) -> npt.NDArray[np.int64]:
-        """Return the labels as indices into another list of names.
-
-        Raises:
-            ValueError: one of them is not in it.
-        """
+        """Return the labels as indices into another list of names."""
         places = {name: index for index, name in enumerate(names)}
         unknown = [name for name in self.names if name not in places]
         if unknown:
@@ -48,31 +35,18 @@ class ImageLabels:
 
 
 class ImageSource(ABC):
-    """Images of one shape, which can be read again and again from the beginning.
+    """Images of one shape, which can be read again and again from the beginning."""
 
-    Attributes:
-        name: to show and to record, without folders.
-        label: for errors, with its folders.
-        kind: folder, npz, npy or idx.
-        count: N images.
-        shape: (C, H, W).
-        labels: of all images, or `None`.
-        deep: how many images were of 16 bits, scaled to 8.
-        transparent: how many were transparent, put on white.
-        skipped: names of images that could not be read and were left out, where that was asked for.
-        held_out: another part of the same file that is meant to be held out, by the name that opens it.
-    """
-
-    name: str
-    label: str
-    kind: str
+    name: str  # to show and to record, without folders
+    label: str  # for errors, with its folders
+    kind: str  # folder, npz, npy or idx
     count: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int]  # (C, H, W)
     labels: ImageLabels | None = None
-    deep: int = 0
-    transparent: int = 0
-    skipped: tuple[str, ...] = ()
-    held_out: str | None = None
+    deep: int = 0  # images of 16 bits, scaled to 8
+    transparent: int = 0  # transparent images, put on white
+    skipped: tuple[str, ...] = ()  # names of unreadable images that were left out, where the user chose that
+    held_out: str | None = None  # another part of the same file that is meant for validation, by the name that opens it
 
     @property
     @abstractmethod
@@ -112,8 +86,5 @@ def found_levels(largest: int) -> int:
 
     Digits of 8x8 pixels have 17 levels, binary images 2. Images of 8 bits keep all 256 levels, even if none of their
     pixels is very bright.
-
-    >>> found_levels(1), found_levels(16), found_levels(200)
-    (2, 17, 256)
     """
     return max(largest + 1, 2) if largest < 64 else 256

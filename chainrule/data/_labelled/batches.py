@@ -14,18 +14,7 @@ from chainrule.data._labelled.encoded_texts import EncodedTexts, Numbers
 
 
 class Labels(Record):
-    """Names of labels and their numbers, 0..C-1, in the order of the names (numbers by their value).
-
-    Args:
-        counts: how often each was seen in training, at least once.
-
-    Raises:
-        ValueError: there are fewer than two labels, or one was never seen.
-
-    >>> labels = Labels.fit(["good", "bad", "good"])
-    >>> labels.names, labels.encode("good"), labels.prior
-    (('bad', 'good'), 1, (0.3333333333333333, 0.6666666666666666))
-    """
+    """Names of labels and their numbers, 0..C-1, in the order of the names (numbers by their value)."""
 
     def __init__(self, counts: Mapping[str, int]):
         if len(counts) < 2 or min(counts.values()) < 1:
@@ -45,11 +34,7 @@ class Labels(Record):
         return len(self.names)
 
     def encode(self, name: str) -> int:
-        """Return the number of a label.
-
-        Raises:
-            ValueError: it was not seen in training.
-        """
+        """Return the number of a label."""
         if name not in self._numbers:
             raise ValueError(f"the label {name!r:.60} was not seen in training, where there were {self.listed()}")
         return self._numbers[name]
@@ -87,20 +72,13 @@ _BATCHES_IN_POOL = 32
 
 def labelled_batches(
     texts: EncodedTexts,
-    labels: Numbers,
+    labels: Numbers,  # (N,) their numbers
     batch_size: int,
-    limit: int | None = None,
+    limit: int | None = None,  # longer texts are cut to this many elements
     seed: int = 0,
     shard: tuple[int, int] = (0, 1),
 ) -> Batches:
-    """Labels given texts, in the order of `Shuffled`, sorted by length in pools of 32 batches.
-
-    Args:
-        texts: N of them.
-        labels: (N,) their numbers.
-        limit: longer texts are cut to this many elements.
-        batch_size, seed, shard: see `Shuffled`.
-    """
+    """Labels given texts, in the order of `Shuffled`, sorted by length in pools of 32 batches."""
     sort = by_length(texts.lengths)
     order = Shuffled(
         len(texts), batch_size, seed, shard, name="texts", sort=sort, pool=_BATCHES_IN_POOL, within_pool=True

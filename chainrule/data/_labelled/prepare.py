@@ -29,17 +29,11 @@ _FEWEST = 2  # rows to train on
 
 @dataclass(frozen=True)
 class LabelledPart:
-    """Texts of one part.
+    """Texts of one part."""
 
-    Attributes:
-        texts: N of them, as numbers.
-        labels: (N,) numbers of labels.
-        lines: (N,) line of each in its file.
-    """
-
-    texts: EncodedTexts
-    labels: Numbers
-    lines: Numbers
+    texts: EncodedTexts  # N of them, as numbers
+    labels: Numbers  # (N,) numbers of labels
+    lines: Numbers  # (N,) line of each in its file
 
     def save(self, writer: StoreWriter, part: str) -> None:
         """Write all arrays, each as PART.NAME."""
@@ -57,72 +51,37 @@ class LabelledPart:
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """A prepared classification.
+    """A prepared classification."""
 
-    Attributes:
-        symbols: of the texts.
-        labels: of the classification.
-        train: to train on.
-        valid: held out.
-        valid_texts: held-out texts as written in the file, to show.
-        manifest: content of labelled.json: fingerprints, columns and counts.
-    """
-
-    symbols: TextSymbols
-    labels: Labels
-    train: LabelledPart
-    valid: LabelledPart
-    valid_texts: tuple[str, ...]
-    manifest: dict[str, Any]
+    symbols: TextSymbols  # of the texts
+    labels: Labels  # of the classification
+    train: LabelledPart  # to train on
+    valid: LabelledPart  # held out
+    valid_texts: tuple[str, ...]  # held-out texts as written in the file, to show
+    manifest: dict[str, Any]  # content of labelled.json: fingerprints, columns and counts
 
 
 def prepare_labelled(
     path: str | Path,
-    directory: str | Path,
+    directory: str | Path,  # created if it is missing; `labelled.json` is the last file written into it
     *,
-    validation: str | Path | None = None,
-    validation_fraction: float = 0.1,
+    validation: str | Path | None = None,  # a validation file, with columns found as in the first file
+    validation_fraction: float = 0.1,  # share of the rows that is held out otherwise, drawn from the seed
     text_column: str | None = None,
     label_column: str | None = None,
     level: TextLevel = "word",
     lower: bool = True,
     ngrams: bool = True,
     min_count: int = 2,
-    limit: int = 1024,
-    ngram_order: int = 0,
+    limit: int = 1024,  # elements after which a text will be cut
+    ngram_order: int = 0,  # symbols of the longest n-grams that naive Bayes of the training part counts; 0 for none
     seed: int = 0,
-    like: tuple[TextSymbols, Labels] | None = None,
-    vectors: str | Path | None = None,
+    like: tuple[TextSymbols, Labels] | None = None,  # other texts whose symbols and labels are reused
+    vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> LabelledTexts:
     """Read labelled texts, hold some out, and write both parts as numbers into a directory.
 
     Symbols and labels are made of the training part alone.
-
-    Args:
-        path: see `LabelledFile`.
-        directory: created if it is missing; `labelled.json` is the last file written into it.
-        validation: a validation file, with columns found as in the first file; by default rows are held out.
-        validation_fraction: share of the rows that is held out otherwise, drawn from the seed.
-        text_column, label_column: see `LabelledFile`.
-        level, lower, ngrams, min_count: see `TextSymbols`.
-        limit: elements after which a text will be cut.
-        ngram_order: symbols of the longest n-grams that naive Bayes of the training part counts; 0 for none.
-        seed: of the rows held out.
-        like: other texts whose symbols and labels are reused; other options of symbols are ignored.
-        vectors: of words, to begin with; see `read_vectors`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: columns are missing, there is one label or one text alone, too few rows, or a label that is held
-            out was never trained on.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     rows = Path(folder) / "rows.tsv"
-    ...     _ = rows.write_text("\\n".join(f"it is {word} {n}\\t{word}" for n in range(20) for word in ("good", "bad")))
-    ...     data = prepare_labelled(rows, Path(folder) / "data")
-    ...     data.labels.names, len(data.train.texts), len(data.valid.texts)
-    (('bad', 'good'), 36, 4)
     """
     check_fraction("validation_fraction", validation_fraction)
     file = LabelledFile(path, text_column=text_column, label_column=label_column)
@@ -186,20 +145,12 @@ def open_labelled(directory: str | Path) -> LabelledTexts:
 
 
 def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
-    """Read the result of `label_counts` from a prepared folder.
-
-    Raises:
-        ValueError: the file is missing, or holds something else.
-    """
+    """Read the result of `label_counts` from a prepared folder."""
     return np.array(Store(directory, _MANIFEST, "texts").array(_COUNTS, "i8", shape))
 
 
 def load_ngrams(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
-    """Read the result of `ngram_weights` from a prepared folder.
-
-    Raises:
-        ValueError: the file is missing, or holds something else.
-    """
+    """Read the result of `ngram_weights` from a prepared folder."""
     return np.array(Store(directory, _MANIFEST, "texts").array(_NGRAMS, "f4", shape))
 
 
@@ -237,11 +188,7 @@ def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[n
 
 
 def encoded_part(rows: Sequence[LabelledText], symbols: TextSymbols, labels: Labels, path: str) -> LabelledPart:
-    """Rows as numbers.
-
-    Raises:
-        ValueError: a label was not seen in training; the file and its line are named.
-    """
+    """Rows as numbers."""
     numbers = []
     for row in rows:
         try:

@@ -44,26 +44,10 @@ def pair_batches(
     seed: int = 0,
     shard: tuple[int, int] = (0, 1),
     *,
-    decay: str = "none",
-    decay_steps: int = 1,
+    decay: str = "none",  # scheduled sampling, see `scheduled_sampling_rate`; "none" leaves it out
+    decay_steps: int = 1,  # how many steps it takes
 ) -> Batches:
-    r"""Pairs in the order of `Shuffled`, sorted by target and source length in pools of 64 batches.
-
-    Args:
-        pairs: as numbers.
-        batch_size, seed, shard: see `Shuffled`.
-        decay: scheduled sampling, see `scheduled_sampling_rate`; "none" leaves it out.
-        decay_steps: how many steps it takes.
-
-    Raises:
-        ValueError: there are no pairs for each process, or an argument is out of range.
-
-    >>> from chainrule.data._ragged import Ragged
-    >>> sentences = Ragged.of([[2, 1], [3, 3, 1]])
-    >>> batch = pair_batches(PairedSentences(sentences, sentences), batch_size=2).at(0)
-    >>> batch.x.shape, sorted(batch.context)
-    (torch.Size([2, 3]), ['lengths', 'tokens'])
-    """
+    r"""Pairs in the order of `Shuffled`, sorted by target and source length in pools of 64 batches."""
     scheduled_sampling_rate(decay, 0, decay_steps)
     source, target = pairs.source.lengths, pairs.target.lengths
 
@@ -90,17 +74,6 @@ def scheduled_sampling_rate(decay: str, step: int, steps: int) -> float:
 
     linear or as an inverse sigmoid. It rises from 0, and never past one half: at the end the model still reads words of
     the data.
-
-    Args:
-        decay: "none", "linear" or "inverse-sigmoid".
-        step: i, from 0.
-        steps: n.
-
-    Raises:
-        ValueError: there is no such decay, or n is no number of steps.
-
-    >>> [scheduled_sampling_rate("linear", step, 100) for step in (0, 50, 1000)]
-    [0.0, 0.25, 0.5]
     """
     if decay not in DECAYS:
         raise ValueError(f"decay: expected one of {', '.join(DECAYS)}, got {decay!r}")

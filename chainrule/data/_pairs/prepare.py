@@ -35,14 +35,6 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
     """Yield the pairs of two files aligned line by line, or of one file of two columns.
 
     Sentences lose the white space around them, and may be empty.
-
-    Args:
-        source: the source sentences, a line each; or, where there is no `target`, lines of source TAB target.
-        target: the target sentences, a line each.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the files have different numbers of lines, a line of two columns has more or fewer, or is no UTF-8.
     """
     if target is None:
         for line, text in read_sentences(source):
@@ -83,66 +75,33 @@ _BLOCK = 8192  # pairs read together
 
 @dataclass(frozen=True)
 class Pairs:
-    """Prepared pairs.
+    """Prepared pairs."""
 
-    Attributes:
-        source_vocabulary, target_vocabulary: of the training pairs.
-        train, valid: as numbers, read from the disk on demand.
-        manifest: content of pairs.json: counts and fingerprints.
-    """
-
-    source_vocabulary: Vocabulary
+    source_vocabulary: Vocabulary  # source_vocabulary, target_vocabulary: of the training pairs
     target_vocabulary: Vocabulary
-    train: PairedSentences
+    train: PairedSentences  # train, valid: as numbers, read from the disk on demand
     valid: PairedSentences
-    manifest: dict[str, Any]
+    manifest: dict[str, Any]  # content of pairs.json: counts and fingerprints
 
 
 def prepare_pairs(
-    directory: str | Path,
-    source: str | Path,
+    directory: str | Path,  # created if it is missing; `pairs.json` is the last file written into it
+    source: str | Path,  # source sentences, or both, separated by a tab; see `read_pairs`
     target: str | Path | None = None,
     *,
-    validation_source: str | Path | None = None,
+    validation_source: str | Path | None = None,  # validation pairs; by default some of the first pairs are held out
     validation_target: str | Path | None = None,
-    level: str = "word",
-    min_count: int = 2,
-    vocabulary_size: int | None = None,
-    max_length: int = 256,
-    validation_fraction: float = 0.1,
+    level: str = "word",  # "word", text between blanks; or "bpe", pieces of words
+    min_count: int = 2,  # rarer words are `<unk>`; pieces of words, rarer than that, are not merged
+    vocabulary_size: int | None = None,  # most symbols of each vocabulary
+    max_length: int = 256,  # most symbols of a sentence, `<eos>` not counted
+    validation_fraction: float = 0.1,  # of the pairs, held out where no others are given
     seed: int = 0,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Pairs:
     """Read pairs twice, once for their vocabularies and once for their numbers, and write both into a directory.
 
     Every sentence ends in `<eos>`; an empty one is `<eos>` alone, and stays.
-
-    Args:
-        directory: created if it is missing; `pairs.json` is the last file written into it.
-        source: source sentences, or both, separated by a tab; see `read_pairs`.
-        target: target sentences.
-        validation_source: validation pairs; by default some of the first pairs are held out.
-        validation_target: their targets.
-        level: "word", text between blanks; or "bpe", pieces of words.
-        min_count: rarer words are `<unk>`; pieces of words, rarer than that, are not merged.
-        vocabulary_size: most symbols of each vocabulary; None sets no limit to words, and 4096 to pieces.
-        max_length: most symbols of a sentence, `<eos>` not counted.
-        validation_fraction: of the pairs, held out where no others are given.
-        seed: of the pairs held out.
-        vocabularies: vocabularies of sources and targets to use instead of fitted ones; level, min_count and
-            vocabulary_size are then ignored.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the files do not fit together, or have too few pairs, or a sentence that is too long.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "pairs.tsv"
-    ...     _ = file.write_text("ja\\tyes\\nnein\\tno\\n" * 10)
-    ...     pairs = prepare_pairs(Path(folder) / "data", file)
-    ...     len(pairs.train), len(pairs.valid), pairs.target_vocabulary.words
-    (18, 2, ['no', 'yes'])
     """
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
@@ -206,11 +165,7 @@ def open_pairs(directory: str | Path) -> Pairs:
 
 
 def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
-    """Return the pairs held out as they were written: sources and targets.
-
-    Raises:
-        ValueError: one side has more sentences than the other, or none: a file was changed.
-    """
+    """Return the pairs held out as they were written: sources and targets."""
     store = Store(directory, _MANIFEST, "pairs")
     texts = []
     for side in SIDES:
@@ -223,11 +178,7 @@ def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
 
 
 def encode_sentence(vocabulary: Vocabulary, sentence: str, max_length: int, name: str, line: int) -> Ids:
-    """Return the symbols of a sentence, `<eos>` last.
-
-    Raises:
-        ValueError: it is longer than `max_length`; the message names the file and the line.
-    """
+    """Return the symbols of a sentence, `<eos>` last."""
     symbols = vocabulary.encode(f"{sentence}\n")
     if len(symbols) - 1 > max_length:
         raise ValueError(

@@ -9,15 +9,6 @@ def on_one_clock(dates: Sequence[datetime], utc_offset: int | None = None) -> tu
 
     Where all dates have the same time of day they tell days, and each keeps its own local time. Else the clock is that
     of their only offset, or UTC where offsets change, as with daylight saving.
-
-    Args:
-        dates: all with a zone, or all without.
-        utc_offset: of the clock, where it is known.
-
-    >>> winter, summer = map(datetime.fromisoformat, ("2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00"))
-    >>> dates, offset = on_one_clock([winter, summer])
-    >>> [str(date) for date in dates], offset
-    (['2024-03-31 00:00:00', '2024-03-31 01:00:00'], 0)
     """
     offsets = {date.utcoffset() for date in dates}
     if offsets == {None}:

@@ -19,23 +19,14 @@ ANCHORS = ("last", "season", "centre")
 
 @dataclass(frozen=True)
 class PreparedSeries:
-    """Series of a prepared folder.
+    """Series of a prepared folder."""
 
-    Args:
-        schema: columns and units.
-        values: (T, S) the targets, those held out at the end.
-        features: (T, F) covariates as the model takes them; (T, S, F) where items have their own.
-        spans: (S, 2) rows of each series: its first, and the one after its last.
-        train_rows: how many of the rows are trained on.
-        facts: fingerprint and counts.
-    """
-
-    schema: SeriesSchema
-    values: Floats
-    features: Floats
-    spans: npt.NDArray[np.int64]
-    train_rows: int
-    facts: dict[str, Any]
+    schema: SeriesSchema  # columns and units
+    values: Floats  # (T, S) the targets, those held out at the end
+    features: Floats  # (T, F) covariates as the model takes them; (T, S, F) where items have their own
+    spans: npt.NDArray[np.int64]  # (S, 2) rows of each series: its first, and the one after its last
+    train_rows: int  # how many of the rows are trained on
+    facts: dict[str, Any]  # fingerprint and counts
 
 
 def prepare_series(

@@ -23,54 +23,29 @@ _MOST_CATEGORIES = 64  # of a column that never changes
 
 @dataclass(frozen=True)
 class SeriesSchema(Record):
-    """Columns to forecast, their covariates and their units.
-
-    Args:
-        targets: names of the series.
-        covariates: names of the columns that are known in advance.
-        centres: (F,) training means of the covariates.
-        spreads: (F,) their standard deviations.
-        date: the name of the column of dates; None where rows are counted.
-        frequency: the step between dates.
-        utc_offset: of the clock that dates are read by, in seconds; None without zones.
-        season: rows of a season; 1 for none.
-        calendar: the cycles of the calendar that are told to the model.
-        anchor: the lag that values are measured from; 0 for the centre.
-        scalings: (S,) of the targets.
-        fill: whether what a file leaves out is filled in.
-        item: the name of the column of items; None where each series has a column.
-        value: the name of the column of their values.
-        statics: names of what never changes, a number each.
-        static_values: (S, statics) of each series.
-        date_format: see `SeriesFile`.
-        fitted_rows: the number of training rows that it was fitted on.
-        trained_until: the date of the last training row, by ISO 8601; None where rows are counted.
-
-    Raises:
-        ValueError: numbers of columns, names of cycles, the offset or the last date do not fit.
-    """
+    """Columns to forecast, their covariates and their units."""
 
     FORMAT: ClassVar[int] = 5
 
-    targets: tuple[str, ...]
-    covariates: tuple[str, ...]
-    centres: tuple[float, ...]
-    spreads: tuple[float, ...]
-    date: str | None
-    frequency: Frequency | None
-    utc_offset: int | None
-    season: int
-    calendar: tuple[str, ...]
-    anchor: int
-    scalings: tuple[SeriesScaling, ...]
-    fill: bool
-    item: str | None
-    value: str
-    statics: tuple[str, ...]
-    static_values: tuple[tuple[float, ...], ...]
-    date_format: str
-    fitted_rows: int
-    trained_until: str | None
+    targets: tuple[str, ...]  # names of the series
+    covariates: tuple[str, ...]  # names of the columns that are known in advance
+    centres: tuple[float, ...]  # (F,) training means of the covariates
+    spreads: tuple[float, ...]  # (F,) their standard deviations
+    date: str | None  # the name of the column of dates; None where rows are counted
+    frequency: Frequency | None  # the step between dates
+    utc_offset: int | None  # of the clock that dates are read by, in seconds; None without zones
+    season: int  # rows of a season; 1 for none
+    calendar: tuple[str, ...]  # the cycles of the calendar that are told to the model
+    anchor: int  # the lag that values are measured from; 0 for the centre
+    scalings: tuple[SeriesScaling, ...]  # (S,) of the targets
+    fill: bool  # whether what a file leaves out is filled in
+    item: str | None  # the name of the column of items; None where each series has a column
+    value: str  # the name of the column of their values
+    statics: tuple[str, ...]  # names of what never changes, a number each
+    static_values: tuple[tuple[float, ...], ...]  # (S, statics) of each series
+    date_format: str  # see `SeriesFile`
+    fitted_rows: int  # the number of training rows that it was fitted on
+    trained_until: str | None  # the date of the last training row, by ISO 8601; None where rows are counted
 
     def __post_init__(self) -> None:
         if len(self.scalings) != len(self.targets):
@@ -91,19 +66,7 @@ class SeriesSchema(Record):
     def fit(
         cls, file: SeriesFile, rows: int, season: int, anchor: int, fill: bool = False, static: str = ""
     ) -> "SeriesSchema":
-        """From the first rows of a file.
-
-        Args:
-            file: the file as read.
-            rows: of training.
-            season: rows of a season.
-            anchor: see the class.
-            fill: see the class.
-            static: names of the columns whose cells are `file.statics`, separated by commas.
-
-        Raises:
-            ValueError: a series never changes, or there are too few rows.
-        """
+        """From the first rows of a file."""
         scalings = []
         for number, (name, (start, stop)) in enumerate(zip(file.targets, file.spans.tolist(), strict=True)):
             own = slice(start, min(stop, rows))
@@ -162,12 +125,7 @@ class SeriesSchema(Record):
         return sorted(lags | ({self.anchor} if self.anchor else set()))
 
     def open(self, path: str | Path) -> SeriesFile:
-        """Read another file as this one was read.
-
-        Raises:
-            ValueError: a column is missing, an item is new, rows are another step apart, or one of both files has no
-                zones.
-        """
+        """Read another file as this one was read."""
         file = read_series(
             path,
             ",".join(self.targets) if self.item is None else self.value,
@@ -208,9 +166,6 @@ class SeriesSchema(Record):
     def features(self, file: SeriesFile, horizon: int = 0) -> Floats:
         """(N, F) covariates of all rows of a file, and of `horizon` rows after its last value; (N, S, F) where items
         have their own.
-
-        Raises:
-            ValueError: there are columns of covariates, but not for that many rows to come.
         """
         missing = len(file.values) + horizon - len(file.known)
         if horizon and self.covariates:

@@ -29,42 +29,25 @@ class SeriesFile:
 
     A file in long form has an item in each row, whose series may begin and end anywhere. Where they have dates they
     are laid out by these, else each begins in the first row; outside its span a series is NaN.
-
-    Args:
-        where: the name of the file, for errors.
-        targets: names of the series that are forecast; of a file in long form its items.
-        covariates: names of the columns that are known in advance.
-        date: the name of the column of dates; None for a file without dates.
-        frequency: the step between dates; None without any.
-        dates: (N,) local times, empty without dates.
-        utc_offset: of their clock, in seconds; None where dates have no zone, or tell days; see `on_one_clock`.
-        monthly: whether dates are written as months, 2024-01.
-        values: (T, S) the targets, T <= N: rows after them, with empty targets, are the future.
-        known: (N, F) the covariates; of a file in long form (N, S, F).
-        observed: (T, S) which of the values are in the file; others are filled in.
-        spans: (S, 2) the first row of each series, and the one after its last.
-        item: the name of the column of items; None for a file with a column for each series.
-        value: the name of the column of their values.
-        statics: of each item, the cells of the columns that tell what never changes.
-        date_format: how dates are written, see `datetime.strptime`; empty for ISO 8601.
     """
 
-    where: str
-    targets: tuple[str, ...]
-    covariates: tuple[str, ...]
-    date: str | None
-    frequency: Frequency | None
-    dates: list[datetime]
+    where: str  # the name of the file, for errors
+    targets: tuple[str, ...]  # names of the series that are forecast; of a file in long form its items
+    covariates: tuple[str, ...]  # names of the columns that are known in advance
+    date: str | None  # the name of the column of dates; None for a file without dates
+    frequency: Frequency | None  # the step between dates; None without any
+    dates: list[datetime]  # (N,) local times, empty without dates
+    # of their clock, in seconds; None where dates have no zone, or tell days; see `on_one_clock`
     utc_offset: int | None
-    monthly: bool
-    values: Floats
-    known: Floats
-    observed: npt.NDArray[np.bool_]
-    spans: npt.NDArray[np.int64]
-    item: str | None = None
-    value: str = ""
-    statics: tuple[tuple[str, ...], ...] = ()
-    date_format: str = ""
+    monthly: bool  # whether dates are written as months, 2024-01
+    values: Floats  # (T, S) the targets, T <= N: rows after them, with empty targets, are the future
+    known: Floats  # (N, F) the covariates; of a file in long form (N, S, F)
+    observed: npt.NDArray[np.bool_]  # (T, S) which of the values are in the file; others are filled in
+    spans: npt.NDArray[np.int64]  # (S, 2) the first row of each series, and the one after its last
+    item: str | None = None  # the name of the column of items; None for a file with a column for each series
+    value: str = ""  # the name of the column of their values
+    statics: tuple[tuple[str, ...], ...] = ()  # of each item, the cells of the columns that tell what never changes
+    date_format: str = ""  # how dates are written, see `datetime.strptime`; empty for ISO 8601
 
     @property
     def future(self) -> int:
@@ -73,7 +56,8 @@ class SeriesFile:
 
     def date_text(self, date: datetime) -> str:
         """Return a date as this file writes it: a month; the day alone where steps are days or more; else the moment
-        with its offset from UTC, where there is one."""
+        with its offset from UTC, where there is one.
+        """
         if self.date_format:
             return date.strftime(self.date_format)
         if self.monthly:
@@ -86,52 +70,19 @@ class SeriesFile:
 
 
 def read_series(
-    path: str | Path,
-    target: str | None,
-    covariates: str = "",
-    date: str = "auto",
+    path: str | Path,  # CSV, with a header or without, compressed by gzip or not
+    target: str | None,  # names of the series to forecast, separated by commas
+    covariates: str = "",  # names of the columns that are known in advance, separated by commas
+    date: str = "auto",  # the name of the column of dates
     *,
-    item: str = "auto",
-    static: str = "",
-    date_format: str = "",
-    fill: bool = False,
-    frequency: Frequency | None = None,
-    utc_offset: int | None = None,
+    item: str = "auto",  # the column that names the series of each row, of a file in long form
+    static: str = "",  # names of columns that are the same in all rows of an item, separated by commas
+    date_format: str = "",  # how dates are written, such as "%d/%m/%Y"; ISO 8601 and day.month.year if empty
+    fill: bool = False,  # fill in missing rows and empty cells by straight lines between their neighbours
+    frequency: Frequency | None = None,  # the step between dates where it is known
+    utc_offset: int | None = None,  # of the clock that dates with a zone are read by, in seconds
 ) -> SeriesFile:
-    """Read a file of series.
-
-    Args:
-        path: CSV, with a header or without, compressed by gzip or not. See `TableFile` for when
-            the first row is a header.
-        target: names of the series to forecast, separated by commas; "all" for all columns that are neither dates
-            nor covariates; None where there is one only. Of a file in long form, the one column of values.
-        covariates: names of the columns that are known in advance, separated by commas.
-        date: the name of the column of dates; "auto" finds it, also where its notation cannot be read, which is an
-            error then; "none" has no such column.
-        item: the column that names the series of each row, of a file in long form; "auto" takes one of a usual name,
-            such as item_id; "none" has no such column.
-        static: names of columns that are the same in all rows of an item, separated by commas.
-        date_format: how dates are written, such as "%d/%m/%Y"; ISO 8601 and day.month.year if empty.
-        fill: fill in missing rows and empty cells by straight lines between their neighbours.
-        frequency: the step between dates where it is known: taken where the dates keep it, and with `fill` always;
-            else the most common one.
-        utc_offset: of the clock that dates with a zone are read by, in seconds; None finds it, see `on_one_clock`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a column is missing; a cell is no number, or no date; without `fill`, a cell is empty, or dates are
-            not at regular steps.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "sales.csv"
-    ...     _ = path.write_text("month,sold,holidays\\n2024-01,7,1\\n2024-02,9,0\\n2024-03,8,2\\n2024-04,,1\\n")
-    ...     file = read_series(path, "sold", covariates="holidays")
-    >>> str(file.frequency), file.values.tolist(), file.known[:, 0].tolist(), file.future
-    ('every month', [[7.0], [9.0], [8.0]], [1.0, 0.0, 2.0, 1.0], 1)
-    >>> file.date_text(file.dates[0])
-    '2024-01'
-    """
+    """Read a file of series."""
     file = TableFile(path)
     rows = list(_rows(file))
     if not rows:
@@ -207,15 +158,7 @@ def _first_cell(rows: list[tuple[int, list[str]]], index: int) -> str:
 def _date_column(
     file: TableFile, cells: dict[str, str], open_cells: dict[str, str], option: str, date_format: str
 ) -> str | None:
-    """Return the column of dates.
-
-    Args:
-        file: the file.
-        cells: the first cell of each column.
-        open_cells: first cells of the columns named neither as targets nor as covariates.
-        option: the name, "auto" or "none".
-        date_format: how dates are written; empty for the usual ways.
-    """
+    """Return the column of dates."""
     if option == "none":
         return None
     if option != "auto":

@@ -5,20 +5,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Labelling:
-    """Label of a sound file, taken from its name or its folder.
-
-    Args:
-        pattern: a file name without its ending, in which `{label}` is the label and `*` matches anything; both are
-            as short as the rest allows. `None` takes the folder that the file is in.
-
-    Raises:
-        ValueError: the pattern does not have exactly one `{label}`.
-
-    >>> Labelling("{label}_*")("digits/7_jackson_12.wav"), Labelling("*_{label}_*")("7_jackson_12.wav")
-    ('7', 'jackson')
-    >>> Labelling(None)("birds/blackcap/3.flac")
-    'blackcap'
-    """
+    """Label of a sound file, taken from its name by a pattern such as `{label}_*`, or from its folder."""
 
     def __init__(self, pattern: str | None):
         self.pattern = pattern
@@ -43,11 +30,7 @@ class Labelling:
 
 
 def ordered(labels: Iterable[str]) -> list[str]:
-    """Different labels, numbers by their size.
-
-    >>> ordered(["10", "9", "9"]), ordered(["b", "10", "9"])
-    (['9', '10'], ['10', '9', 'b'])
-    """
+    """Different labels, numbers by their size."""
     different = set(labels)
     return sorted(different, key=int) if all(map(_is_number, different)) else sorted(different)
 

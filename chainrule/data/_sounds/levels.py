@@ -10,11 +10,7 @@ LAWS = ("mu", "linear")
 
 
 class SoundLevels(ABC):
-    """V integer levels of an amplitude.
-
-    Args:
-        levels: V.
-    """
+    """V integer levels of an amplitude."""
 
     law: str
 

@@ -20,14 +20,10 @@ from chainrule.data._vocabulary import FileTokens, token_dtype
 
 
 class ClipWriter:
-    """The arrays of one part while they are written: samples, where clips begin, and labels.
-
-    Attributes:
-        codes: all samples, the present clip last.
-    """
+    """The arrays of one part while they are written: samples, where clips begin, and labels."""
 
     def __init__(self, writer: StoreWriter, part: str, levels: int):
-        self.codes = writer.growing(f"{part}.tokens", token_dtype(levels))
+        self.codes = writer.growing(f"{part}.tokens", token_dtype(levels))  # all samples, the present clip last
         self._clips, self._labels = (writer.growing(f"{part}.{name}", "i8") for name in ("clips", "labels"))
         self._clips.append([0])
 
@@ -45,23 +41,15 @@ class ClipWriter:
 
 @dataclass
 class Writing:
-    """Settings of writing samples, and counts of the samples written.
+    """Settings of writing samples, and counts of the samples written."""
 
-    Attributes:
-        levels, rate: of the samples written.
-        labelling, labels: of each clip; `None` and none where there are no labels.
-        skipped: files that could not be read, with the reason; filled where `skip_bad`.
-        silent: clips of one amplitude.
-        clipped: samples beyond [−1, 1].
-    """
-
-    levels: SoundLevels
+    levels: SoundLevels  # levels, rate: of the samples written
     rate: int
-    labelling: Labelling | None
+    labelling: Labelling | None  # labelling, labels: of each clip; `None` and none where there are no labels
     labels: list[str]
-    skipped: list[dict[str, str]]
-    silent: int = 0
-    clipped: int = 0
+    skipped: list[dict[str, str]]  # files that could not be read, with the reason; filled where `skip_bad`
+    silent: int = 0  # clips of one amplitude
+    clipped: int = 0  # samples beyond [−1, 1]
     skip_bad: bool = field(default=False, kw_only=True)
 
     def whole(self, files: Iterable[SoundFile], part: ClipWriter) -> None:
@@ -117,22 +105,14 @@ _PARTS = ("train", "valid")
 
 @dataclass(frozen=True)
 class Sounds:
-    """Prepared sounds.
+    """Prepared sounds."""
 
-    Attributes:
-        levels: meaning of each integer.
-        train: levels of all samples, uint8 or uint16, a line a clip, read from the disk on demand.
-        valid: the same of the sounds held out.
-        train_labels, valid_labels: (clips,) of each clip; `None` without labels.
-        manifest: content of sounds.json: rate, labels, counts, fingerprints.
-    """
-
-    levels: SoundLevels
-    train: FileTokens
-    valid: FileTokens
-    train_labels: Labels | None
+    levels: SoundLevels  # meaning of each integer
+    train: FileTokens  # levels of all samples, uint8 or uint16, a line a clip, read from the disk on demand
+    valid: FileTokens  # the same of the sounds held out
+    train_labels: Labels | None  # train_labels, valid_labels: (clips,) of each clip; `None` without labels
     valid_labels: Labels | None
-    manifest: dict[str, Any]
+    manifest: dict[str, Any]  # content of sounds.json: rate, labels, counts, fingerprints
 
     @property
     def rate(self) -> int:

@@ -29,25 +29,15 @@ BLOCK = 1 << 20  # frames read at a time: a minute at 16 kHz
 
 @dataclass(frozen=True)
 class SoundFacts:
-    """Header of a sound.
+    """Header of a sound."""
 
-    Attributes:
-        rate: frames a second.
-        frames: samples of each channel.
-        channels: 1 of mono, 2 of stereo.
-    """
-
-    rate: int
-    frames: int
-    channels: int
+    rate: int  # frames a second
+    frames: int  # samples of each channel
+    channels: int  # 1 of mono, 2 of stereo
 
 
 def sound_facts(file: SoundFile) -> SoundFacts:
-    """Read the header.
-
-    Raises:
-        ValueError: it is no sound that can be read, or has no samples.
-    """
+    """Read the header."""
     with file.open() as content, _opened(content, file.label) as sound:
         if sound.frames < 1:
             raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
@@ -55,11 +45,7 @@ def sound_facts(file: SoundFile) -> SoundFacts:
 
 
 def read_sound(file: SoundFile, rate: int) -> Iterator[Amplitudes]:
-    """Yield the mean of the channels at `rate` samples a second, in blocks of any size, each (T,).
-
-    Raises:
-        ValueError: the file is damaged, or holds amplitudes that are no numbers.
-    """
+    """Yield the mean of the channels at `rate` samples a second, in blocks of any size, each (T,)."""
     with file.open() as content, _opened(content, file.label) as sound:
         yield from resampled(_mono(sound, file.label), sound.samplerate, rate)
 
@@ -129,12 +115,7 @@ def _opened(content: BinaryIO, label: str) -> Any:
 
 
 class _WithoutLength:
-    """A wav file whose header says that it has no samples, read as one of unknown length, to its end.
-
-    Args:
-        content: the file.
-        data: where the samples begin.
-    """
+    """A wav file whose header says that it has no samples, read as one of unknown length, to its end."""
 
     def __init__(self, content: BinaryIO, data: int):
         self._content, self._unknown = content, (4, data - 4)  # the lengths of the file and of the samples
@@ -153,8 +134,7 @@ class _WithoutLength:
 def _refuse_cut_wav(content: BinaryIO, label: str) -> int | None:
     """Refuse a wav file that ends before its samples do: libsndfile reads what is left of it without a word.
 
-    Returns:
-        Offset of the samples if the header announces no samples; else None.
+    Return the offset of the samples if the header announces no samples, else None.
     """
     start = content.tell()
     size = content.seek(0, 2)

@@ -75,21 +75,12 @@ def is_odd_number(cell: str) -> bool:
 
 
 def decimals(cell: str) -> int | None:
-    """Digits after the point of a number; None where it is written with an exponent.
-
-    >>> decimals("1.50"), decimals("-3"), decimals("1e-3")
-    (2, 0, None)
-    """
+    """Digits after the point of a number; None where it is written with an exponent."""
     return None if "e" in cell.lower() else len(cell.partition(".")[2])
 
 
 def number_text(value: float, *, whole: bool, decimals: tuple[int, int] | None = None) -> str:
     """Return a number as a cell: an integer without a point, any other with the digits that give it back.
-
-    Args:
-        value: the number; NaN gives an empty cell.
-        whole: whether it is an integer.
-        decimals: the fewest and the most digits to write after the point.
 
     >>> number_text(3.0, whole=True), number_text(0.1, whole=False), number_text(math.nan, whole=False)
     ('3', '0.1', '')
@@ -116,19 +107,12 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class NumberCells:
-    """The numbers of a column.
+    """The numbers of a column."""
 
-    Attributes:
-        values: (N,), NaN where a cell is no finite number.
-        word: place of the first cell that is neither missing nor a number, if there is one.
-        infinite: place of the first infinity.
-        fraction: place of the first finite number that is not spelt as an integer.
-    """
-
-    values: Floats
-    word: int | None
-    infinite: int | None
-    fraction: int | None
+    values: Floats  # (N,), NaN where a cell is no finite number
+    word: int | None  # place of the first cell that is neither missing nor a number, if there is one
+    infinite: int | None  # place of the first infinity
+    fraction: int | None  # place of the first finite number that is not spelt as an integer
 
 
 class CellColumn(ABC):
@@ -148,11 +132,7 @@ class CellColumn(ABC):
 
     @abstractmethod
     def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
-        """Return each different cell and how often it occurs, in the order in which they first occur.
-
-        Args:
-            among: count these alone; None counts all.
-        """
+        """Return each different cell and how often it occurs, in the order in which they first occur."""
 
     @abstractmethod
     def numbers(self, *, fraction: bool = True) -> NumberCells:
@@ -172,12 +152,7 @@ class CellColumn(ABC):
 
 
 class ListedCells(CellColumn):
-    """Cells as a sequence of Python.
-
-    >>> cells = ListedCells(["2", "?", "red", "2"])
-    >>> cells.counts(), cells.numbers().values, cells.codes({"red": 0}, 1.0)
-    ([('2', 2), ('?', 1), ('red', 1)], array([ 2., nan, nan,  2.]), array([1., 1., 0., 1.]))
-    """
+    """Cells as a sequence of Python."""
 
     def __init__(self, cells: Sequence[str]):
         self._cells = cells
@@ -220,15 +195,10 @@ class ListedCells(CellColumn):
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows in succession.
+    """Some rows in succession."""
 
-    Attributes:
-        lines: (N,) the number of the line where each row ends.
-        columns: of all cells, (D).
-    """
-
-    lines: Lines
-    columns: Sequence[CellColumn]
+    lines: Lines  # (N,) the number of the line where each row ends
+    columns: Sequence[CellColumn]  # of all cells, (D)
 
     def __len__(self) -> int:
         return len(self.lines)

@@ -40,13 +40,7 @@ _MANY = 1000  # different integers in so many rows identify them, whatever their
 
 
 class ColumnFacts:
-    """Counts and moments of a column, and the kind that follows from them.
-
-    Args:
-        name: the name of the column, for errors.
-        where: the name of the file, for errors.
-        distinct: different cells that are counted.
-    """
+    """Counts and moments of a column, and the kind that follows from them."""
 
     def __init__(self, name: str, where: str, distinct: int = DISTINCT):
         self.name, self._where, self._most = name, where, distinct
@@ -182,12 +176,7 @@ class ColumnFacts:
         return self.distinct + (self.missing > 0) == 1
 
     def check(self, kind: ColumnKind, min_count: int) -> None:
-        """Refuse a column that cannot be of a kind.
-
-        Raises:
-            ValueError: a cell does not fit the kind, numbers are all missing, or there are more categories than are
-                counted, and rare ones are not to become one.
-        """
+        """Refuse a column that cannot be of a kind."""
         leave = f"leave it out with {self._flag('skip')}"
         if kind == "categorical":
             if self._overflowed and min_count == 1:
@@ -217,9 +206,6 @@ class ColumnFacts:
 
         In it no category or integer repeats; or there are too many categories, those rarer than `min_count` left out,
         or these are most of the rows.
-
-        Raises:
-            ValueError: it is one; the message says how to leave it out and how to keep it.
         """
         kind = self.kind()
         leave, keep = f"leave it out with {self._flag('skip')}", f"keep it with {self._flag(kind)}"

@@ -10,9 +10,6 @@ def parse_types(text: str) -> dict[str, str]:
     """Return the kinds of columns that a user named.
 
     A pair with a comma in it stands in double quotes, as in a CSV file.
-
-    >>> parse_types('age=real, zip=categorical,"a, b=skip"')
-    {'age': 'real', 'zip': 'categorical', 'a, b': 'skip'}
     """
     try:
         cells = next(csv.reader([text], skipinitialspace=True, strict=True), [])

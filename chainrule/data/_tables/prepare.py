@@ -25,19 +25,12 @@ _COUNTED = 1 << 22  # different cells of all columns that are counted
 
 @dataclass(frozen=True)
 class Table:
-    """A prepared table.
+    """A prepared table."""
 
-    Attributes:
-        schema: of its columns.
-        train: (N, D) float64, read from the disk on demand.
-        valid: the same of the rows held out.
-        manifest: content of table.json: fingerprints, options and counts.
-    """
-
-    schema: TableSchema
-    train: Rows
-    valid: Rows
-    manifest: dict[str, Any]
+    schema: TableSchema  # of its columns
+    train: Rows  # (N, D) float64, read from the disk on demand
+    valid: Rows  # the same of the rows held out
+    manifest: dict[str, Any]  # content of table.json: fingerprints, options and counts
 
 
 def prepare_table(
@@ -181,12 +174,7 @@ def _ahead(blocks: Generator[Block, None, None]) -> Iterator[Block]:
 
 
 def table_batches(rows: Rows, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)) -> Batches:
-    """Rows (N, D) in the order of `Shuffled`; see there for the other arguments.
-
-    >>> batches = table_batches(np.arange(10.0).reshape(5, 2), batch_size=2)
-    >>> batches.steps_per_epoch, batches.at(0).x.shape, batches.at(0).lengths
-    (2, torch.Size([2, 2]), tensor([2, 2]))
-    """
+    """Rows (N, D) in the order of `Shuffled`; see there for the other arguments."""
     order = Shuffled(len(rows), batch_size, seed, shard)
     return Batches(order, lambda _, chosen: _batch(rows[order.own(chosen)]))
 

@@ -24,44 +24,26 @@ Rows = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PartialRow:
-    """A row to be completed.
+    """A row to be completed."""
 
-    Args:
-        cells: as they are in the file, of the columns that `TableSchema.partial` names; None where one is unknown.
-        numbers: (D,) of the cells of the kept columns; 0 where one is unknown.
-        known: (D,) which of these are known.
-    """
-
+    # as they are in the file, of the columns that `TableSchema.partial` names; None where one is unknown
     cells: list[str | None]
-    numbers: list[float]
-    known: list[bool]
+    numbers: list[float]  # (D,) of the cells of the kept columns; 0 where one is unknown
+    known: list[bool]  # (D,) which of these are known
 
     def filled(self, drawn: Sequence[str]) -> list[str]:
-        """Return the known cells as in the file, and the others from the drawn cells of the kept columns.
-
-        >>> PartialRow(["r7", None, "1.50"], [0.0, 1.5], [False, True]).filled(["red", "1.5"])
-        ['r7', 'red', '1.50']
-        """
+        """Return the known cells as in the file, and the others from the drawn cells of the kept columns."""
         unknown = compress(drawn, map(not_, self.known))
         return [next(unknown) if cell is None else cell for cell in self.cells]
 
 
 @dataclass(frozen=True)
 class TableSchema(Record):
-    """Translation of rows of text into numbers and back.
-
-    Args:
-        columns: all of the file, those that are left out too.
-        header: whether the file had one.
-
-    >>> schema = TableSchema((ColumnSchema("colour", "categorical", ("blue", "red")),), header=True)
-    >>> schema.encode(["red"]), list(schema.decode(np.array([[1.0], [0.0]])))
-    ([1.0], [['red'], ['blue']])
-    """
+    """Translation of rows of text into numbers and back."""
 
     FORMAT: ClassVar[int] = 3
-    columns: tuple[ColumnSchema, ...]
-    header: bool
+    columns: tuple[ColumnSchema, ...]  # all of the file, those that are left out too
+    header: bool  # whether the file had one
 
     def __post_init__(self) -> None:
         if not self.kept:
@@ -69,17 +51,7 @@ class TableSchema(Record):
 
     @classmethod
     def fit(cls, facts: Sequence[ColumnFacts], header: bool, types: Mapping[str, str], min_count: int) -> "TableSchema":
-        """Return the schema of training rows.
-
-        Args:
-            facts: of each column.
-            header: whether the file has one.
-            types: column kinds that override the detected ones.
-            min_count: see `ColumnSchema.fit`.
-
-        Raises:
-            ValueError: a type is asked for a column that is not there; see `ColumnSchema.fit` too.
-        """
+        """Return the schema of training rows."""
         names, overrides = dict.fromkeys(column.name for column in facts), dict[str, ColumnKind]()
         for name, kind in types.items():
             if name not in names:
@@ -136,10 +108,6 @@ class TableSchema(Record):
 
         Columns of a file with a header are found by name, in whatever order; those left out may be missing, and all
         where the rows need not be `complete`: their place is -1.
-
-        Raises:
-            ValueError: a column is missing or unknown, or there are more or fewer.
-            FileNotFoundError: there is no such file.
         """
         file = TableFile(path, header=self.header)
         names = dict.fromkeys(column.name for column in self.columns)
@@ -172,18 +140,7 @@ class TableSchema(Record):
     def encode_block(
         self, path: str | Path, block: Block, places: Sequence[int], pool: Executor, *, checked: Flags | None = None
     ) -> Rows:
-        """Return the numbers of a block of rows, (N, D).
-
-        Args:
-            path: of the file, for errors.
-            block: of all columns of the file.
-            places: of the kept columns, see `open`.
-            pool: encodes columns side by side.
-            checked: (N,) which are training rows, from which the schema was made; None where none are.
-
-        Raises:
-            ValueError: a column does not take a cell; the message names file, line and column.
-        """
+        """Return the numbers of a block of rows, (N, D)."""
         rows = np.empty((len(block), len(places)), dtype="<f8")
         cells = [block.columns[index] for index in places]
         encoded = pool.map(lambda column, own: column.encode_cells(own, checked), self.kept, cells)
@@ -206,10 +163,6 @@ class TableSchema(Record):
 
         The columns are the kept ones, and those left out that the file has, in the order of training. A cell is unknown
         where it is empty or spells a missing value, or where its column is not in the file.
-
-        Raises:
-            ValueError: a column is unknown; while rows are read: a row is no row, or a column takes no such cell.
-            FileNotFoundError: there is no such file.
         """
         file, _ = self.open(path, complete=False)
         columns = [column for column in self.columns if column.kind != "skip" or column.name in file.names]
@@ -241,12 +194,7 @@ _NAMED = 120  # characters of the flags of all columns that are refused
 
 
 def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> ValueError:
-    """Return the error for the first refused column, with the number of others, so that a user can fix all at once.
-
-    Args:
-        refused: the refusals by column.
-        types: with which the rest of the table can be used; empty where there is no rest.
-    """
+    """Return the error for the first refused column, with the number of others, so that a user can fix all at once."""
     first, *others = refused.values()
     if not others:
         return first

@@ -18,21 +18,13 @@ _EVALUATED = 64  # sentences of a batch where nothing is trained
 
 @dataclass(frozen=True)
 class TaggedSentences:
-    """Sentences as numbers: their words one after another.
+    """Sentences as numbers: their words one after another."""
 
-    Args:
-        words: (N,) numbers of words.
-        forms: (N,) rows of `spellings`.
-        tags: (N,) numbers of tags.
-        starts: (S + 1,) where each sentence begins, and N.
-        spellings: (F, C) characters of each different word, 0 past its end.
-    """
-
-    words: Numbers
-    forms: Numbers
-    tags: Numbers
-    starts: npt.NDArray[np.int64]
-    spellings: Numbers
+    words: Numbers  # (N,) numbers of words
+    forms: Numbers  # (N,) rows of `spellings`
+    tags: Numbers  # (N,) numbers of tags
+    starts: npt.NDArray[np.int64]  # (S + 1,) where each sentence begins, and N
+    spellings: Numbers  # (F, C) characters of each different word, 0 past its end
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -43,12 +35,7 @@ class TaggedSentences:
         return np.diff(self.starts)
 
     def batch(self, chosen: npt.NDArray[np.int64], unknown: npt.NDArray[np.bool_] | None = None) -> Batch:
-        """Some of the sentences: tags as x, words and characters as context.
-
-        Args:
-            chosen: (B,) numbers of sentences.
-            unknown: (words of those sentences,) which words to read as unknown; None reads each as it is.
-        """
+        """Some of the sentences: tags as x, words and characters as context; those flagged are unknown."""
         lengths, rows = row_places(self.starts, chosen)
         real, places = rows >= 0, rows[rows >= 0]
         words, tags = np.zeros((2, *rows.shape), dtype=np.int64)
@@ -63,11 +50,7 @@ class TaggedSentences:
 
 
 def number_sentences(sentences: Sequence[Sentence], vocabulary: TaggedVocabulary) -> TaggedSentences:
-    """Sentences as numbers; tags of sentences without are 0.
-
-    Raises:
-        ValueError: a tag was never seen in training.
-    """
+    """Sentences as numbers; tags of sentences without are 0."""
     forms: dict[str, int] = {}
     words, places, tags = [], [], []
     for sentence in sentences:
@@ -86,9 +69,9 @@ def number_sentences(sentences: Sequence[Sentence], vocabulary: TaggedVocabulary
 
 def tagged_batches(
     sentences: TaggedSentences,
-    counts: Sequence[int],
+    counts: Sequence[int],  # how often each word of the vocabulary was seen
     batch_size: int,
-    word_dropout: float = 0.25,
+    word_dropout: float = 0.25,  # α; 0 reads every word as it is
     seed: int = 0,
     shard: tuple[int, int] = (0, 1),
 ) -> Batches:
@@ -96,15 +79,6 @@ def tagged_batches(
 
     Rare words are read as unknown by chance, so that the unknown word is learned: one that the training sentences hold
     c times with probability α / (α + c) (Kiperwasser and Goldberg 2016). Its characters stay.
-
-    Args:
-        sentences: none empty.
-        counts: how often each word of the vocabulary was seen.
-        word_dropout: α; 0 reads every word as it is.
-        batch_size, seed, shard: see `Shuffled`.
-
-    Raises:
-        ValueError: there are fewer sentences than processes, or an argument is out of range.
     """
     if not 0 <= word_dropout < float("inf"):
         raise ValueError(f"word_dropout: expected a number >= 0, got {word_dropout}")

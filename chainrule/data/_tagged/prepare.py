@@ -21,58 +21,32 @@ _PARTS = ("train", "valid")
 
 @dataclass(frozen=True)
 class TaggedCorpus:
-    """Prepared sentences.
+    """Prepared sentences."""
 
-    Attributes:
-        vocabulary: of the training part.
-        train: sentences to train on, read from the disk on demand.
-        valid: sentences held out.
-        valid_words: the words of the sentences held out, as they were written.
-        manifest: content of corpus.json: fingerprints, counts, the column and the scheme.
-    """
-
-    vocabulary: TaggedVocabulary
-    train: TaggedSentences
-    valid: TaggedSentences
-    valid_words: list[list[str]]
-    manifest: dict[str, Any]
+    vocabulary: TaggedVocabulary  # of the training part
+    train: TaggedSentences  # sentences to train on, read from the disk on demand
+    valid: TaggedSentences  # sentences held out
+    valid_words: list[list[str]]  # the words of the sentences held out, as they were written
+    manifest: dict[str, Any]  # content of corpus.json: fingerprints, counts, the column and the scheme
 
 
 def prepare_tagged(
-    path: str | Path,
-    directory: str | Path,
+    path: str | Path,  # CoNLL-U or columns, compressed by gzip or not; see `ConllFile`
+    directory: str | Path,  # created if it is missing; `corpus.json` is the last file written into it
     *,
-    column: str | None = None,
-    word_column: int = 1,
-    validation: str | Path | None = None,
+    column: str | None = None,  # of the tags; None takes upos, or the last one
+    word_column: int = 1,  # of the words, where the file is no CoNLL-U
+    validation: str | Path | None = None,  # a validation file; by default sentences of the first are held out
     validation_fraction: float = 0.1,
     max_length: int = 512,
-    repair: bool = False,
-    seed: int = 0,
-    vocabulary: TaggedVocabulary | None = None,
-    vectors: str | Path | None = None,
+    repair: bool = False,  # read impossible sequences of BIO or BIOES tags as the nearest possible ones
+    seed: int = 0,  # of the sentences held out
+    vocabulary: TaggedVocabulary | None = None,  # a vocabulary of other sentences; by default one is fitted
+    vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> TaggedCorpus:
     """Read tagged sentences and write their numbers into a directory.
 
     Empty sentences are left out: there is nothing to learn of them.
-
-    Args:
-        path: CoNLL-U or columns, compressed by gzip or not; see `ConllFile`.
-        directory: created if it is missing; `corpus.json` is the last file written into it.
-        column: of the tags; None takes upos, or the last one.
-        word_column: of the words, where the file is no CoNLL-U.
-        validation: a validation file; by default sentences of the first are held out.
-        validation_fraction: of the sentences.
-        max_length: words of a sentence.
-        repair: read impossible sequences of BIO or BIOES tags as the nearest possible ones.
-        seed: of the sentences held out.
-        vocabulary: a vocabulary of other sentences; by default one is fitted.
-        vectors: of words, to begin with; see `read_vectors`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: names the file and the line of what cannot be read; too few sentences; a tag that the vocabulary
-            does not have, or the sentences to train on.
     """
     check_fraction("validation_fraction", validation_fraction)
     if max_length < 1:

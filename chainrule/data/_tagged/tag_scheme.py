@@ -14,23 +14,16 @@ _SEPARATORS = "-_.:/|+"
 class Spelling:
     """Spelling of the tags of a scheme in a file: `U-PER`, `S_PER`, `b-per`, `PER-B` or a bare `B`.
 
-    Args:
-        scheme: BIO or BIOES.
-        letters: the letters for B, I, E and S.
-        separator: between the letter and the type; empty where there are no types.
-        suffix: whether the letter comes last.
-        outside: the tag of a word outside all spans.
-
     >>> spelling = find_spelling({"O", "B_PER", "L_PER", "U_PER"})
     >>> spelling.standard("U_PER"), spelling.own("I-PER")
     ('S-PER', 'I_PER')
     """
 
-    scheme: Scheme
-    letters: str
-    separator: str = "-"
-    suffix: bool = False
-    outside: str = "O"
+    scheme: Scheme  # BIO or BIOES
+    letters: str  # the letters for B, I, E and S
+    separator: str = "-"  # between the letter and the type; empty where there are no types
+    suffix: bool = False  # whether the letter comes last
+    outside: str = "O"  # the tag of a word outside all spans
 
     def standard(self, tag: str) -> str:
         """Return the BIO or BIOES tag, as `B-PER`; the type of a bare letter is "_". Other tags stay unchanged."""

@@ -23,29 +23,13 @@ class TaggedVocabulary(Record):
 
     A word is looked up in lower case; 0 is every word that was never seen. Its characters keep their case, and are
     numbered from 2: 1 is every character that was never seen, and 0 fills the places after the end of a word.
-
-    Args:
-        words: in lower case, the most frequent first.
-        counts: occurrences of each in the training sentences.
-        characters: in order.
-        tags: in alphabetical order, "O" first where there is one.
-        scheme: how the tags mark spans; None where they mark none.
-
-    Raises:
-        ValueError: there is nothing of a kind, something twice, or no count above 0 for each word.
-
-    >>> vocabulary = TaggedVocabulary.fit([Sentence(("The", "dog"), ("DET", "NOUN"), (1, 2), 1)])
-    >>> vocabulary.word("the"), vocabulary.word("DOG"), vocabulary.word("cat")
-    (2, 1, 0)
-    >>> vocabulary.spell(["he"]), vocabulary.tag("NOUN")
-    (array([[6, 4]], dtype=int32), 1)
     """
 
-    words: tuple[str, ...]
-    counts: tuple[int, ...]
-    characters: tuple[str, ...]
-    tags: tuple[str, ...]
-    scheme: Scheme | None
+    words: tuple[str, ...]  # in lower case, the most frequent first
+    counts: tuple[int, ...]  # occurrences of each in the training sentences
+    characters: tuple[str, ...]  # in order
+    tags: tuple[str, ...]  # in alphabetical order, "O" first where there is one
+    scheme: Scheme | None  # how the tags mark spans; None where they mark none
 
     def __post_init__(self) -> None:
         for name in ("words", "characters", "tags"):
