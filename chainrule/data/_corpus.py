@@ -12,9 +12,8 @@ from chainrule._typed_json import read_fields
 from chainrule.data._atomic import load_record
 from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data._store import FORMAT, Store, StoreWriter
-from chainrule.data._subwords import BPEVocabulary
+from chainrule.data._subwords import BPEVocabulary, read_tokenizer
 from chainrule.data._text import Part, Progress, no_progress, open_source, split_by_position
-from chainrule.data._tokenizer_file import read_tokenizer
 from chainrule.data._vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
 
 MANIFEST = "corpus.json"

@@ -11,8 +11,8 @@ from torch import Tensor
 from chainrule.data import CharVocabulary, Vocabulary, WordVocabulary
 from chainrule.data._atomic import parse_json
 from chainrule.data._corpus import vocabulary_from_json
+from chainrule.data._subwords import read_tokenizer
 from chainrule.data._text import check_file
-from chainrule.data._tokenizer_file import read_tokenizer
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.interchange._causal_lm import IMPOSSIBLE
 

@@ -76,7 +76,7 @@ def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dic
 
 def _partial(task: Any, cells: Mapping[str, str]) -> Any:
     from chainrule.data._tables.cell_column import MISSING
-    from chainrule.data._tables.schema import PartialRow
+    from chainrule.data._tables.prepare import PartialRow
 
     schema_columns = task.schema.kept
     if unknown := cells.keys() - {column.name for column in schema_columns}:

@@ -5,15 +5,18 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._captions.caption_file import Caption, ImageStore, captions_in, read_captions
     from chainrule.data._captions.prepare import (
+        Caption,
         CaptionedImages,
+        ImageStore,
         PreparedCaptions,
         caption_batches,
         caption_evaluation,
         captions_by_image,
+        captions_in,
         open_captions,
         prepare_captions,
+        read_captions,
         store_fingerprint,
     )
 

@@ -7,11 +7,18 @@ from chainrule._lazy import attach
 if TYPE_CHECKING:
     from chainrule.data._images.batches import image_batch, image_batches, image_evaluation
     from chainrule.data._images.folder import ImageFolder, Reading
-    from chainrule.data._images.open import is_collection, open_source, source_fingerprint
     from chainrule.data._images.png import block_image, brightness, grid, png
-    from chainrule.data._images.prepare import PreparedImages, check_alike, format_shape, open_images, prepare_images
-    from chainrule.data._images.reduction import Binarise, Reduction
-    from chainrule.data._images.source import ImageLabels, ImageSource, spread_over
+    from chainrule.data._images.prepare import (
+        PreparedImages,
+        check_alike,
+        format_shape,
+        is_collection,
+        open_images,
+        open_source,
+        prepare_images,
+        source_fingerprint,
+    )
+    from chainrule.data._images.source import Binarise, ImageLabels, ImageSource, Reduction, spread_over
     from chainrule.data._kinds import is_images
 
 __all__ = [

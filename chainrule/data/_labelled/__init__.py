@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._labelled.batches import Labels, labelled_batches, labelled_evaluation
     from chainrule.data._labelled.encoded_texts import TEXT_LEVELS, EncodedTexts, TextLevel, TextSymbols
     from chainrule.data._labelled.labelled_file import Columns, LabelledFile, LabelledText
     from chainrule.data._labelled.prepare import (
         LabelledPart,
         LabelledTexts,
+        Labels,
         encoded_part,
         label_counts,
+        labelled_batches,
+        labelled_evaluation,
         load_counts,
         load_ngrams,
         ngram_weights,

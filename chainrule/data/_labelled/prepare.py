@@ -1,24 +1,112 @@
 """Prepare labelled texts on disk: labels and symbols from the training part, then all texts as numbers."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isnan, nan
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.data._labelled.batches import Labels, labelled_evaluation
+from chainrule.data._atomic import Record, read_record
+from chainrule.data._batches import Batch, Batches, Shuffled, by_length, check_fraction, hold_out, in_order
 from chainrule.data._labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule.data._labelled.labelled_file import LabelledFile, LabelledText
-from chainrule.data._split import check_fraction, hold_out
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._text import fingerprint
 from chainrule.data._word_vectors import read_vectors
 from chainrule.layers._ngram_scores import NgramScores
+
+
+class Labels(Record):
+    """Names of labels and their numbers, 0..C-1, in the order of the names (numbers by their value)."""
+
+    def __init__(self, counts: Mapping[str, int]):
+        if len(counts) < 2 or min(counts.values()) < 1:
+            raise ValueError(
+                f"counts: expected two labels or more, each seen, got {len(counts)} of {dict(counts)!r:.80}"
+            )
+        self.counts = {name: counts[name] for name in sorted(counts, key=_order)}
+        self.names = tuple(self.counts)
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+
+    @classmethod
+    def fit(cls, labels: Iterable[str]) -> Self:
+        """Labels of a training set."""
+        return cls(Counter(labels))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def encode(self, name: str) -> int:
+        """Return the number of a label."""
+        if name not in self._numbers:
+            raise ValueError(f"the label {name!r:.60} was not seen in training, where there were {self.listed()}")
+        return self._numbers[name]
+
+    def listed(self, most: int = 8) -> str:
+        """Return the names in a line, the first few of many."""
+        listing = ", ".join(name if len(name) <= 24 else name[:23] + "…" for name in self.names[:most])
+        return listing if len(self) <= most else f"{listing}, ... ({len(self)})"
+
+    @property
+    def prior(self) -> tuple[float, ...]:
+        """The share of each in training."""
+        total = sum(self.counts.values())
+        return tuple(count / total for count in self.counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1, "counts": self.counts}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Build what `to_json` described; raise ValueError for anything else."""
+        return read_record(cls, {"counts": dict[str, int]}, content)
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    try:
+        value = float(name)
+    except ValueError:
+        value = nan
+    return (True, 0.0, name) if isnan(value) else (False, value, name)
+
+
+_BATCHES_IN_POOL = 32
+
+
+def labelled_batches(
+    texts: EncodedTexts,
+    labels: Numbers,  # (N,) their numbers
+    batch_size: int,
+    limit: int | None = None,  # longer texts are cut to this many elements
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Batches:
+    """Labels given texts, in the order of `Shuffled`, sorted by length in pools of 32 batches."""
+    sort = by_length(texts.lengths)
+    order = Shuffled(
+        len(texts), batch_size, seed, shard, name="texts", sort=sort, pool=_BATCHES_IN_POOL, within_pool=True
+    )
+    return Batches(order, lambda _, rows: _batch(texts, labels, order.own(rows), limit))
+
+
+def labelled_evaluation(
+    texts: EncodedTexts, labels: Numbers, batch_size: int, limit: int | None = None, rows: Numbers | None = None
+) -> Iterator[Batch]:
+    """Every row once, or those with the numbers in `rows`, in order."""
+    lengths = texts.lengths if limit is None else np.minimum(texts.lengths, limit)
+    return (_batch(texts, labels, chosen, limit) for chosen in in_order(len(texts), batch_size, rows, lengths))
+
+
+def _batch(texts: EncodedTexts, labels: Numbers, rows: Numbers, limit: int | None) -> Batch:
+    numbers = torch.from_numpy(np.asarray(labels[rows], dtype=np.int64))
+    return Batch(numbers, context=texts.context(rows, limit), whole=True)
+
 
 _MANIFEST = "labelled.json"
 _COUNTS = "counts"

@@ -6,8 +6,7 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.data._series.frequency import Frequency
-    from chainrule.data._series.prepare import PreparedSeries, open_series, prepare_series
-    from chainrule.data._series.schema import SeriesSchema, future_dates
+    from chainrule.data._series.prepare import PreparedSeries, SeriesSchema, future_dates, open_series, prepare_series
     from chainrule.data._series.series_file import SeriesFile, read_series
     from chainrule.data._series.windows import (
         SeriesWindows,

@@ -5,10 +5,15 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._sounds.batches import clip_batches, clip_evaluation
-    from chainrule.data._sounds.labels import Labelling
     from chainrule.data._sounds.levels import LinearLevels, MuLawLevels, SoundLevels, make_levels
-    from chainrule.data._sounds.prepare import Sounds, open_sounds, prepare_sounds
+    from chainrule.data._sounds.prepare import (
+        Labelling,
+        Sounds,
+        clip_batches,
+        clip_evaluation,
+        open_sounds,
+        prepare_sounds,
+    )
     from chainrule.data._sounds.sound_file import Collection, SoundFile, read_sound, resampled, sound_facts, write_wav
 
 __all__ = [

@@ -7,10 +7,15 @@ from chainrule._lazy import attach
 if TYPE_CHECKING:
     from chainrule.data._kinds import is_table
     from chainrule.data._tables.column_facts import ColumnFacts, ColumnKind
-    from chainrule.data._tables.column_schema import OTHER, ColumnSchema
-    from chainrule.data._tables.column_types import parse_types
-    from chainrule.data._tables.prepare import Table, open_table, prepare_table, table_batches, table_evaluation
-    from chainrule.data._tables.schema import TableSchema
+    from chainrule.data._tables.column_schema import OTHER, ColumnSchema, parse_types
+    from chainrule.data._tables.prepare import (
+        Table,
+        TableSchema,
+        open_table,
+        prepare_table,
+        table_batches,
+        table_evaluation,
+    )
     from chainrule.data._tables.table_file import TableFile, reads_quickly
 
 __all__ = [

@@ -21,7 +21,7 @@ from chainrule.data._tables.cell_column import (
     is_large_integer,
     is_odd_number,
 )
-from chainrule.data._tables.column_types import types_flag
+from chainrule.data._tables.column_schema import types_flag
 from chainrule.heads._column import Column
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged

@@ -5,9 +5,16 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._tagged.batches import TaggedSentences, number_sentences, tagged_batches, tagged_evaluation
     from chainrule.data._tagged.conll_file import ConllFile, Sentence, read_conll
-    from chainrule.data._tagged.prepare import TaggedCorpus, open_tagged, prepare_tagged
+    from chainrule.data._tagged.prepare import (
+        TaggedCorpus,
+        TaggedSentences,
+        number_sentences,
+        open_tagged,
+        prepare_tagged,
+        tagged_batches,
+        tagged_evaluation,
+    )
     from chainrule.data._tagged.tag_scheme import find_scheme, impossible, repaired
     from chainrule.data._tagged.vocabulary import TaggedVocabulary
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.data._images import ImageSource, PreparedImages
-    from chainrule.data._images.augmentation import Augmentation
+    from chainrule.data._images.batches import Augmentation
     from chainrule.models import ImageClassifier
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
@@ -66,7 +66,7 @@ class ImageClassifierTraining(OptimisationOptions):
     """Strength of random operations, as a share of the maximum."""
 
     def augmentation(self, levels: int) -> "Augmentation":
-        from chainrule.data._images.augmentation import Augmentation
+        from chainrule.data._images.batches import Augmentation
 
         return Augmentation(
             self.shift, self.rotate, self.scale, self.flip, self.random_operations, self.magnitude, levels

@@ -158,7 +158,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return self.facts.labels
 
     def label(self, name: str) -> int:
-        from chainrule.data._sounds.labels import label_number
+        from chainrule.data._sounds.prepare import label_number
 
         if not self.labels:
             raise ValueError(

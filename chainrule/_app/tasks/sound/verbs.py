@@ -154,7 +154,7 @@ def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: 
 
 def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[str | None, Tensor | None]":
     """Return the label of a file, from its name if not given, also as the model reads it, (1,)."""
-    from chainrule.data._sounds.labels import label_number
+    from chainrule.data._sounds.prepare import label_number
 
     name = label if label is not None or not run.labels else run.labelling(file.name)
     if name is None:
@@ -287,7 +287,7 @@ def _held_out(run: "SoundTask", rows: int, most: int) -> "tuple[list[Tensor], Te
 
 def _read(run: "SoundTask", data: str, rows: int, most: int) -> "tuple[list[Tensor], Tensor | None]":
     """Read the beginnings of the first files, and their labels."""
-    from chainrule.data._sounds.labels import label_number
+    from chainrule.data._sounds.prepare import label_number
 
     clips, labels = [], []
     for file in _sounds.Collection(data).files[:rows]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from chainrule._app.tasks.table.task import TableTask
-    from chainrule.data._tables.schema import PartialRow, TableSchema
+    from chainrule.data._tables.prepare import PartialRow, TableSchema
     from chainrule.models import TableMADE
 
 _BLOCK = 1024  # rows drawn together
@@ -77,7 +77,7 @@ def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, de
 
 def _known_row(run: "TableTask", where: str) -> "PartialRow":
     """Parse the cells that `--where` names."""
-    from chainrule.data._tables.schema import PartialRow
+    from chainrule.data._tables.prepare import PartialRow
 
     pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
     values = {name.strip(): value for name, _, value in pairs}
