@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._app.heavy import modes, np, torch
+from chainrule._app.heavy import caption_data, modes, np, pair_data, torch
 from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, NBestOptions, SearchOptions, within
 from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.output import attention_report, inspect_again
-from chainrule.data import _captions, _pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,8 +121,8 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
 
     if data is None or options.captions is None:
         raise ValueError("DATA and --captions: expected images and their reference captions: give both")
-    store = _captions.ImageStore(Path(data), run.data.image_size, run.data.fit)
-    people = _captions.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
+    store = caption_data.ImageStore(Path(data), run.data.image_size, run.data.fit)
+    people = caption_data.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
     shown_names = _turned(names, options.seed) if options.shuffle else names
     model, vocabulary = run.model(device), run.prepared.vocabulary
@@ -177,7 +176,7 @@ def _perplexity(
 
     def batches() -> "Iterator[Batch]":
         for image, captions in zip(shown_names, people, strict=True):
-            rows = [_pairs.encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
+            rows = [pair_data.encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
             x, lengths = Ragged.of(rows).padded(np.arange(len(rows)))
             yield Batch(x, lengths, context=torch.from_numpy(store.image(image)).expand(len(rows), -1, -1, -1))
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.heavy import np
+from chainrule._app.heavy import caption_data, np
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.caption.prediction import (
     CaptionerInspection,
@@ -25,7 +25,6 @@ from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source, Task
-from chainrule.data import _captions
 
 if TYPE_CHECKING:
     from chainrule.data._captions import PreparedCaptions
@@ -126,7 +125,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     @cached_property
     def prepared(self) -> "PreparedCaptions":
-        return _captions.open_captions(self.path / DATA)
+        return caption_data.open_captions(self.path / DATA)
 
     def held_out_captions(self, image: int) -> list[str]:
         """Return the reference captions of a held-out image, as the vocabulary decodes them."""
@@ -160,7 +159,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
         assert path is not None
-        return _captions.store_fingerprint(path)
+        return caption_data.store_fingerprint(path)
 
     def prepare(self, old: "CaptionTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
@@ -168,11 +167,11 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         with TemporaryDirectory(prefix="chainrule-") as folder:
             captions = sources["captions"]
             if captions is None:
-                file = _captions.captions_in(sources["source"])
+                file = caption_data.captions_in(sources["source"])
                 captions = str(Path(folder) / PurePosixPath(file.name).name)
                 with file.open() as content:
                     Path(captions).write_bytes(content.read())
-            manifest = _captions.prepare_captions(
+            manifest = caption_data.prepare_captions(
                 self.path / DATA,
                 sources["source"],
                 captions,
@@ -205,8 +204,8 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         prepared, training = self.prepared, self.training
-        batches = _captions.caption_batches(prepared.train, training.batch_size, training.seed, shard)
-        return batches, lambda: _captions.caption_evaluation(prepared.valid)
+        batches = caption_data.caption_batches(prepared.train, training.batch_size, training.seed, shard)
+        return batches, lambda: caption_data.caption_evaluation(prepared.valid)
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts

@@ -12,7 +12,7 @@ from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.heavy import np
+from chainrule._app.heavy import np, pair_data
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, flag, measured_part, quoted
@@ -30,7 +30,6 @@ from chainrule._app.tasks.translate.prediction import (
     inspect_translator,
     translate,
 )
-from chainrule.data import _pairs
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.translate.searching import TranslationModel
@@ -219,7 +218,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
     @cached_property
     def pairs(self) -> "Pairs":
-        return _pairs.open_pairs(self.path / DATA)
+        return pair_data.open_pairs(self.path / DATA)
 
     @classmethod
     def run_name(cls, request: RunConfig) -> str:
@@ -239,7 +238,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         del options["tokenize"]  # of the metric
-        manifest = _pairs.prepare_pairs(
+        manifest = pair_data.prepare_pairs(
             self.path / DATA,
             sources["source"],
             sources["target"],
@@ -268,7 +267,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         pairs, training = self.pairs, self.training
-        batches = _pairs.pair_batches(
+        batches = pair_data.pair_batches(
             pairs.train,
             training.batch_size,
             training.seed,
@@ -276,7 +275,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             decay=training.scheduled_sampling,
             decay_steps=training.sampling_steps,
         )
-        return batches, lambda: _pairs.pair_evaluation(pairs.valid)
+        return batches, lambda: pair_data.pair_evaluation(pairs.valid)
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts

@@ -22,7 +22,7 @@ from chainrule.data._images.folder import Fit, Reading, images_in
 from chainrule.data._kinds import IMAGES
 from chainrule.data._members import Member, Members
 from chainrule.data._packed import plain_name
-from chainrule.data._pairs.prepare import encode_sentence
+from chainrule.data._pairs import encode_sentence
 from chainrule.data._ragged import Ragged
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._text import check_file, fingerprint, open_bytes
