@@ -6,8 +6,8 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.data._kinds import is_table
-    from chainrule.data._tables.column_facts import ColumnFacts, ColumnKind
-    from chainrule.data._tables.column_schema import OTHER, ColumnSchema, parse_types
+    from chainrule.data._tables.column_facts import ColumnFacts, ColumnKind, parse_types
+    from chainrule.data._tables.column_schema import OTHER, ColumnSchema
     from chainrule.data._tables.prepare import (
         Table,
         TableSchema,

@@ -1,12 +1,8 @@
 """One column of a schema: which cells it takes, and the numbers they become."""
 
-import csv
-import io
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -216,33 +212,3 @@ class ColumnSchema:
 
 def _first(bad: Flags) -> int | None:
     return int(bad.argmax()) if bad.any() else None
-
-
-def parse_types(text: str) -> dict[str, str]:
-    """Return the kinds of columns that a user named.
-
-    A pair with a comma in it stands in double quotes, as in a CSV file.
-    """
-    try:
-        cells = next(csv.reader([text], skipinitialspace=True, strict=True), [])
-    except csv.Error:
-        raise ValueError(f"--types: expected pairs of double quotes, got {text!r:.80}") from None
-    pairs = [cell.rpartition("=") for cell in cells if cell.strip()]
-    for name, _, kind in pairs:
-        if not name.strip() or not kind.strip():
-            raise ValueError(
-                f"--types: expected COLUMN=KIND, separated by commas, got {name or kind!r}: "
-                "put a pair with a comma in it into double quotes"
-            )
-    return {name.strip(): kind.strip() for name, _, kind in pairs}
-
-
-def types_flag(types: Mapping[str, str]) -> str:
-    """Return the flag that names these kinds, to be pasted into a shell.
-
-    >>> print(types_flag({"price (€)": "skip", "a, b": "real"}), types_flag({"age": "real"}))
-    --types 'price (€)=skip,"a, b=real"' --types age=real
-    """
-    written = io.StringIO()
-    csv.writer(written, lineterminator="").writerow([f"{name}={kind}" for name, kind in types.items()])
-    return f"--types {quote(written.getvalue())}"

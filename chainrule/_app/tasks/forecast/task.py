@@ -26,10 +26,9 @@ from chainrule._app.tasks.forecast.evaluation import (
 from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, predict_series
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
-from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay
-from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule._app.tasks.task import Shard, Source, Task, averaged_with, share_of
 from chainrule._printing import one_line
 from chainrule.data import _series, _tables
 

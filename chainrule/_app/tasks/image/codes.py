@@ -10,7 +10,7 @@ from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.codes import STEPS, about_code, code_report, traversal_words, traversals_of
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.image.image_data import ImageFiles
-from chainrule._app.tasks.image.scoring import named_images, read_image, source_of
+from chainrule._app.tasks.image.verbs import named_images, read_image, source_of
 from chainrule._app.tasks.output import channels_last, inspect_again
 
 if TYPE_CHECKING:

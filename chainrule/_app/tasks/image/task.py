@@ -38,8 +38,7 @@ from chainrule._app.tasks.image.codes import (
 )
 from chainrule._app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule._app.tasks.image.inspection import ImageInspection, inspect_images
-from chainrule._app.tasks.image.sampling import ImageSampling, Sampler, sample_images
-from chainrule._app.tasks.image.scoring import ImageScoring, score_images
+from chainrule._app.tasks.image.verbs import ImageSampling, ImageScoring, Sampler, sample_images, score_images
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.size_schedule import SizeSchedule

@@ -22,9 +22,8 @@ from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule._app.tasks.display import counted, format_duration, format_passes, quoted, size_of
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY
-from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule._app.tasks.task import Shard, Source, Task, averaged_with, share_of
 from chainrule._app.tasks.text.inspection import TextInspection, inspect_text
 from chainrule._app.tasks.text.options import CODED, DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 from chainrule._app.tasks.text.rows import TextScoring, score_text

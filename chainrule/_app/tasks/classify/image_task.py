@@ -15,8 +15,8 @@ from cyclopts import Parameter
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.classify.image_inspection import ImageClassifierInspection, inspect_classifier
 from chainrule._app.tasks.classify.labelling import label_cells, label_columns
-from chainrule._app.tasks.classify_images.inspection import ImageClassifierInspection, inspect_classifier
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
