@@ -120,11 +120,7 @@ class ModuleRun:
         return Result(columns, scores, summary=lambda: total, rank="bits_per_element")
 
     def save(self, path: str | Path) -> None:
-        """Move the run directory if it is temporary, else copy it; model.safetensors there holds the weights.
-
-        Raises:
-            FileExistsError: there is something already.
-        """
+        """Move the run directory if it is temporary, else copy it; model.safetensors there holds the weights."""
         copy_run(self.path, Path(path), overwrite=False)
         self.path = Path(path)
         if self._folder is not None:

@@ -45,11 +45,7 @@ class ReadText:
 
 
 def visible(text: str, *, blanks: bool = True) -> str:
-    """Make control characters, lone combining marks and blanks visible.
-
-    >>> visible("a b\\n"), visible("\\x1b[31m", blanks=False)
-    ('a␣b↵', '⟨1b⟩[31m')
-    """
+    """Make control characters, lone combining marks and blanks visible."""
     return "".join(map(_visible_blank if blanks else _visible, text))
 
 

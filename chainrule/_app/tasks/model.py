@@ -37,11 +37,7 @@ class Argument:
 
 
 def constructor_arguments(module: str, name: str) -> dict[str, Argument]:
-    """Return the constructor arguments of a class by name, in order.
-
-    >>> constructor_arguments("chainrule.models", "SentenceVAE")["kl_warmup"].default
-    0.3
-    """
+    """Return the constructor arguments of a class by name, in order."""
     lineage = list(_lineage(_scope(module), name))
     if not lineage:
         raise TypeError(f"{module}: expected a class {name}, found none: export it there")
@@ -134,12 +130,7 @@ def _attribute(lineage: list[tuple[_Scope, ast.ClassDef]], name: str) -> Any:
 
 
 def argument_help(docstring: str) -> dict[str, str]:
-    """Return the text of each argument in a docstring's Args section, as one capitalised line.
-
-    >>> from chainrule.layers import CausalConv1d
-    >>> argument_help(CausalConv1d.__doc__)["dilation"]
-    'd steps from tap to tap.'
-    """
+    """Return the text of each argument in a docstring's Args section, as one capitalised line."""
     _, _, section = cleandoc(docstring).partition("\nArgs:\n")
     helps: dict[str, list[str]] = {}
     names: list[str] = []
@@ -275,12 +266,7 @@ def check_size(
 
 
 def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
-    """Count the weights of a model built on the meta device; stop at many more than `most`.
-
-    >>> from torch import nn
-    >>> count_built(lambda: nn.Linear(1 << 20, 1 << 20), most=10) > 10
-    True
-    """
+    """Count the weights of a model built on the meta device; stop at many more than `most`."""
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
     count = 0

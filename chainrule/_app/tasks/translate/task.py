@@ -52,7 +52,8 @@ LEARNING_RATE: dict[str, dict[str, float]] = {  # by model and optimiser; of a T
 
 def resolve_training(config: RunConfig, explicit_flags: frozenset[str], steps_per_epoch: int) -> RunConfig:
     """Resolve the options of a new run: learning rate, dropout, and for a Transformer warm-up, batch and feed-forward
-    size."""
+    size.
+    """
     options, training, transformer = config.options, config.training, config.model == "transformer"
     passes = expected_passes(config, steps_per_epoch)
     rate = LEARNING_RATE[config.model][training.optimiser]
