@@ -45,7 +45,6 @@ class ModuleRun:
         validation_fraction: float = 0.1,
         **options: Any,
     ):
-
         from chainrule.training import TrainingOptions
 
         names = [item.name for item in fields(TrainingOptions)]
@@ -141,7 +140,6 @@ class ModuleRun:
         return (self._batch(rows) for rows in self._held_out.split(_TOGETHER))
 
     def _batch(self, rows: "Tensor | Any") -> Any:
-
         from chainrule.data import Batch
 
         parts: Any = (None if value is None else value[rows] for value in self._rows.values())

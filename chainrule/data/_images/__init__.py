@@ -7,7 +7,6 @@ from chainrule._lazy import attach
 if TYPE_CHECKING:
     from chainrule.data._images.batches import image_batch, image_batches, image_evaluation
     from chainrule.data._images.folder import ImageFolder, Reading
-    from chainrule.data._images.png import block_image, brightness, grid, png
     from chainrule.data._images.prepare import (
         PreparedImages,
         check_alike,
@@ -18,7 +17,17 @@ if TYPE_CHECKING:
         prepare_images,
         source_fingerprint,
     )
-    from chainrule.data._images.source import Binarise, ImageLabels, ImageSource, Reduction, spread_over
+    from chainrule.data._images.source import (
+        Binarise,
+        ImageLabels,
+        ImageSource,
+        Reduction,
+        block_image,
+        brightness,
+        grid,
+        png,
+        spread_over,
+    )
     from chainrule.data._kinds import is_images
 
 __all__ = [

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._sounds.levels import LinearLevels, MuLawLevels, SoundLevels, make_levels
     from chainrule.data._sounds.prepare import (
         Labelling,
         Sounds,
@@ -14,7 +13,18 @@ if TYPE_CHECKING:
         open_sounds,
         prepare_sounds,
     )
-    from chainrule.data._sounds.sound_file import Collection, SoundFile, read_sound, resampled, sound_facts, write_wav
+    from chainrule.data._sounds.sound_file import (
+        Collection,
+        LinearLevels,
+        MuLawLevels,
+        SoundFile,
+        SoundLevels,
+        make_levels,
+        read_sound,
+        resampled,
+        sound_facts,
+        write_wav,
+    )
 
 __all__ = [
     "Collection",

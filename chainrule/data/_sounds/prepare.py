@@ -14,8 +14,15 @@ import torch
 from chainrule._typed_json import read_value
 from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, by_length, check_fraction, padded
 from chainrule.data._members import Members
-from chainrule.data._sounds.levels import SoundLevels, make_levels
-from chainrule.data._sounds.sound_file import Collection, SoundFacts, SoundFile, read_sound, sound_facts
+from chainrule.data._sounds.sound_file import (
+    Collection,
+    SoundFacts,
+    SoundFile,
+    SoundLevels,
+    make_levels,
+    read_sound,
+    sound_facts,
+)
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._vocabulary import FileTokens, Ids, Tokens, token_dtype
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
         tagged_batches,
         tagged_evaluation,
     )
-    from chainrule.data._tagged.tag_scheme import find_scheme, impossible, repaired
-    from chainrule.data._tagged.vocabulary import TaggedVocabulary
+    from chainrule.data._tagged.vocabulary import TaggedVocabulary, find_scheme, impossible, repaired
 
 __all__ = [
     "ConllFile",

@@ -13,8 +13,15 @@ from chainrule.data._batches import Batch, Batches, Rows, Shuffled, by_length, c
 from chainrule.data._ragged import row_places
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._tagged.conll_file import ConllFile, Sentence, read_conll
-from chainrule.data._tagged.tag_scheme import Spelling, find_spelling, impossible, repaired
-from chainrule.data._tagged.vocabulary import UNKNOWN, Numbers, TaggedVocabulary
+from chainrule.data._tagged.vocabulary import (
+    UNKNOWN,
+    Numbers,
+    Spelling,
+    TaggedVocabulary,
+    find_spelling,
+    impossible,
+    repaired,
+)
 from chainrule.data._text import fingerprint
 from chainrule.data._word_vectors import read_vectors
 

@@ -15,6 +15,7 @@ from chainrule._app.tasks.caption.prediction import (
     CaptionEvaluation,
     CaptionOptions,
     caption,
+    caption_metric,
     evaluate_captioner,
     inspect_captioner,
 )
@@ -215,8 +216,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         yield f"images are {how[self.data.fit]} to {facts.size}×{facts.size} pixels ({others} for another way)"
 
     def validation_metric(self) -> "ValidationMetric":
-        from chainrule._app.tasks.caption.searching import caption_metric
-
         return caption_metric(self)
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:

@@ -203,7 +203,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 
     def validation_metric(self) -> "ValidationMetric":
-
         from chainrule._app.tasks.classify.validation_metric import label_metric
         from chainrule.data._images.batches import labelled_image_evaluation
 
@@ -243,7 +242,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return Basis("label", f"{counted(len(self.classes), 'label')}", given="the image")
 
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Result:
-
         from chainrule._app.tasks.classify.labelling import figure_notes, label_figures
         from chainrule._app.tasks.classify.validation_metric import surest_mistakes
         from chainrule.metrics import classification_scores
@@ -273,7 +271,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return CheckedRows(self.model(), labels, context, note=f"{len(labels)} held-out images")
 
     def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Result:
-
         model = self.model(device)
         model_device = modes.device_of(model)
 

@@ -224,7 +224,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return [part for part, is_added in parts.items() if is_added]
 
     def build(self) -> "SequenceClassifier":
-
         options, labels, symbols = self.config.options, len(self.labels), len(self.symbols)
         model = self._network()
         if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():
@@ -287,7 +286,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             )
 
     def validation_metric(self) -> "ValidationMetric":
-
         from chainrule._app.tasks.classify.validation_metric import ROWS, label_metric
 
         texts, limit = self.texts(), self.data.max_length

@@ -120,7 +120,6 @@ def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str
 def _scores(
     run: "ForecastTask", file: "SeriesFile", places: list[tuple[int, int]], options: ForecastEvaluation, device: str
 ) -> dict[str, Any]:
-
     from chainrule.metrics import seasonal_naive
     from chainrule.metrics._forecasting import ForecastScores, naive_paths
     from chainrule.training import evaluate as likelihood
@@ -178,7 +177,6 @@ class ForecastInspection(CheckedOptions):
 
 
 def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspection, *, seed: int) -> Report:
-
     from chainrule.training import evaluate
 
     values, features, spans, first = _rows_of(run, data)

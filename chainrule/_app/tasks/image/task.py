@@ -29,15 +29,16 @@ from chainrule._app.tasks.config import OptimisationOptions, within
 from chainrule._app.tasks.display import quoted
 from chainrule._app.tasks.image.codes import (
     ImageEmbedding,
+    ImageInspection,
     ImageInterpolation,
     ImageReconstruction,
     embed_images,
+    inspect_images,
     interpolate_images,
     preview_images,
     reconstruct_images,
 )
 from chainrule._app.tasks.image.image_data import ImageData, ImageDataTask
-from chainrule._app.tasks.image.inspection import ImageInspection, inspect_images
 from chainrule._app.tasks.image.verbs import ImageSampling, ImageScoring, Sampler, sample_images, score_images
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model

@@ -126,7 +126,6 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
 
 
 def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Result:
-
     from chainrule.training import bits
 
     size, total, model = run.dimensions, Tally(), run.model(device)
@@ -158,7 +157,6 @@ def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", sa
 
 
 def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") -> Result:
-
     model_device, size, total = modes.device_of(model), run.dimensions, Tally()
 
     def rows() -> Iterator[Sequence[Any]]:
@@ -267,7 +265,6 @@ def _result(run: "ImageTask", images: "Pixels", labels: list[str] | None, seed: 
 
 
 def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, device: str) -> "Pixels":
-
     from chainrule._app.tasks.image.codes import draw_codes
 
     others = {
@@ -326,7 +323,6 @@ class Sampler:
         return self._shown(self.model.from_sequence(torch.cat([drawn, rest], 1)))
 
     def _shown(self, levels: "Tensor") -> "Pixels":
-
         return _images.brightness(levels.numpy().astype(np.uint8), self.run.reduction.levels)
 
     def images(self, n: int, labels: "Tensor | None", seed: int, first_rows: "Tensor | None" = None) -> "Pixels":

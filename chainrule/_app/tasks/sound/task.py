@@ -235,7 +235,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
-
             from chainrule.data import write_wav
             from chainrule.decoding._sample_paths import draw_for
 

@@ -84,7 +84,6 @@ def _labels(run: "SoundTask", label: str | None, n: int) -> "Tensor | None":
 
 
 def _prompt(run: "SoundTask", path: Path) -> "Tensor":
-
     files = _sounds.Collection(path).files
     if len(files) != 1:
         raise ValueError(f"--prompt: expected one sound, got {len(files)} in {path}")
@@ -206,7 +205,6 @@ class SoundEmbedding:
 
 
 def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device: str) -> Result:
-
     model = run.model(device)
     model_device = modes.device_of(model)
 

@@ -95,7 +95,6 @@ def _table(columns: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
-
     from chainrule._app.pages.code_page import code_sections
     from chainrule.diagnostics import active_units
 
@@ -135,7 +134,6 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
 
 
 def _pairs(run: "TableTask", model: "TableVAE", x: "Tensor", generator: "torch.Generator") -> "Table":
-
     from chainrule._app.pages.page import Table
 
     with torch.no_grad():

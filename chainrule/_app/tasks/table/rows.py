@@ -93,7 +93,6 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
 
 
 def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:
-
     model = run.model(device)
     model.exclude(run.schema.unseen())
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
@@ -110,7 +109,6 @@ def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[st
 def _completed(
     run: "TableTask", partial: "Iterator[PartialRow]", n: int, particles: int, seed: int, device: str
 ) -> Iterator[list[str]]:
-
     model = run.model(device)
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     uncertain = 0
@@ -252,7 +250,6 @@ class TableEmbedding:
 
 
 def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: str) -> Result:
-
     model = run.code_model(device, "embed")
     model_device = modes.device_of(model)
 

@@ -236,7 +236,6 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
-
             device = modes.device_of(trained)
             sampler = deepcopy(trained)
             sampler.exclude(self.schema.unseen())

@@ -21,13 +21,14 @@ from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA, WEIGHTS
 from chainrule._app.tasks.size_schedule import describe_passes, record_resolved, resolve_decay, time_passes
-from chainrule._app.tasks.tag.inspection import TagInspection, inspect_tagger
 from chainrule._app.tasks.tag.tagging import (
     TagEmbedding,
     TagEvaluation,
     Tagging,
+    TagInspection,
     embed_sentences,
     evaluate_tags,
+    inspect_tagger,
     tag_file,
 )
 from chainrule._app.tasks.task import Shard, Source, Task

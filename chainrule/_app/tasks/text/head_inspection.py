@@ -11,10 +11,21 @@ import torch
 from markupsafe import Markup, escape
 from torch import Tensor
 
-from chainrule._app.pages.page import Content, Figure, Group, Page, Picture, Section, Table, Terms, Text, marked
-from chainrule._app.pages.read_text import ReadRow, ReadText, visible
+from chainrule._app.pages.page import (
+    Content,
+    Figure,
+    Group,
+    Page,
+    Picture,
+    Section,
+    Table,
+    Terms,
+    Text,
+    marked,
+    visible,
+)
+from chainrule._app.pages.read_text import ReadRow, ReadText, surprise_section
 from chainrule._app.pages.recurrence_page import reading_line
-from chainrule._app.pages.surprise_text import surprise_section
 from chainrule._app.results import Report
 from chainrule._app.tasks.display import counted
 from chainrule._app.tasks.output import page_report

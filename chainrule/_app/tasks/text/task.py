@@ -230,7 +230,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return self.built(vocab_size=len(self.vocabulary), eos=self.vocabulary.eos)
 
     def _unfilled(self) -> "AutoregressiveModel":
-
         from chainrule._app.tasks.text.preparing import with_ngrams
 
         with torch.device("meta"):  # no memory and no random weights
