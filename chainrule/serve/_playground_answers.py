@@ -51,7 +51,7 @@ def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dic
     """
     import torch
 
-    from chainrule._app.tasks.table.rows import complete_block
+    from chainrule._app.tasks.table.verbs import complete_block
 
     task = _table(run)
     row = _partial(task, cells)
@@ -117,7 +117,7 @@ def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
     """
     import torch
 
-    from chainrule._app.tasks.table.rows import nats_of
+    from chainrule._app.tasks.table.verbs import nats_of
 
     task = _table(run)
     schema_columns = task.schema.kept

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import caption_data, np
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.caption.prediction import (
-    CaptionerInspection,
-    CaptionEvaluation,
-    CaptionOptions,
-    caption,
-    caption_metric,
-    evaluate_captioner,
-    inspect_captioner,
-)
+from chainrule._app.tasks.caption import verbs
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted, size_of
 from chainrule._app.tasks.likelihood_record import Basis
@@ -118,11 +110,11 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/captions.json"
     metric_name = "bleu"
-    Prediction, predict = CaptionOptions, caption
+    Prediction, predict = verbs.CaptionOptions, verbs.caption
     PLOTS = (".png",)
     several = True
-    Evaluation, evaluate = CaptionEvaluation, evaluate_captioner
-    Inspection, inspect = CaptionerInspection, inspect_captioner
+    Evaluation, evaluate = verbs.CaptionEvaluation, verbs.evaluate_captioner
+    Inspection, inspect = verbs.CaptionerInspection, verbs.inspect_captioner
 
     @cached_property
     def prepared(self) -> "PreparedCaptions":
@@ -216,7 +208,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         yield f"images are {how[self.data.fit]} to {facts.size}×{facts.size} pixels ({others} for another way)"
 
     def validation_metric(self) -> "ValidationMetric":
-        return caption_metric(self)
+        return verbs.caption_metric(self)
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         part, perplexity = measured_part(rows, self.facts.valid.images), evaluation.perplexity

@@ -15,7 +15,7 @@ from chainrule._app.tasks.codes import about_code, code_report, error_words, err
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted
 from chainrule._app.tasks.output import inspect_again
-from chainrule._app.tasks.table.rows import nats_of
+from chainrule._app.tasks.table.verbs import nats_of
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:

@@ -8,16 +8,7 @@ from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule._app.heavy import torch
-from chainrule._app.tasks.capabilities import (
-    CheckedRows,
-    Checks,
-    Compresses,
-    Embeds,
-    FileCodec,
-    Inspects,
-    Samples,
-    Scores,
-)
+from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule._app.tasks.display import counted, format_duration, format_passes, quoted, size_of
@@ -69,7 +60,7 @@ class TextFacts(Facts):
         return not (self.train.elements or self.valid.elements)
 
 
-class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
+class TextTask(CodedTask["AutoregressiveModel"], Generates):
     name = "text"
     help = "Train a model of a text."
     SOURCES: ClassVar[dict[str, Source]] = {

@@ -21,15 +21,7 @@ from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
 from chainrule._app.tasks.task import Shard, Source, Task
-from chainrule._app.tasks.translate.prediction import (
-    PLOTS,
-    TranslationEvaluation,
-    TranslationOptions,
-    TranslatorInspection,
-    evaluate_translator,
-    inspect_translator,
-    translate,
-)
+from chainrule._app.tasks.translate import prediction
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.translate.searching import TranslationModel
@@ -201,10 +193,10 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/pairs.json"
     metric_name = "bleu"
-    Prediction, predict = TranslationOptions, translate
-    PLOTS = PLOTS
-    Evaluation, evaluate = TranslationEvaluation, evaluate_translator
-    Inspection, inspect = TranslatorInspection, inspect_translator
+    Prediction, predict = prediction.TranslationOptions, prediction.translate
+    PLOTS = prediction.PLOTS
+    Evaluation, evaluate = prediction.TranslationEvaluation, prediction.evaluate_translator
+    Inspection, inspect = prediction.TranslatorInspection, prediction.inspect_translator
 
     @property
     def tokenize(self) -> str:
