@@ -163,12 +163,7 @@ class CaptionedImages:
 
 
 def caption_batches(
-    captioned: CaptionedImages,
-    batch_size: int,
-    seed: int = 0,
-    shard: tuple[int, int] = (0, 1),
-    *,
-    mirror: bool = True,  # whether half of the images are
+    captioned: CaptionedImages, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)
 ) -> Batches:
     """Images in the order of `Shuffled`, with one of the captions of each.
 
@@ -183,7 +178,7 @@ def caption_batches(
     def mirrored(epoch: int) -> npt.NDArray[np.bool_]:
         random = np.random.default_rng([seed, epoch])
         random.permutation(len(captioned))  # skip the draws of the order
-        return np.asarray(random.random(len(captioned)) < (0.5 if mirror else 0.0))
+        return np.asarray(random.random(len(captioned)) < 0.5)
 
     def make(step: int, rows: Rows) -> Batch:
         epoch, images = step // order.steps_per_epoch, order.own(rows)

@@ -282,11 +282,9 @@ def open_source(path: str | Path | None) -> Source:
     return Source(path.name, str(path), path.stat().st_size, lambda: open(path, "rb"))
 
 
-def fingerprint(path: str | Path | None, progress: Progress = no_progress) -> dict[str, Any]:
-    """`{"name", "bytes", "sha256"}` of a file (`None`: of the built-in text), to tell later whether it is still the
-    same.
-    """
-    return open_source(path).fingerprint(progress)
+def fingerprint(path: str | Path | None) -> dict[str, Any]:
+    """`name`, `bytes` and `sha256` of a file (`None`: of the built-in text), to tell later whether it is the same."""
+    return open_source(path).fingerprint()
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ def vector_size(path: str | Path) -> int:
     raise ValueError(f"{path}: expected words and their vectors, got an empty file")
 
 
-def read_vectors(path: str | Path, words: Sequence[str], first: int = 1) -> WordVectors:
-    """Read the vectors of some words, numbered from `first`, in bounded memory; another case serves a missing one."""
+def read_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
+    """Read the vectors of some words, numbered from 1, in bounded memory; another case serves a missing one."""
     number_of = {word: number for number, word in enumerate(words)}
     exact: dict[int, bool] = {}
     vectors: dict[int, npt.NDArray[np.float32]] = {}
@@ -54,7 +54,7 @@ def read_vectors(path: str | Path, words: Sequence[str], first: int = 1) -> Word
     if not vectors:
         raise ValueError(f"{path}: expected vectors of words to train on, got none of these: is it another language?")
     rows = sorted(vectors)
-    return WordVectors(np.array(rows, np.int64) + first, np.stack([vectors[row] for row in rows]))
+    return WordVectors(np.array(rows, np.int64) + 1, np.stack([vectors[row] for row in rows]))
 
 
 def _entries(path: str | Path) -> Iterator[tuple[int, str, list[bytes]]]:

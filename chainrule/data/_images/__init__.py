@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from chainrule.data._images.batches import image_batch as image_batch
     from chainrule.data._images.batches import image_batches as image_batches
     from chainrule.data._images.batches import image_evaluation as image_evaluation
-    from chainrule.data._images.folder import ImageFolder as ImageFolder
     from chainrule.data._images.folder import Reading as Reading
     from chainrule.data._images.prepare import PreparedImages as PreparedImages
     from chainrule.data._images.prepare import check_alike as check_alike
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from chainrule.data._images.prepare import open_source as open_source
     from chainrule.data._images.prepare import prepare_images as prepare_images
     from chainrule.data._images.prepare import source_fingerprint as source_fingerprint
-    from chainrule.data._images.source import Binarise as Binarise
-    from chainrule.data._images.source import ImageLabels as ImageLabels
     from chainrule.data._images.source import ImageSource as ImageSource
     from chainrule.data._images.source import Reduction as Reduction
     from chainrule.data._images.source import block_image as block_image

@@ -119,9 +119,9 @@ def whole_spans(values: Floats) -> Spans:
     return np.tile(np.array([[0, len(values)]]), (values.shape[1], 1))
 
 
-def rolling_origins(first: int, rows: int, horizon: int, stride: int | None = None) -> list[int]:
-    """Origins `stride` rows apart, a horizon where not given, as long as all of what is forecast is known."""
-    return list(range(first, rows - horizon + 1, stride or horizon))
+def rolling_origins(first: int, rows: int, horizon: int) -> list[int]:
+    """Origins a horizon apart, as long as all of what is forecast is known."""
+    return list(range(first, rows - horizon + 1, horizon))
 
 
 def places_of(spans: Spans, origins: Sequence[int], horizon: int, *, reach: int = 1) -> list[tuple[int, int]]:

@@ -185,16 +185,10 @@ class ConllFile:
 
 
 def read_conll(
-    path: str | Path,
-    column: str | None = None,
-    *,
-    word_column: int = 1,
-    tagged: bool = True,
-    max_length: int | None = None,
+    path: str | Path, column: str | None = None, *, word_column: int = 1, max_length: int | None = None
 ) -> ConllFile:
     """Read a file, see `DelimitedFile`; other arguments as `ConllFile`'s."""
-    lines = read_lines_of(path)
-    return ConllFile(name_of(path), lines, column, word_column=word_column, tagged=tagged, max_length=max_length)
+    return ConllFile(name_of(path), read_lines_of(path), column, word_column=word_column, max_length=max_length)
 
 
 def read_lines_of(path: str | Path) -> list[str]:
