@@ -63,7 +63,7 @@ check: setup ## format, lint, types
 
 docs: setup ## build docs/_build/html strictly
 	rm -rf docs/_build
-	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
 	@echo "docs: open docs/_build/html/index.html"
 
 bench: setup ## speed measurements (minutes); tables on the screen, JSON in benchmarks/results
