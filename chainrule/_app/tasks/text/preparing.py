@@ -73,6 +73,7 @@ def prepared(run: "TextTask", vocabulary: "Vocabulary | None" = None) -> Corpus:
             validation_fraction=data.validation_fraction,
             vocabulary_size=data.vocabulary_size,
             min_count=data.min_count,
+            split_punctuation=data.split_punctuation,
             tokenizer=sources["tokenizer"],
             vocabulary=vocabulary,
             progress=progress,

@@ -143,6 +143,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
                     f"--position learned: ends after --context-length {context} symbols, got {longest}: use rotary, "
                     f"or --reading lines with a --line-length of at most {context}"
                 )
+        if config.data.split_punctuation and config.data.level != "word":
+            raise ValueError(f"split_punctuation: splits words, got --level {config.data.level}: use --level word")
         if getattr(config.options, "adaptive_softmax", False) and config.data.level != "word":
             raise ValueError(
                 "adaptive_softmax: needs symbols numbered by frequency, which --level word has, "
