@@ -55,7 +55,7 @@ class Symbols:
 
 
 def read_symbols(path: Path | None, *, start: str | None) -> Symbols:
-    """Read a vocabulary: a tokenizer.json, a run's, JSON that lists or numbers the symbols, or a text with each once."""
+    """Read a vocabulary: a tokenizer.json, a run's, JSON that lists or numbers symbols, or a text with each once."""
     if path is None:
         raise ValueError(
             "--vocabulary: expected the file of the model's symbols, got none: JSON with the symbols in order, a text "
