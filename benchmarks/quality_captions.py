@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from side_by_side import claim, publish
 
-from chainrule._app.tasks.caption.searching import search, words_of
+from chainrule._app.tasks.caption.verbs import search, words_of
 from chainrule.data import WordVocabulary
 from chainrule.data._captions import (
     CaptionedImages,
