@@ -54,9 +54,6 @@ class TransformerLM(SymbolModel):
         ngram_dropout: probability of leaving out an n-gram in training. The task takes twice its dropout where it is
             not given.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> model = TransformerLM(vocab_size=5, model_size=8, num_layers=2, num_heads=2)
     >>> x = torch.tensor([[0, 1, 2], [3, 4, 0]])
     >>> model(x).logits.shape, model.log_prob(x).shape

@@ -31,9 +31,6 @@ class VectorToSequence(AutoregressiveModel):
         num_layers: recurrent layers.
         dropout: probability of zeroing in training.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> import torch
     >>> model = VectorToSequence(vector_size=3, vocab_size=5, hidden_size=8)
     >>> x = model.sample(2, torch.eye(3)[:2], length=4, generator=torch.Generator().manual_seed(0))
