@@ -84,9 +84,6 @@ def check_header(path: Path) -> None:
     """Refuse a safetensors file whose header is longer than any of weights, before it is parsed.
 
     Parsed headers take up to 20 times the memory of their bytes.
-
-    Raises:
-        ValueError: it is, or the file is no regular file.
     """
     refuse_device(path)
     with path.open("rb") as file:

@@ -41,9 +41,6 @@ class Shuffled:
         batch_size: rows of a batch, over all processes; at most N.
         steps_per_epoch: batches of an epoch.
 
-    Raises:
-        ValueError: an argument is out of range, or there are fewer rows than processes.
-
     >>> rows = Shuffled(10, batch_size=4, seed=0, shard=(0, 1))
     >>> rows.steps_per_epoch, rows.at(0).tolist(), rows.at(1).tolist()
     (2, [4, 6, 2, 7], [3, 5, 9, 0])

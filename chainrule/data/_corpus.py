@@ -258,9 +258,6 @@ def check_level(level: str) -> None:
 def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
     """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed.
 
-    Raises:
-        ValueError: the content is of a newer version, or no vocabulary.
-
     Example:
         >>> vocabulary_from_json({"format": 1, "level": "char", "characters": "ab", "eos": False}).encode("ba")
         array([2, 1])

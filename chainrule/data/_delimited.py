@@ -38,11 +38,6 @@ class DelimitedFile:
     Attributes:
         name: of the file, for errors.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is empty or no regular file. In reading: the compression is damaged, a line is no UTF-8 or has a
-            NUL byte.
-
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "rows.csv"

@@ -32,9 +32,6 @@ _TAGS = ("tags", "ner_tags", "pos_tags", "upos", "labels")
 def paths_of(source: str) -> list[str]:
     """Return the files that a source names: one file, the sorted matches of a pattern, or several in quotes.
 
-    Raises:
-        FileNotFoundError: a pattern matches no file.
-
     >>> paths_of("a.txt"), paths_of("-")
     (['a.txt'], ['-'])
     """
@@ -86,11 +83,6 @@ def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path
         kind: of the reader, which decides what records of JSON Lines or Parquet become: the text of each in a line; a
             source and a target with a tab between them; a sentence with a word and its tag in each line; or CSV.
         text_column: of texts in records; text by default.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a file is damaged, unpacks to far more than its size, or its records do not fit together.
-        OSError: the disk is full.
     """
     paths = paths_of(source)
     for path in paths:

@@ -51,10 +51,6 @@ class Members:
 
     Attributes:
         files: the files found.
-
-    Raises:
-        FileNotFoundError: there is nothing of that name.
-        ValueError: it holds no such file, is no archive, or is "-" for standard input.
     """
 
     def __init__(self, path: str | Path, endings: tuple[str, ...], noun: str):

@@ -142,10 +142,6 @@ class Store:
 
     Attributes:
         manifest: the content given to `StoreWriter.finish`, and the format.
-
-    Raises:
-        FileNotFoundError: the folder holds no complete preparation.
-        ValueError: the manifest is damaged, or from a newer version.
     """
 
     def __init__(self, directory: str | Path, manifest: str, what: str):

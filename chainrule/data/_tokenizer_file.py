@@ -31,10 +31,6 @@ def read_tokenizer(path: str | Path, *, eos: bool = False) -> TokenizerFile:
     Args:
         path: the file.
         eos: whether the newline ends a sequence; it is then `<eos>`, and in no other symbol.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is damaged, or it holds another kind of tokenizer, which would give other symbols.
     """
     path = Path(path)
     if not path.is_file():

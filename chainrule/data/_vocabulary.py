@@ -273,9 +273,6 @@ class FileTokens(Tokens):
         symbols: V, one more than the largest symbol there may be; checked in what is read.
         lines: the array of int64 offsets where lines start, and the end of the last; `None` for a stream.
         line_count: how many lines there must be.
-
-    Raises:
-        ValueError: a file does not have the expected size; in reading, a symbol or an offset is out of range.
     """
 
     def __init__(

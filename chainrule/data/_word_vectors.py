@@ -54,10 +54,6 @@ def read_vectors(path: str | Path, words: Sequence[str], first: int = 1) -> Word
             another case.
         first: the number of the first word.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it has other lines, or none of the words.
-
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "vectors.txt"

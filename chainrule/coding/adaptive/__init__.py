@@ -35,9 +35,6 @@ def compress(data: bytes, progress: Callable[[int], None] | None = None) -> byte
     Args:
         data: content of a file.
         progress: receives the number of processed bytes, without long runs.
-
-    Raises:
-        ValueError: numba is not installed.
     """
     if not data:
         return b""
@@ -60,9 +57,6 @@ def decompress(data: bytes, length: int, progress: Callable[[int], None] | None 
         data: the code.
         length: number of bytes of the text.
         progress: receives the number of processed bytes, without long runs.
-
-    Raises:
-        ValueError: data is not the code of a text of this length, or numba is not installed.
     """
     wrong = ValueError(f"data: expected the code of {length} bytes, got one that is damaged or of another length")
     if length == 0 or not data:

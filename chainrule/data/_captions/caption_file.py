@@ -40,10 +40,6 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
     `image,caption`, it is `name.jpg,caption`. A .json file is an object with images and annotations, as in COCO.
     Images may have several captions.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a line is neither, or the file is no UTF-8; the message names file and line.
-
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "captions.txt"
@@ -103,11 +99,7 @@ def _coco_captions(path: str | Path) -> Iterator[Caption]:
 
 
 def captions_in(images: str | Path) -> Member:
-    """Return the file of captions in an archive or a folder of images.
-
-    Raises:
-        ValueError: there is no such file, or there are several.
-    """
+    """Return the file of captions in an archive or a folder of images."""
     try:
         files = Members(images, CAPTIONS, "file of captions").files
     except ValueError:
@@ -126,10 +118,6 @@ class ImageStore:
         path: the archive or the folder; see `Members`.
         size: S, every image becomes (S, S).
         fit: how; see `Reading`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no archive, holds no image, or two of one name.
     """
 
     def __init__(self, path: str | Path, size: int, fit: Fit = "crop"):
@@ -148,10 +136,6 @@ class ImageStore:
         return name in self._members
 
     def image(self, name: str) -> npt.NDArray[np.uint8]:
-        """(3, S, S), values from 0 to 255.
-
-        Raises:
-            ValueError: it cannot be read as an image; the message names it.
-        """
+        """(3, S, S), values from 0 to 255."""
         with self._members[name].open() as file:
             return self._reading.image(file, self._members[name].label)[0]

@@ -146,10 +146,6 @@ def prepare_captions(
         validation_fraction: of the images.
         seed: of those held out.
         vocabulary: vocabulary of other captions; replaces a fitted one, and `min_count` is ignored.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a caption has no image, an image or a line cannot be read, there are too few images.
     """
     if not 8 <= size <= 1024:
         raise ValueError(f"size: expected from 8 to 1024 pixels, got {size}")
@@ -228,11 +224,7 @@ def _open_part(store: Store, part: str, count: int, size: int, vocabulary: WordV
 
 
 def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
-    """Return the captions of each image, in lower case or as they are, in the order in which the images come first.
-
-    Raises:
-        ValueError: an image is missing, or there is no caption; the message names file and line.
-    """
+    """Return the captions of each image, in lower case or as they are, in the order in which the images come first."""
     by_image: dict[str, list[Caption]] = {}
     named: dict[str, str] = {}  # with its folders, which the store may have others of
     for caption in read_captions(path):

@@ -21,9 +21,6 @@ class Augmentation:
         magnitude: of these operations, 0 to 1.
         levels: V, values that a channel of a pixel may have.
 
-    Raises:
-        ValueError: a number is out of range.
-
     >>> image = torch.arange(4.0).view(1, 1, 2, 2)
     >>> Augmentation()(image, np.random.default_rng(0)).equal(image)
     True

@@ -55,10 +55,6 @@ class Reading:
         """Return an image (C, H, W) of values up to 255, and its mode: "1" if stored in black and white only.
 
         Grey of 16 bits is scaled to 8.
-
-        Raises:
-            BadImageError: it is no image, cut or damaged.
-            ValueError: it is of a kind that has no pixels of 8 bits, or too large.
         """
         content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
@@ -149,9 +145,6 @@ class ImageFolder(ImageSource):
         reading: how files become pixels.
         skip_bad: leave out unreadable files instead of raising an error.
         black_and_white: levels of images stored in black and white alone: 0 and the highest.
-
-    Raises:
-        ValueError: there is no image; one cannot be read; sizes or modes differ; labels are missing.
     """
 
     kind = "folder"

@@ -39,10 +39,6 @@ def open_source(
         skip_bad: leave out image files that cannot be read.
         black_and_white: levels of image files stored in black and white alone; the levels of the images that they shall
             be alike.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: no images were found, or the labels are not theirs.
     """
     path, array = file_and_array(path)
     if is_collection(path):

@@ -80,10 +80,6 @@ def prepare_images(
         validation_fraction: of the images.
         seed: of the images held out, and of every draw.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: there are no images, one cannot be read, shapes or labels do not agree, an option does not fit.
-
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     pixels = np.arange(720, dtype=np.uint8).reshape(20, 6, 6)

@@ -23,9 +23,6 @@ class Reduction:
         binarise: two levels: "threshold" is one bit, cut at the middle; "fixed" draws each pixel once; "per-epoch"
             draws training images again in every epoch (Salakhutdinov and Murray 2008), held-out ones once.
 
-    Raises:
-        ValueError: there are fewer levels than these bits have, or binary images shall be binarised.
-
     >>> Reduction(256, bits=5).levels, str(Reduction(256, bits=5)), str(Reduction(17))
     (32, '5 of 8 bits (32 levels)', '17 levels')
     """

@@ -35,11 +35,7 @@ class ImageLabels:
         return cls(numbers.astype(np.int64), tuple(str(value) for value in distinct.tolist()))
 
     def among(self, names: tuple[str, ...], where: str) -> npt.NDArray[np.int64]:
-        """Return the labels as indices into another list of names.
-
-        Raises:
-            ValueError: one of them is not in it.
-        """
+        """Return the labels as indices into another list of names."""
         places = {name: index for index, name in enumerate(names)}
         unknown = [name for name in self.names if name not in places]
         if unknown:

@@ -42,9 +42,6 @@ class StackedImages(ImageSource):
     Args:
         path: an .npy file, an .npz file, or an idx file (LeCun's format of MNIST), compressed by gzip or not.
         array: the name of the array in an .npz file.
-
-    Raises:
-        ValueError: the file cannot be read, or its array does not hold images.
     """
 
     def __init__(self, path: Path, array: str | None = None):

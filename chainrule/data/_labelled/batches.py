@@ -19,9 +19,6 @@ class Labels(Record):
     Args:
         counts: how often each was seen in training, at least once.
 
-    Raises:
-        ValueError: there are fewer than two labels, or one was never seen.
-
     >>> labels = Labels.fit(["good", "bad", "good"])
     >>> labels.names, labels.encode("good"), labels.prior
     (('bad', 'good'), 1, (0.3333333333333333, 0.6666666666666666))
@@ -45,11 +42,7 @@ class Labels(Record):
         return len(self.names)
 
     def encode(self, name: str) -> int:
-        """Return the number of a label.
-
-        Raises:
-            ValueError: it was not seen in training.
-        """
+        """Return the number of a label."""
         if name not in self._numbers:
             raise ValueError(f"the label {name!r:.60} was not seen in training, where there were {self.listed()}")
         return self._numbers[name]

@@ -210,11 +210,7 @@ class EncodedTexts:
 
     @classmethod
     def load(cls, store: Store, part: str, symbols: TextSymbols) -> Self:
-        """Open what `save` wrote, read from the disk on demand.
-
-        Raises:
-            ValueError: a file is missing, or damaged.
-        """
+        """Open what `save` wrote, read from the disk on demand."""
         bags = None
         if symbols.parts is not None:
             bags = Ragged.load(store, f"{part}.bags", f"{part}.bag_offsets", len(symbols))

@@ -59,10 +59,6 @@ class LabelledFile:
         labelled: whether labels are wanted. Without, a file with one column is as good.
         like: the columns of another file: taken by name where this one has a header with them, else, where it has no
             header, by number.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is empty, or it does not tell which columns are meant.
     """
 
     def __init__(
@@ -108,11 +104,7 @@ class LabelledFile:
         self._skip_first = self._plain and self.columns.header and like is not None and like.header
 
     def __iter__(self) -> Generator[LabelledText, None, None]:
-        """Yield the rows; an empty text is kept.
-
-        Raises:
-            ValueError: a row has no such column, or an empty label; the file and its line are named.
-        """
+        """Yield the rows; an empty text is kept."""
         if self._plain and self._delimiter is None:
             skip = self._skip_first
             for line, text in self._file.lines():

@@ -111,11 +111,6 @@ def prepare_labelled(
         like: other texts whose symbols and labels are reused; other options of symbols are ignored.
         vectors: of words, to begin with; see `read_vectors`.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: columns are missing, there is one label or one text alone, too few rows, or a label that is held
-            out was never trained on.
-
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     rows = Path(folder) / "rows.tsv"
@@ -186,20 +181,12 @@ def open_labelled(directory: str | Path) -> LabelledTexts:
 
 
 def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
-    """Read the result of `label_counts` from a prepared folder.
-
-    Raises:
-        ValueError: the file is missing, or holds something else.
-    """
+    """Read the result of `label_counts` from a prepared folder."""
     return np.array(Store(directory, _MANIFEST, "texts").array(_COUNTS, "i8", shape))
 
 
 def load_ngrams(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
-    """Read the result of `ngram_weights` from a prepared folder.
-
-    Raises:
-        ValueError: the file is missing, or holds something else.
-    """
+    """Read the result of `ngram_weights` from a prepared folder."""
     return np.array(Store(directory, _MANIFEST, "texts").array(_NGRAMS, "f4", shape))
 
 
@@ -237,11 +224,7 @@ def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[n
 
 
 def encoded_part(rows: Sequence[LabelledText], symbols: TextSymbols, labels: Labels, path: str) -> LabelledPart:
-    """Rows as numbers.
-
-    Raises:
-        ValueError: a label was not seen in training; the file and its line are named.
-    """
+    """Rows as numbers."""
     numbers = []
     for row in rows:
         try:

@@ -55,9 +55,6 @@ def pair_batches(
         decay: scheduled sampling, see `scheduled_sampling_rate`; "none" leaves it out.
         decay_steps: how many steps it takes.
 
-    Raises:
-        ValueError: there are no pairs for each process, or an argument is out of range.
-
     >>> from chainrule.data._ragged import Ragged
     >>> sentences = Ragged.of([[2, 1], [3, 3, 1]])
     >>> batch = pair_batches(PairedSentences(sentences, sentences), batch_size=2).at(0)
@@ -95,9 +92,6 @@ def scheduled_sampling_rate(decay: str, step: int, steps: int) -> float:
         decay: "none", "linear" or "inverse-sigmoid".
         step: i, from 0.
         steps: n.
-
-    Raises:
-        ValueError: there is no such decay, or n is no number of steps.
 
     >>> [scheduled_sampling_rate("linear", step, 100) for step in (0, 50, 1000)]
     [0.0, 0.25, 0.5]

@@ -39,10 +39,6 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
     Args:
         source: the source sentences, a line each; or, where there is no `target`, lines of source TAB target.
         target: the target sentences, a line each.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the files have different numbers of lines, a line of two columns has more or fewer, or is no UTF-8.
     """
     if target is None:
         for line, text in read_sentences(source):
@@ -132,10 +128,6 @@ def prepare_pairs(
         vocabularies: vocabularies of sources and targets to use instead of fitted ones; level, min_count and
             vocabulary_size are then ignored.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the files do not fit together, or have too few pairs, or a sentence that is too long.
-
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "pairs.tsv"
@@ -206,11 +198,7 @@ def open_pairs(directory: str | Path) -> Pairs:
 
 
 def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
-    """Return the pairs held out as they were written: sources and targets.
-
-    Raises:
-        ValueError: one side has more sentences than the other, or none: a file was changed.
-    """
+    """Return the pairs held out as they were written: sources and targets."""
     store = Store(directory, _MANIFEST, "pairs")
     texts = []
     for side in SIDES:
@@ -223,11 +211,7 @@ def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
 
 
 def encode_sentence(vocabulary: Vocabulary, sentence: str, max_length: int, name: str, line: int) -> Ids:
-    """Return the symbols of a sentence, `<eos>` last.
-
-    Raises:
-        ValueError: it is longer than `max_length`; the message names the file and the line.
-    """
+    """Return the symbols of a sentence, `<eos>` last."""
     symbols = vocabulary.encode(f"{sentence}\n")
     if len(symbols) - 1 > max_length:
         raise ValueError(

@@ -28,9 +28,6 @@ class Frequency:
         count: 1 to 10^9.
         day: of months whose rows are of the 29th or 30th: this day, or the last of a month without it; else 0.
 
-    Raises:
-        ValueError: the count or the day is out of range.
-
     >>> hourly = Frequency("seconds", 3600)
     >>> str(hourly), hourly.season, hourly.after(datetime(2016, 7, 1, 23))
     ('every hour', 24, datetime.datetime(2016, 7, 2, 0, 0))
@@ -64,9 +61,6 @@ class Frequency:
             where: the name of the file, for errors.
             gaps: whether dates may be further apart; `complete_dates` looks at them.
             known: returned if the dates fit it: dates within one week may be business days or all days.
-
-        Raises:
-            ValueError: the dates are not sorted, one comes twice, or some are missing and may not.
         """
         places = list(zip(dates, lines, strict=True))
         cls._check_repeated(places, where)
@@ -137,11 +131,7 @@ class Frequency:
         return cls("seconds", max(round(usual.total_seconds()), 1))
 
     def after(self, date: datetime) -> datetime:
-        """Return the date of the next row.
-
-        Raises:
-            ValueError: it is past the year 9999.
-        """
+        """Return the date of the next row."""
         try:
             return self._after(date)
         except (OverflowError, ValueError):  # of days; of months

@@ -45,9 +45,6 @@ class SeriesSchema(Record):
         date_format: see `SeriesFile`.
         fitted_rows: the number of training rows that it was fitted on.
         trained_until: the date of the last training row, by ISO 8601; None where rows are counted.
-
-    Raises:
-        ValueError: numbers of columns, names of cycles, the offset or the last date do not fit.
     """
 
     FORMAT: ClassVar[int] = 5
@@ -100,9 +97,6 @@ class SeriesSchema(Record):
             anchor: see the class.
             fill: see the class.
             static: names of the columns whose cells are `file.statics`, separated by commas.
-
-        Raises:
-            ValueError: a series never changes, or there are too few rows.
         """
         scalings = []
         for number, (name, (start, stop)) in enumerate(zip(file.targets, file.spans.tolist(), strict=True)):
@@ -162,12 +156,7 @@ class SeriesSchema(Record):
         return sorted(lags | ({self.anchor} if self.anchor else set()))
 
     def open(self, path: str | Path) -> SeriesFile:
-        """Read another file as this one was read.
-
-        Raises:
-            ValueError: a column is missing, an item is new, rows are another step apart, or one of both files has no
-                zones.
-        """
+        """Read another file as this one was read."""
         file = read_series(
             path,
             ",".join(self.targets) if self.item is None else self.value,
@@ -208,9 +197,6 @@ class SeriesSchema(Record):
     def features(self, file: SeriesFile, horizon: int = 0) -> Floats:
         """(N, F) covariates of all rows of a file, and of `horizon` rows after its last value; (N, S, F) where items
         have their own.
-
-        Raises:
-            ValueError: there are columns of covariates, but not for that many rows to come.
         """
         missing = len(file.values) + horizon - len(file.known)
         if horizon and self.covariates:

@@ -117,11 +117,6 @@ def read_series(
             else the most common one.
         utc_offset: of the clock that dates with a zone are read by, in seconds; None finds it, see `on_one_clock`.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a column is missing; a cell is no number, or no date; without `fill`, a cell is empty, or dates are
-            not at regular steps.
-
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "sales.csv"

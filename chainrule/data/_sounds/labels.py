@@ -11,9 +11,6 @@ class Labelling:
         pattern: a file name without its ending, in which `{label}` is the label and `*` matches anything; both are
             as short as the rest allows. `None` takes the folder that the file is in.
 
-    Raises:
-        ValueError: the pattern does not have exactly one `{label}`.
-
     >>> Labelling("{label}_*")("digits/7_jackson_12.wav"), Labelling("*_{label}_*")("7_jackson_12.wav")
     ('7', 'jackson')
     >>> Labelling(None)("birds/blackcap/3.flac")

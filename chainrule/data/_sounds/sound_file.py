@@ -43,11 +43,7 @@ class SoundFacts:
 
 
 def sound_facts(file: SoundFile) -> SoundFacts:
-    """Read the header.
-
-    Raises:
-        ValueError: it is no sound that can be read, or has no samples.
-    """
+    """Read the header."""
     with file.open() as content, _opened(content, file.label) as sound:
         if sound.frames < 1:
             raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
@@ -55,11 +51,7 @@ def sound_facts(file: SoundFile) -> SoundFacts:
 
 
 def read_sound(file: SoundFile, rate: int) -> Iterator[Amplitudes]:
-    """Yield the mean of the channels at `rate` samples a second, in blocks of any size, each (T,).
-
-    Raises:
-        ValueError: the file is damaged, or holds amplitudes that are no numbers.
-    """
+    """Yield the mean of the channels at `rate` samples a second, in blocks of any size, each (T,)."""
     with file.open() as content, _opened(content, file.label) as sound:
         yield from resampled(_mono(sound, file.label), sound.samplerate, rate)
 

@@ -182,12 +182,7 @@ class ColumnFacts:
         return self.distinct + (self.missing > 0) == 1
 
     def check(self, kind: ColumnKind, min_count: int) -> None:
-        """Refuse a column that cannot be of a kind.
-
-        Raises:
-            ValueError: a cell does not fit the kind, numbers are all missing, or there are more categories than are
-                counted, and rare ones are not to become one.
-        """
+        """Refuse a column that cannot be of a kind."""
         leave = f"leave it out with {self._flag('skip')}"
         if kind == "categorical":
             if self._overflowed and min_count == 1:
@@ -217,9 +212,6 @@ class ColumnFacts:
 
         In it no category or integer repeats; or there are too many categories, those rarer than `min_count` left out,
         or these are most of the rows.
-
-        Raises:
-            ValueError: it is one; the message says how to leave it out and how to keep it.
         """
         kind = self.kind()
         leave, keep = f"leave it out with {self._flag('skip')}", f"keep it with {self._flag(kind)}"

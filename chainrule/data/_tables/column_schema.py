@@ -43,9 +43,6 @@ class ColumnSchema:
         bounds: of an integer or real column, the lowest and the highest number in training: samples keep to them.
         shares: of the symbols of the head in training, nothing impossible: a model begins with them.
 
-    Raises:
-        ValueError: these do not fit together.
-
     >>> colour = ColumnSchema("colour", "categorical", ("blue", "red", ""))
     >>> colour.encode("red"), colour.encode("?"), colour.decode(2.0)
     (1.0, 2.0, '')
@@ -89,9 +86,6 @@ class ColumnSchema:
             kind: categorical, integer, real or skip.
             min_count: rarer categories become `<other>`. Above 1 each column takes what it never saw: a categorical one
                 as `<other>`, a numeric one a missing cell.
-
-        Raises:
-            ValueError: the column cannot be of that kind, or has nothing to learn.
         """
         if kind == "skip":
             return cls(facts.name, kind)
@@ -119,11 +113,7 @@ class ColumnSchema:
         return replace(column, prior=self.shares)
 
     def encode(self, cell: str) -> float:
-        """Return the number of a cell: a code, the number itself, or NaN.
-
-        Raises:
-            ValueError: the column takes no such cell; the message names the column and the cell, not the file.
-        """
+        """Return the number of a cell: a code, the number itself, or NaN."""
         if self.numbers is None:
             code = self._codes.get("" if cell in MISSING else cell, self._codes.get(OTHER))
             if code is None and cell in MISSING:

@@ -76,9 +76,6 @@ class TableSchema(Record):
             header: whether the file has one.
             types: column kinds that override the detected ones.
             min_count: see `ColumnSchema.fit`.
-
-        Raises:
-            ValueError: a type is asked for a column that is not there; see `ColumnSchema.fit` too.
         """
         names, overrides = dict.fromkeys(column.name for column in facts), dict[str, ColumnKind]()
         for name, kind in types.items():
@@ -136,10 +133,6 @@ class TableSchema(Record):
 
         Columns of a file with a header are found by name, in whatever order; those left out may be missing, and all
         where the rows need not be `complete`: their place is -1.
-
-        Raises:
-            ValueError: a column is missing or unknown, or there are more or fewer.
-            FileNotFoundError: there is no such file.
         """
         file = TableFile(path, header=self.header)
         names = dict.fromkeys(column.name for column in self.columns)
@@ -180,9 +173,6 @@ class TableSchema(Record):
             places: of the kept columns, see `open`.
             pool: encodes columns side by side.
             checked: (N,) which are training rows, from which the schema was made; None where none are.
-
-        Raises:
-            ValueError: a column does not take a cell; the message names file, line and column.
         """
         rows = np.empty((len(block), len(places)), dtype="<f8")
         cells = [block.columns[index] for index in places]
@@ -206,10 +196,6 @@ class TableSchema(Record):
 
         The columns are the kept ones, and those left out that the file has, in the order of training. A cell is unknown
         where it is empty or spells a missing value, or where its column is not in the file.
-
-        Raises:
-            ValueError: a column is unknown; while rows are read: a row is no row, or a column takes no such cell.
-            FileNotFoundError: there is no such file.
         """
         file, _ = self.open(path, complete=False)
         columns = [column for column in self.columns if column.kind != "skip" or column.name in file.names]

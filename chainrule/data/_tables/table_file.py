@@ -48,10 +48,6 @@ class TableFile:
         names: of the columns: the header, or column1, column2, ...
         header: whether there is one.
         units: whether a row of units under it is left out.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is empty or no table, or Parquet cannot be read here.
     """
 
     def __init__(self, path: str | Path, *, header: bool | None = None):
@@ -100,9 +96,6 @@ class TableFile:
 
         Args:
             empty_end: keep rows of empty cells at the end, which are to be filled in.
-
-        Raises:
-            ValueError: a row has more or fewer cells than there are columns, or the file is no UTF-8.
         """
         with closing(self._parquet_rows() if self._parquet else self._lines()) as rows:
             empty: list[int] = []  # lines of rows of empty cells, which at the end are left out
@@ -116,11 +109,7 @@ class TableFile:
                 yield line, cells
 
     def blocks(self) -> Generator[Block, None, None]:
-        """Yield the same rows in blocks, of any size; where polars is installed, CSV is read by it.
-
-        Raises:
-            ValueError: as `rows` does, with the same messages.
-        """
+        """Yield the same rows in blocks, of any size; where polars is installed, CSV is read by it."""
         empty: list[Block] = []  # rows of empty cells, which at the end are left out
         for block in self._all_blocks():
             filled = _filled(block)

@@ -63,11 +63,7 @@ class TaggedSentences:
 
 
 def number_sentences(sentences: Sequence[Sentence], vocabulary: TaggedVocabulary) -> TaggedSentences:
-    """Sentences as numbers; tags of sentences without are 0.
-
-    Raises:
-        ValueError: a tag was never seen in training.
-    """
+    """Sentences as numbers; tags of sentences without are 0."""
     forms: dict[str, int] = {}
     words, places, tags = [], [], []
     for sentence in sentences:
@@ -102,9 +98,6 @@ def tagged_batches(
         counts: how often each word of the vocabulary was seen.
         word_dropout: α; 0 reads every word as it is.
         batch_size, seed, shard: see `Shuffled`.
-
-    Raises:
-        ValueError: there are fewer sentences than processes, or an argument is out of range.
     """
     if not 0 <= word_dropout < float("inf"):
         raise ValueError(f"word_dropout: expected a number >= 0, got {word_dropout}")

@@ -60,10 +60,6 @@ class ConllFile:
         separator: between them, a tab; None for blanks.
         sentences: in the order of the file.
 
-    Raises:
-        ValueError: names the file and the line: a row with more or fewer columns than the first, an empty word or tag,
-            a sentence that is too long, a column that is not there.
-
     >>> file = ConllFile("x", ["the\\tDET", "dog\\tNOUN", "", "", "barks\\tVERB"])
     >>> [sentence.words for sentence in file.sentences]
     [('the', 'dog'), (), ('barks',)]
@@ -225,12 +221,7 @@ def read_conll(
     tagged: bool = True,
     max_length: int | None = None,
 ) -> ConllFile:
-    """Read a file, see `DelimitedFile`; other arguments as `ConllFile`'s.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no UTF-8, or `ConllFile` refuses it.
-    """
+    """Read a file, see `DelimitedFile`; other arguments as `ConllFile`'s."""
     lines = read_lines_of(path)
     return ConllFile(name_of(path), lines, column, word_column=word_column, tagged=tagged, max_length=max_length)
 

@@ -68,11 +68,6 @@ def prepare_tagged(
         seed: of the sentences held out.
         vocabulary: a vocabulary of other sentences; by default one is fitted.
         vectors: of words, to begin with; see `read_vectors`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: names the file and the line of what cannot be read; too few sentences; a tag that the vocabulary
-            does not have, or the sentences to train on.
     """
     check_fraction("validation_fraction", validation_fraction)
     if max_length < 1:

@@ -31,9 +31,6 @@ class TaggedVocabulary(Record):
         tags: in alphabetical order, "O" first where there is one.
         scheme: how the tags mark spans; None where they mark none.
 
-    Raises:
-        ValueError: there is nothing of a kind, something twice, or no count above 0 for each word.
-
     >>> vocabulary = TaggedVocabulary.fit([Sentence(("The", "dog"), ("DET", "NOUN"), (1, 2), 1)])
     >>> vocabulary.word("the"), vocabulary.word("DOG"), vocabulary.word("cat")
     (2, 1, 0)
