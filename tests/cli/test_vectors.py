@@ -17,7 +17,7 @@ def test_words_begin_with_their_vectors_and_the_others_are_counted(command, tmp_
     source, *flags = WRITERS[task](tmp_path)
     (tmp_path / "glove.txt").write_text("\n".join(VECTORS[task]) + "\n")
     vectors = ("--vectors", tmp_path / "glove.txt")
-    outcome = command("train", source, *flags, *vectors, *STILL, "--out", tmp_path / "run")
+    outcome = command("train", source, *flags, *vectors, "--hidden-size", 8, *STILL, "--out", tmp_path / "run")
     assert outcome.status == 0, outcome.err
     run = chainrule.load(tmp_path / "run")
     vocabulary = run._task.vocabulary.words if task == "tag" else run._task.symbols.symbols
