@@ -141,6 +141,8 @@ def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
     """
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
+    from chainrule._app.tasks.unfilled import unfilled
+
     count = 0
 
     def stop_early(module: "nn.Module", name: str, weight: "nn.Parameter | None") -> None:
@@ -151,7 +153,7 @@ def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
 
     hook = register_module_parameter_registration_hook(stop_early)
     try:
-        with torch.device("meta"):
+        with unfilled():
             return sum(weight.numel() for weight in build().parameters())
     except _TooManyError:
         return count

@@ -233,12 +233,12 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return self.built(vocab_size=len(self.vocabulary), eos=self.vocabulary.eos)
 
     def _unfilled(self) -> "AutoregressiveModel":
-
         from chainrule._app.tasks.text.preparing import with_ngrams
+        from chainrule._app.tasks.unfilled import unfilled
 
-        with torch.device("meta"):  # no memory and no random weights
-            network = self._network()
-        return with_ngrams(self, network.to_empty(device="cpu"))
+        with unfilled():
+            network = self._network().to_empty(device="cpu")
+        return with_ngrams(self, network)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule._app.tasks.text.preparing import batches_of, corpus_of
