@@ -37,7 +37,7 @@ OPTIONAL = {
     "chainrule.coding.adaptive": {"chainrule._app.tasks.compression"},
     "chainrule.coding._portable": {"chainrule.coding._fingerprint"},
     "chainrule.data._midi": {"chainrule.data"},
-    "chainrule.interchange": {"chainrule", "chainrule._app.cli.interchange", "chainrule._app.run"},
+    "chainrule.interchange": {"chainrule", "chainrule._app.cli.exchange", "chainrule._app.run"},
     "chainrule.data.synthetic": set(),
 }
 

@@ -13,9 +13,8 @@ from chainrule._typed_json import read_fields
 from chainrule.data._atomic import load_record
 from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data._store import FORMAT, Store, StoreWriter
-from chainrule.data._subwords import BPEVocabulary
+from chainrule.data._subwords import BPEVocabulary, read_tokenizer
 from chainrule.data._text import Part, Progress, no_progress, open_source, split_by_position
-from chainrule.data._tokenizer_file import read_tokenizer
 from chainrule.data._vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
 
 MANIFEST = "corpus.json"
@@ -256,12 +255,7 @@ def check_level(level: str) -> None:
 
 
 def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
-    """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed.
-
-    Example:
-        >>> vocabulary_from_json({"format": 1, "level": "char", "characters": "ab", "eos": False}).encode("ba")
-        array([2, 1])
-    """
+    """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed."""
     level = content.get("level")
     if not isinstance(level, str) or level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")

@@ -117,7 +117,8 @@ Window = tuple[Tensor, Tensor | None]
 
 def own_window(run: "TextTask", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
     """Return held-out symbols (B, T), the lengths of lines, and the part's name: a stream too short uses its training
-    part."""
+    part.
+    """
     corpus = open_corpus(run.path / DATA)
     if corpus.reading == "lines":
         return *_lines_window(_lines(corpus.valid), rows, steps, str(run.path)), "held-out"
