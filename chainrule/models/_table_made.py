@@ -82,7 +82,7 @@ class TableMADE(AutoregressiveModel):
         self._reset()
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> TableRow:
-        """Return all conditionals; see `AutoregressiveModel.forward`. Only later columns read columns after `lengths`."""
+        """Return all conditionals; only later columns read columns after `lengths`."""
         refuse_context(context)
         return self.layout.row(self._outputs(x))
 
