@@ -123,7 +123,7 @@ def subject_of(
 
     def embed(symbols: Tensor) -> Tensor:
         with torch.no_grad(), evaluating(model):
-            return model.embedded(symbols)
+            return model.vectors(symbols)
 
     return Subject(layers, features, lengths, states, output, nats, x, embed if model.reads_single_vectors else None)
 

@@ -114,10 +114,8 @@ def graphs_of(model: nn.Module) -> Graphs:
 def _start(model: nn.Module) -> int:
     """Return the number of the start symbol."""
     match model:
-        case RecurrentLM(adaptive=None) | TransformerLM():
+        case RecurrentLM(adaptive=None) | TransformerLM() | WaveNet(components=None, num_classes=None):
             return model.vocab_size
-        case WaveNet(components=None, num_classes=None):
-            return model.levels
     if isinstance(model, RecurrentLM):
         reason = "an adaptive softmax has no table of scores"
     elif isinstance(model, WaveNet):

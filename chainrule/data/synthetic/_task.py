@@ -53,11 +53,7 @@ class SyntheticTask(ABC):
 
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator) -> SyntheticBatch:
-        """Draw n independent rows, on the generator's device; the same seed gives the same rows.
-
-        Raises:
-            ValueError: n is less than 1.
-        """
+        """Draw n independent rows, on the generator's device; the same seed gives the same rows."""
 
     @abstractmethod
     def loss(self, outputs: Tensor, batch: SyntheticBatch) -> Tensor:

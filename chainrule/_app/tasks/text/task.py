@@ -7,7 +7,6 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from chainrule._app.heavy import torch
 from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
@@ -224,10 +223,11 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
 
     def _unfilled(self) -> "AutoregressiveModel":
         from chainrule._app.tasks.text.preparing import with_ngrams
+        from chainrule._app.tasks.unfilled import unfilled
 
-        with torch.device("meta"):  # no memory and no random weights
-            network = self._network()
-        return with_ngrams(self, network.to_empty(device="cpu"))
+        with unfilled():
+            network = self._network().to_empty(device="cpu")
+        return with_ngrams(self, network)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule._app.tasks.text.preparing import batches_of, corpus_of
