@@ -177,8 +177,8 @@ class MixtureScan(RasterScan):
 
     def __init__(self, model: "PixelCNNPP"):
         self.model = model
-        self.first = RasterConvolutions([model.first])
-        self.horizontal = PyramidScan(model.horizontal)
+        self.first = RasterConvolutions([model.streams.first])
+        self.horizontal = PyramidScan(model.streams.horizontal)
         self.head = model.output.weight.flatten(1).t()
         device = self.head.device
         self.pairs = {
@@ -188,7 +188,8 @@ class MixtureScan(RasterScan):
 
     def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
         pixels = above["pixels"]
-        _, features, vertical = self.model.vertical.rows(self.model.above(pixels), above["vertical"], label)
+        streams = self.model.streams
+        _, features, vertical = streams.vertical.rows(streams.above(pixels), above["vertical"], label)
         row = {
             "from_above": self.first.from_above(pixels[:, :, 1:]),
             "seen": self.first.begin_row(pixels),
@@ -226,7 +227,7 @@ class MixtureScan(RasterScan):
         assert self.model.output.bias is not None
         with torch.autocast(h.device.type, enabled=False):  # as in a pass, see `_outputs`
             outputs = torch.addmm(self.model.output.bias, nn.functional.elu(h.to(self.head.dtype)), self.head)
-        mixture = self.model._mixture(outputs)
+        mixture = self.model.output.mixture(outputs)
         pixel = {
             "earlier": torch.empty(len(h), 0, dtype=torch.long, device=h.device),
             "logits": mixture.logits,

@@ -36,8 +36,6 @@ class RowLSTM(RasterLayer):
     torch.Size([2, 8, 5, 4])
     """
 
-    carries = ("hidden", "cells")
-
     def __init__(
         self,
         channels: int,
