@@ -34,6 +34,7 @@ class PixelCNN(MaskedImageModel):
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing in training, inside the blocks.
 
+    >>> import torch
     >>> model = PixelCNN((1, 6, 5), levels=2, channels=8, layers=2)
     >>> x = model.sample(3, generator=torch.Generator().manual_seed(0))
     >>> x.shape, model.log_prob(x).shape
