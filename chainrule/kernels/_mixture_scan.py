@@ -10,12 +10,12 @@ from chainrule.heads import DiscretizedLogisticMixture
 from chainrule.heads._discretized_logistic_mixture import bin_centres
 from chainrule.kernels._raster_convolutions import RasterConvolutions
 from chainrule.kernels._raster_scan import RasterScan
-from chainrule.layers._gated_pyramid import GatedPyramid
 from chainrule.layers._pointwise import concatenated_elu
-from chainrule.layers._shifted_convolutions import ShiftedConv2d
 from chainrule.state import State
 
 if TYPE_CHECKING:
+    from chainrule.layers._gated_pyramid import GatedPyramid
+    from chainrule.layers._shifted_convolutions import ShiftedConv2d
     from chainrule.models._pixel_cnn_pp import PixelCNNPP
 
 
@@ -138,7 +138,7 @@ class PyramidScan:
 class _ShiftedConvolutions:
     """n shifted convolutions of one shape, divided into what they read above, to the left, and at the pixel itself."""
 
-    def __init__(self, layers: Sequence[ShiftedConv2d]):
+    def __init__(self, layers: "Sequence[ShiftedConv2d]"):
         weight = torch.stack([layer.weight for layer in layers])  # (n, out, in, 2, 2)
         self._layers = len(layers)
         self._above = weight[:, :, :, :1].flatten(0, 1)  # (n·out, in, 1, 2)

@@ -1,25 +1,28 @@
 """The layers of the PixelCNN family and of the PixelRNN, prepared for single elements."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.kernels._lattice_lstm import lattice_cell
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions, RasterMemory
-from chainrule.layers._diagonal_lstm import DiagonalLSTM
-from chainrule.layers._gated_stacks import GatedStacks
 from chainrule.layers._lattice_lstm import lattice_lstm
-from chainrule.layers._masked_conv2d import PixelLogits
-from chainrule.layers._masked_residual_block import MaskedResidualBlock
-from chainrule.layers._row_lstm import RowLSTM, layer_bias
 from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.layers._diagonal_lstm import DiagonalLSTM
+    from chainrule.layers._gated_stacks import GatedStacks
+    from chainrule.layers._masked_conv2d import PixelLogits
+    from chainrule.layers._masked_residual_block import MaskedResidualBlock
+    from chainrule.layers._row_lstm import RowLSTM
 
 
 class RasterLogits:
     """`PixelLogits` prepared for single elements."""
 
-    def __init__(self, layer: PixelLogits):
+    def __init__(self, layer: "PixelLogits"):
         self._hidden = RasterConvolutions([layer.hidden])
         self._scores = RasterConvolutions([layer.output])
         self.convolutions = {"hidden": self._hidden, "scores": self._scores}
@@ -41,7 +44,7 @@ class RasterResidualBlocks(RasterBody):
 
     whole_rows = frozenset({"middle"})
 
-    def __init__(self, blocks: Sequence[MaskedResidualBlock]):
+    def __init__(self, blocks: "Sequence[MaskedResidualBlock]"):
         self.narrowing = RasterConvolutions([block.narrowing for block in blocks])
         self.middle = RasterConvolutions([block.middle for block in blocks])
         self.widening = RasterConvolutions([block.widening for block in blocks])
@@ -89,7 +92,7 @@ class RasterGatedStacks(RasterBody):
     The code computes -tanh(a_1) ⊙ σ(a_2) = σ(a_2) - 2σ(2a_1) ⊙ σ(a_2); the residual product turns the sign again.
     """
 
-    def __init__(self, stacks: Sequence[GatedStacks]):
+    def __init__(self, stacks: "Sequence[GatedStacks]"):
         self.stacks = stacks
         ones = stacks[0].residual.weight.new_ones(stacks[0].residual.weight.shape[0])
         self.scale = torch.cat([2 * ones, ones])
@@ -142,7 +145,7 @@ class RasterRowLSTM(RasterBody):
 
     whole_rows = frozenset({"output", "cells"})
 
-    def __init__(self, layers: Sequence[RowLSTM]):
+    def __init__(self, layers: "Sequence[RowLSTM]"):
         self.input = RasterConvolutions([layer.input for layer in layers])
         self.output = RasterConvolutions([layer.output for layer in layers])
         order = self.input.order
@@ -161,7 +164,7 @@ class RasterRowLSTM(RasterBody):
         hidden, cells = (torch.cat(parts, 1) for parts in zip(*above["layers"], strict=True))
         gates = nn.functional.conv2d(hidden, self._over, padding=(0, side), groups=layers)
         gates = gates.reshape(len(gates), layers, -1, gates.shape[3]).transpose(2, 3)  # (B, L, W, 4M/2)
-        biases = torch.stack([layer_bias(*biases, label) for biases in self._biases], 1)  # (B or 1, L, 4M/2)
+        biases = torch.stack([_layer_bias(*biases, label) for biases in self._biases], 1)  # (B or 1, L, 4M/2)
         cells = cells.reshape(len(cells), layers, -1, cells.shape[3]).transpose(2, 3)  # (B, L, W, M/2)
         return above, {"input": gates + biases[..., self.input.order].unsqueeze(2), "cells": cells}
 
@@ -200,7 +203,7 @@ class RasterDiagonalLSTM(RasterBody):
 
     whole_rows = frozenset({"input", "left"})
 
-    def __init__(self, layers: Sequence[DiagonalLSTM]):
+    def __init__(self, layers: "Sequence[DiagonalLSTM]"):
         self.input = RasterConvolutions([layer.input_left for layer in layers])
         self.output = RasterConvolutions([layer.output for layer in layers])
         self._layers = list(layers)
@@ -289,3 +292,9 @@ class RasterDiagonalLSTM(RasterBody):
 def _given(part: Tensor | None) -> Tensor:
     assert part is not None
     return part
+
+
+def _layer_bias(bias: Tensor | None, label_bias: nn.Module | None, label: Tensor | None) -> Tensor:
+    """b and what a label adds to it, (B, M); (1, M) where there are no labels."""
+    assert bias is not None
+    return bias.unsqueeze(0) if label_bias is None else bias + label_bias(label)
