@@ -81,7 +81,7 @@ class TableMADE(ColumnModel):
         self._reset()
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> TableRow:
-        """Return all conditionals; columns after `lengths` are read by later ones alone."""
+        """Return all conditionals; only later columns read columns after `lengths`."""
         refuse_context(context)
         return self.layout.row(self._outputs(x))
 
