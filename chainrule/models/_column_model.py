@@ -61,12 +61,12 @@ class ColumnModel(AutoregressiveModel):
         later = torch.ones(length, length, dtype=torch.bool, device="cpu").tril(-1)
         if self.direct is not None or not len(self.hidden):
             return later
-        reach = torch.eye(length, device="cpu")  # of places in the order
+        reach = torch.eye(length, dtype=torch.bool, device="cpu")  # of places in the order
         read = torch.arange(1, length + 1, device="cpu")
         for degrees in [*(part.cpu() for part in self.degrees[1:]), torch.arange(length, device="cpu")]:
-            reach = (((degrees.unsqueeze(1) >= read).float() @ reach) > 0).float()
+            reach = (degrees.unsqueeze(1) >= read).float() @ reach.float() > 0
             read = degrees
-        return (reach > 0) & later
+        return reach & later
 
     def with_column(self, columns: Tensor, x_prev: Tensor | None) -> tuple[Tensor, Tensor, int]:
         """The first columns (B, t) with one more, an x that begins with them, and t; for steps by whole passes."""
