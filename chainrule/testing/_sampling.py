@@ -48,9 +48,11 @@ def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
         if time < subject.time and (label or len(draws) == 1):
             whole = Trial(subject, model, label, subject.time)
             whole.judge(whole.draw(max(min(count // 4, subject.elements // subject.time), 64)))
-        if not label and len(draws) > 1:
-            _judge_filters(trial, count // 4)
-            continue  # run the other trials at the random weights, which reveal more
+        if not label and len(draws) > 1:  # run the other trials at the random weights, which reveal more
+            if subject.shortens:  # filters too: here as many elements as there, in half as many steps
+                trial = Trial(subject, model, label, (time + 1) // 2)
+            _judge_filters(trial, count // 4 * time // trial.time)
+            continue
         if time > 1:
             prefix = min(max(time // 2, 1), 3)
             shared = subject.x[0, :prefix] if subject.x.dim() == 2 else subject.x[:1, :prefix]
