@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,14 @@ class Outcome(NamedTuple):
     status: int
     out: str
     err: str
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_checks() -> Iterator[None]:
+    """`check` reads eight symbols of a line: 32 take most of a test's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("chainrule._app.tasks.text.task._CHECKED_ELEMENTS", 8)
+        yield
 
 
 @pytest.fixture

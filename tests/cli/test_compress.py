@@ -3,12 +3,14 @@
 import hashlib
 import json
 import random
+import shutil
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 
+from chainrule._app.cli.main import main
 from chainrule._app.cli.selection import verbs_of
 from chainrule._app.tasks import open_run, task_class
 from chainrule._app.tasks.bundle import Bundle, write_bundle
@@ -16,9 +18,16 @@ from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule.coding._container import read_container, write_container
 from chainrule.training import save_weights
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_lzma")]
+STREAM = "chainrule._app.tasks.text.compression.SYMBOLS_OF_A_STREAM"
+pytestmark = pytest.mark.usefixtures("without_lzma", "short_streams")
 
 LEVELS = ["stream", "lines", "words", "bytes"]
+
+
+@pytest.fixture
+def short_streams(monkeypatch):
+    """Many streams at once take a tenth of the steps of a single one."""
+    monkeypatch.setattr(STREAM, 100)
 
 
 @pytest.fixture(scope="session")
@@ -91,9 +100,10 @@ def test_a_text_is_learnt_as_it_is_read(there_and_back, text_file):
 
 
 def test_the_file_is_called_as_it_was(decided, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(STREAM, 4096)  # as is: a single stream
     monkeypatch.chdir(tmp_path)
     Path("a").mkdir()
-    data = drawn(decided / "stream")
+    data = drawn(decided / "stream", 300)
     Path("a/café.txt").write_bytes(data)
     outcome = command("compress", "a/café.txt", "--run", decided / "stream")
     assert outcome.status == 0, outcome
@@ -140,15 +150,26 @@ def test_empty_folders_in_a_folder_come_back(command, tmp_path):
     assert names[0] == names[1] == ["a", "a/empty", "a/one", "b"]
 
 
+@pytest.fixture(scope="session")
+def packed(decided, tmp_path_factory):
+    """A text, compressed in several parts by the first test that wants it; not to be written to."""
+    home = tmp_path_factory.mktemp("packed")
+
+    def pack():
+        if not (home / "text.chain").exists():
+            (home / "text").write_bytes(drawn(decided / "stream"))
+            assert main(["compress", str(home / "text"), "--run", str(decided / "stream")]) == 0
+        return home
+
+    return pack
+
+
 @pytest.fixture
-def chain(decided, command, tmp_path, monkeypatch):
+def chain(packed, tmp_path, monkeypatch):
     """A compressed text of several parts, and the text."""
-    monkeypatch.setattr("chainrule._app.tasks.text.compression.SYMBOLS_OF_A_STREAM", 500)
     monkeypatch.setattr("chainrule._app.tasks.text.compression.SYMBOLS_OF_A_PART", 500)
-    data = drawn(decided / "stream")
-    (tmp_path / "text").write_bytes(data)
-    assert command("compress", tmp_path / "text", "--run", decided / "stream").status == 0
-    return tmp_path / "text.chain", data
+    shutil.copytree(packed(), tmp_path, dirs_exist_ok=True)
+    return tmp_path / "text.chain", (tmp_path / "text").read_bytes()
 
 
 def test_damage_is_placed_and_the_rest_is_saved(chain, decided, command, refused, tmp_path):

@@ -25,7 +25,7 @@ PARTS = {  # of the default recipe, the class of the plain model, and the flags 
 @pytest.mark.parametrize("task", PARTS)
 def test_plain_leaves_out_every_part_of_the_default_recipe(command, tmp_path, task):
     model, parts, kind, flags = PARTS[task]
-    data, *said = small_data.WRITERS[task](tmp_path)
+    data, *said = [*small_data.WRITERS[task](tmp_path), "--hidden-size", 8]
     trained = {}
     for name, flag in (("recipe", []), ("plain", ["--plain"]), ("flags", flags.split())):
         trained[name] = command("train", data, *said, *SAME, *flag, "--out", tmp_path / name)

@@ -17,7 +17,7 @@ def test_words_begin_with_their_vectors_and_the_others_are_counted(command, tmp_
     source, *flags = WRITERS[task](tmp_path)
     (tmp_path / "glove.txt").write_text("\n".join(VECTORS[task]) + "\n")
     vectors = ("--vectors", tmp_path / "glove.txt")
-    outcome = command("train", source, *flags, *vectors, *STILL, "--out", tmp_path / "run")
+    outcome = command("train", source, *flags, *vectors, "--hidden-size", 8, *STILL, "--out", tmp_path / "run")
     assert outcome.status == 0, outcome.err
     run = chainrule.load(tmp_path / "run")
     vocabulary = run._task.vocabulary.words if task == "tag" else run._task.symbols.symbols
@@ -32,7 +32,8 @@ def test_words_begin_with_their_vectors_and_the_others_are_counted(command, tmp_
     facts = json.loads((tmp_path / "run/config.json").read_text())["facts"]
     assert (facts["words_without_vector"], facts["vectors"]["name"]) == (missing, "glove.txt")
     assert command("train", "--resume", "--out", tmp_path / "run", "--steps", 2).status == 0
-    assert command("check", tmp_path / "run").status == 0
+    if task == "classify":  # a tagger's check takes seconds, and knows nothing of where vectors come from
+        assert command("check", tmp_path / "run").status == 0
 
 
 def test_options_that_contradict_vectors_are_refused(refused, command, tmp_path):

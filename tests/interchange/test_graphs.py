@@ -12,7 +12,8 @@ from chainrule.interchange import export_run
 from chainrule.interchange._graphs import check_graph, graphs_of, rows_of
 from chainrule.models import MADE, PixelCNN, RecurrentLM, TransformerLM, WaveNet
 
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"), pytest.mark.slow]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+slow = pytest.mark.slow
 TINY = {"model_size": 8, "num_layers": 1, "num_heads": 2, "context_length": 5}
 MODELS = {
     "lstm": lambda: RecurrentLM(7, "lstm", embedding_size=4, hidden_size=5),
@@ -24,7 +25,7 @@ MODELS = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[slow] * (name != "gru")) for name in MODELS])
 def test_programs_equal_the_model_at_other_sizes(name):
     model = shaken(MODELS[name]())
     found = graphs_of(model)
@@ -75,7 +76,7 @@ def test_models_without_a_graph_are_named(model):
         graphs_of(model)
 
 
-@pytest.mark.parametrize(("name", "options"), [("transformer", SMALL), ("lstm", RECURRENT)])
+@pytest.mark.parametrize(("name", "options"), [pytest.param("transformer", SMALL, marks=slow), ("lstm", RECURRENT)])
 def test_onnxruntime_gives_the_same_numbers_and_symbols(text_run, tmp_path, name, options):
     onnxruntime = pytest.importorskip("onnxruntime")
     run = text_run(name, **options)
@@ -102,6 +103,7 @@ def test_onnxruntime_gives_the_same_numbers_and_symbols(text_run, tmp_path, name
     assert drawn == greedy(model, 200)
 
 
+@slow
 def test_exported_program_is_read_back(text_run, tmp_path, command):
     run = text_run("gru", **RECURRENT)
     status, out, _ = command("export", run.path, "--to", "torch-export", "--out", tmp_path / "program", "--json")

@@ -19,11 +19,18 @@ from chainrule.data import Batches
 from chainrule.data._tables import parse_types
 
 
-def test_a_table_is_recognised_shown_and_learnt(command, rows, tmp_path):
-    out = tmp_path / "run"
-    outcome = command(
-        "train", rows, "--out", out, "--steps", 300, "--hidden-size", 32, "--types", "count=real", "--json"
-    )
+@pytest.fixture(scope="module")
+def learnt(rows, tmp_path_factory):
+    """A run that knows how columns go together."""
+    out = tmp_path_factory.mktemp("learnt") / "run"
+    few = ("--steps", "300", "--validate-every", "150", "--hidden-size", "32")
+    assert main(["train", str(rows), "--out", str(out), *few]) == 0
+    return out
+
+
+def test_a_table_is_recognised_and_shown(command, rows, tmp_path):
+    few = ("--steps", 2, "--hidden-size", 8, "--types", "count=real", "--json")
+    outcome = command("train", rows, "--out", tmp_path / "run", *few)
     assert outcome.status == 0, outcome.err
     summary = json.loads(outcome.out)
     assert summary["nats_per_row"] == pytest.approx(4 * summary["nats_per_element"])
@@ -33,7 +40,10 @@ def test_a_table_is_recognised_shown_and_learnt(command, rows, tmp_path):
         "real (not integer)",
     ):
         assert shown in outcome.err
-    trained = TableTask.open(out)
+
+
+def test_a_table_is_learnt(learnt):
+    trained = TableTask.open(learnt)
     x = torch.from_numpy(trained.table().valid.copy())
     assert float(-trained.model()(x).log_prob(x)[:, 3].mean().detach()) < 0.1  # the class follows from the colour
 
@@ -143,15 +153,6 @@ def test_types_are_read():
     assert parse_types("a=b=real,") == {"a=b": "real"}
 
 
-@pytest.fixture(scope="module")
-def learnt(rows, tmp_path_factory):
-    """A run that knows how columns go together."""
-    out = tmp_path_factory.mktemp("learnt") / "run"
-    assert main(["train", str(rows), "--out", str(out), "--steps", "300", "--hidden-size", "32"]) == 0
-    return out
-
-
-@pytest.mark.slow
 def test_inspection_names_the_column_that_another_is_known_from(command, refused, rows, learnt, tmp_path):
     found = json.loads(command("inspect", learnt, "--json").out)
     assert found["rows"] == 20
@@ -171,7 +172,6 @@ def test_a_table_is_needed(refused):
     assert "DATA: expected a table to train on, got none" in refused("train", "--task", "table")
 
 
-@pytest.mark.slow
 def test_missing_cells_are_filled_in_and_known_ones_kept(command, learnt, tmp_path):
     (tmp_path / "partial.csv").write_text("class,colour\nyes,\n,red\nno,?\n")
     table = command("sample", learnt, "--complete", tmp_path / "partial.csv", "-n", 20, "--seed", 1).out

@@ -117,7 +117,7 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture(params=[1280, 360], ids=["desktop", "phone"])
+@pytest.fixture(params=[pytest.param(1280, id="desktop"), pytest.param(360, id="phone", marks=pytest.mark.slow)])
 def page(request: pytest.FixtureRequest, chromium: Any, address: str) -> Iterator[Any]:
     """A page of the browser, wide or narrow, at the server's address; complaints and foreign requests fail the test."""
     context = chromium.new_context(viewport={"width": request.param, "height": 800}, base_url=address)

@@ -29,6 +29,7 @@ def tokens(page: Any) -> Any:
     return page.locator(".page:not(.inside) .token")
 
 
+@pytest.mark.parametrize("page", [1280, 360], indirect=True)
 def test_a_text_is_streamed_and_coloured(page: Any) -> None:
     begin(page, "lstm", "the cat")
     write(page)
