@@ -34,7 +34,8 @@ def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
 
     The check uses the given weights, and random weights that make conditionals depend strongly on earlier draws. It
     samples with and without a prefix, over the whole length of x; for symbols, bits and levels also with temperature,
-    top_k, top_p, and for symbols with eos. It counts each symbol, at each position and altogether, and repetitions, and
+    top_k, top_p, and for symbols with eos (at the given weights in sequences of half the length, if the model accepts
+    them, and twice as many). It counts each symbol, at each position and altogether, and repetitions, and
     compares the mean log-likelihood; for densities it tests the balance of likelihood ratios under shifts and
     stretches, and ranks among draws of the conditional itself. A correct model fails with a probability below one in a
     million.
