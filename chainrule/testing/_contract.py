@@ -1,5 +1,6 @@
 """Checks of the whole contract, for models and for modules that map symbols to logits."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from chainrule.testing._batch_and_padding import (
 from chainrule.testing._causality import ROUNDING, check_causality, check_conditions
 from chainrule.testing._contract_check import KINDS, Check, Report, Result, all_results, contract_check, kind_of
 from chainrule.testing._full_context import DRAWS, LONGEST, check_full_context, influence
-from chainrule.testing._isolation import isolated
+from chainrule.testing._isolation import Widened, isolated
 from chainrule.testing._latent_checks import check_bounds, check_decoder, check_kl_divergence, check_posterior
 from chainrule.testing._reproducible import check_reproducible, check_save_load
 from chainrule.testing._sampling import check_samples_follow_log_prob
@@ -166,12 +167,13 @@ def check(
             return check_model(module, example, seed=seed)
     example, model, declared = _adapted(module, example, start=start, shifted=shifted, cache=cache, step=step)
     as_read = LogitsModel(model.module, replace(model.call, layout=None), start=None, shifted=False, window=None)
-    if _is_random(as_read, example, seed):
+    widened = Widened()
+    if _is_random(as_read, example, seed, widened):
         shift = Result(
             "shift", True, "does not apply: the same input has other logits (see reproducible)", applies=False
         )
         return Report([shift, *check_model(model, example, seed=seed).results])
-    lags = _lags(as_read, example, seed)
+    lags = _lags(as_read, example, seed, widened if widened.replaced else nullcontext())
     if declared is None and len(lags) and int(lags.min()) > 0:
         model = as_read
     results = []
@@ -219,16 +221,16 @@ def _fitted(module: nn.Module, time: int, **options: Any) -> LogitsModel:
             raise error from error.__cause__
 
 
-def _is_random(model: LogitsModel, example: Tensor, seed: int) -> bool:
-    with isolated(seed, device_of(model)), torch.no_grad():
+def _is_random(model: LogitsModel, example: Tensor, seed: int, widening: AbstractContextManager) -> bool:
+    with isolated(seed, device_of(model), widening), torch.no_grad():
         subject = SequenceSubject(model, example, None, None, seed)
         first, again = (subject.numbers(subject.batch()) for _ in range(2))
         return bool(distance(first, again).any())
 
 
-def _lags(model: LogitsModel, example: Tensor, seed: int) -> Tensor:
+def _lags(model: LogitsModel, example: Tensor, seed: int, widening: AbstractContextManager) -> Tensor:
     """Return the differences t - s for which logits[:, t] can change with x[:, s]."""
-    with isolated(seed, device_of(model)), torch.no_grad():
+    with isolated(seed, device_of(model), widening), torch.no_grad():
         subject = SequenceSubject(model, example, None, None, seed)
         x = subject.beginning(SHORT)
         positions = torch.arange(x.shape[1])

@@ -34,7 +34,8 @@ def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
 
     The check uses the given weights, and random weights that make conditionals depend strongly on earlier draws. It
     samples with and without a prefix, over the whole length of x; for symbols, bits and levels also with temperature,
-    top_k, top_p, and for symbols with eos. It counts each symbol, at each position and altogether, and repetitions, and
+    top_k, top_p, and for symbols with eos (at the given weights in sequences of half the length, if the model accepts
+    them, and twice as many). It counts each symbol, at each position and altogether, and repetitions, and
     compares the mean log-likelihood; for densities it tests the balance of likelihood ratios under shifts and
     stretches, and ranks among draws of the conditional itself. A correct model fails with a probability below one in a
     million.
@@ -48,9 +49,11 @@ def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
         if time < subject.time and (label or len(draws) == 1):
             whole = Trial(subject, model, label, subject.time)
             whole.judge(whole.draw(max(min(count // 4, subject.elements // subject.time), 64)))
-        if not label and len(draws) > 1:
-            _judge_filters(trial, count // 4)
-            continue  # run the other trials at the random weights, which reveal more
+        if not label and len(draws) > 1:  # run the other trials at the random weights, which reveal more
+            if subject.shortens:  # filters too: here as many elements as there, in half as many steps
+                trial = Trial(subject, model, label, (time + 1) // 2)
+            _judge_filters(trial, count // 4 * time // trial.time)
+            continue
         if time > 1:
             prefix = min(max(time // 2, 1), 3)
             shared = subject.x[0, :prefix] if subject.x.dim() == 2 else subject.x[:1, :prefix]

@@ -2,6 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -180,12 +181,18 @@ def in_type(tree: Any, dtype: torch.dtype) -> Any:
 def independent_copy(model: N, *, double: bool = True) -> N:
     """Copy a model in evaluation mode without gradients; `double` converts all tensors to float64, also hidden ones."""
     hidden = hidden_tensors(model)
-    graphs = {
+    copies: dict[int, Any] = {  # of the empty dictionaries for hooks, 11 in a module, which take deepcopy the longest
+        id(value): OrderedDict()
+        for part in model.modules()
+        for value in vars(part).values()
+        if type(value) is OrderedDict and not value
+    }
+    copies |= {
         id(tensor): tensor.detach().clone()
         for tensor in hidden.values()
         if tensor.requires_grad and not tensor.is_leaf  # deepcopy rejects tensors with a graph
     }
-    twin = copy.deepcopy(model, graphs).eval()
+    twin = copy.deepcopy(model, copies).eval()
     if double:
         twin = twin.double()
         for tensor in hidden_tensors(twin).values() if hidden else ():

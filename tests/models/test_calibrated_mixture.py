@@ -67,7 +67,7 @@ def test_conditionals_are_the_weighted_mean_of_probabilities():
     ],
 )
 def test_contract(network):
-    report = check_model(mixture(network()), text(27).view(3, 9), lengths=torch.tensor([9, 2, 4]))
+    report = check_model(mixture(network()), text(18).view(3, 6), lengths=torch.tensor([6, 2, 4]))
     assert report.ok, str(report)
 
 

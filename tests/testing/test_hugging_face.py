@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from chainrule import from_logits
 from chainrule.decoding import beam_search
-from chainrule.testing import check
+from chainrule.testing import check, check_step_equals_forward
+from chainrule.testing._contract import CHECKS
 
 transformers = pytest.importorskip("transformers")
 
@@ -118,6 +119,8 @@ class CroppedCache(transformers.GPT2LMHeadModel):
         (CroppedCache, {}, "step_equals_forward"),
     ],
 )
-def test_a_mutant_is_named(mutant, options, name):
+def test_a_mutant_is_named(monkeypatch, mutant, options, name):
+    if name != "left_padding":  # no check after these is of interest
+        monkeypatch.setattr("chainrule.testing._contract.CHECKS", CHECKS[: CHECKS.index(check_step_equals_forward) + 1])
     report = check(gpt2(mutant), X, **options)
     assert report.failures[0].name == name, report
