@@ -9,7 +9,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from chainrule._app.heavy import torch
 from chainrule._app.tasks.config import CheckedOptions, options_class
 from chainrule._app.tasks.constructor import REQUIRED, constructor_arguments
 from chainrule._app.tasks.run_directory import count_weights

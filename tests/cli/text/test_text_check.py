@@ -1,6 +1,5 @@
 import json
 
-import pytest
 import torch
 
 from chainrule._app.tasks import open_run

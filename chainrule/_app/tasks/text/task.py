@@ -7,7 +7,6 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from chainrule._app.heavy import torch
 from chainrule._app.tasks.capabilities import (
     CheckedRows,
     Checks,
