@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 LOG := $(VENV)/pip.log
-# Wheels only: building from source needs what a fresh machine may lack.
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --progress-bar off --only-binary=:all: --log $(LOG) -c constraints.txt
+# Wheels only: building from source needs what a fresh machine may lack. Python compiles what it imports: all of it takes minutes.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --progress-bar off --only-binary=:all: --no-compile --log $(LOG) \
+  -c constraints.txt
 # Of pip's log, what came over the network: lines such as "Downloading x-1.0-py3-none-any.whl (1.2 MB)".
 SUM := / Downloading .*\([0-9.]+ [kMG]?B(ytes)?\)/ { gsub(/[()]/, ""); size = $$(NF - 1); \
   bytes += size * ($$NF == "GB" ? 1e9 : $$NF == "MB" ? 1e6 : $$NF == "kB" ? 1e3 : 1) } \
@@ -14,7 +15,7 @@ SUM := / Downloading .*\([0-9.]+ [kMG]?B(ytes)?\)/ { gsub(/[()]/, ""); size = $$
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-images test test-avx2 test-plain check docs bench nightly clean
+.PHONY: help setup demo demo-images test test-all test-avx2 test-plain check docs bench nightly clean
 
 help: ## list what make can do
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -40,7 +41,10 @@ demo: setup ## train on the text built into Python for about 100 s; compare with
 demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones beside real ones
 	$(BIN)/python examples/images.py
 
-test: setup ## all tests and doctests; which took longest
+test: setup ## tests and doctests, but for the slow ones; which took longest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" --durations=25 --durations-min=4
+
+test-all: setup ## every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=25 --durations-min=4
 
 test-avx2: setup ## tests of layers and training as on a processor that has AVX2 and nothing newer
@@ -59,7 +63,7 @@ check: setup ## format, lint, types
 
 docs: setup ## build docs/_build/html strictly
 	rm -rf docs/_build
-	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
 	@echo "docs: open docs/_build/html/index.html"
 
 bench: setup ## speed measurements (minutes); tables on the screen, JSON in benchmarks/results

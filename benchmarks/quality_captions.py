@@ -19,12 +19,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from chainrule._app.tasks.caption.searching import search, words_of
 from side_by_side import claim, publish
 
-from chainrule._app.tasks.caption.searching import search, words_of
 from chainrule.data import WordVocabulary
-from chainrule.data._captions import CaptionedImages, ImageStore, caption_batches, caption_evaluation
-from chainrule.data._captions.prepare import PreparedCaptions, captions_by_image, prepare_captions
+from chainrule.data._captions import (
+    CaptionedImages,
+    ImageStore,
+    PreparedCaptions,
+    caption_batches,
+    caption_evaluation,
+    captions_by_image,
+    prepare_captions,
+)
 from chainrule.layers import ImageEncoder
 from chainrule.metrics import caption_bleu
 from chainrule.models import Captioner

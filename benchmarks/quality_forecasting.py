@@ -28,7 +28,7 @@ from side_by_side import claim, publish
 
 from chainrule.data import SeriesWindows
 from chainrule.data._series import read_series, rolling_origins, window_evaluation
-from chainrule.data._series.schema import SeriesSchema
+from chainrule.data._series.prepare import SeriesSchema
 from chainrule.decoding import sample_paths
 from chainrule.metrics import seasonal_naive
 from chainrule.metrics._forecasting import ForecastScores, naive_paths

@@ -98,9 +98,8 @@ def threads(result: dict[str, Any]) -> str:
 def machine(result: dict[str, Any]) -> str:
     facts = result["machine"]
     card = f"{facts['gpu']}, " if "gpu" in facts else ""
-    return (
-        f"{card}{facts['cpu']}, {facts['cores']} cores, {threads(result)}, torch {facts['torch']}, Python {facts['python']}"
-    )
+    software = f"torch {facts['torch']}, Python {facts['python']}"
+    return f"{card}{facts['cpu']}, {facts['cores']} cores, {threads(result)}, {software}"
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:

@@ -43,6 +43,7 @@ def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
     assert module.__file__ is not None
     imported = imported_names(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
     homes = {name: home for name, home in imported.items() if home not in _NO_EXPORTS}
+    vars(module).setdefault("__all__", sorted(homes))  # a private room imports `NAME as NAME` and lists nothing twice
 
     class Package(ModuleType):
         def __setattr__(self, name: str, value: object) -> None:

@@ -1,7 +1,7 @@
 """The plan of the house: which way imports point, no circles, and the limits on size that CONTRIBUTING.md names."""
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,13 +37,15 @@ OPTIONAL = {
     "chainrule.coding.adaptive": {"chainrule._app.tasks.compression"},
     "chainrule.coding._portable": {"chainrule.coding._fingerprint"},
     "chainrule.data._midi": {"chainrule.data"},
-    "chainrule.interchange": {"chainrule", "chainrule._app.cli.interchange", "chainrule._app.run"},
+    "chainrule.interchange": {"chainrule", "chainrule._app.cli.exchange", "chainrule._app.run"},
     "chainrule.data.synthetic": set(),
 }
 
 
-def imported(module: str, *, at_run_time: bool) -> Iterator[str]:
+@cache
+def imported(module: str, *, at_run_time: bool) -> list[str]:
     """The modules of ours that a module imports; only when it is imported itself if `at_run_time`."""
+    found: list[str] = []
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
     todo: list[ast.AST] = [tree]
     while todo:
@@ -55,11 +57,12 @@ def imported(module: str, *, at_run_time: bool) -> Iterator[str]:
             continue
         todo += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names if name.name in MODULES)
+            found += [name.name for name in node.names if name.name in MODULES]
         elif isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("chainrule"):
             for name in node.names:
                 part = f"{node.module}.{name.name}"
-                yield part if part in MODULES else node.module
+                found.append(part if part in MODULES else node.module)
+    return found
 
 
 def room(module: str) -> str:

@@ -4,13 +4,15 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["modes", "np", "torch"]
+__all__ = ["caption_data", "modes", "np", "pair_data", "torch"]
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
     from chainrule import _modes as modes
+    from chainrule.data import _captions as caption_data
+    from chainrule.data import _pairs as pair_data
 else:
 
     class _Later(ModuleType):
@@ -18,3 +20,4 @@ else:
             return getattr(import_module(self.__name__), name)
 
     modes, np, torch = map(_Later, ("chainrule._modes", "numpy", "torch"))
+    caption_data, pair_data = map(_Later, ("chainrule.data._captions", "chainrule.data._pairs"))

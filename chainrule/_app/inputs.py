@@ -225,7 +225,6 @@ class Inputs:
         return self._write_array(np.stack(arrays), file, labels, rate)
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
-
         from chainrule.data import write_wav
 
         rate = rate or self._rate

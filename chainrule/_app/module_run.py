@@ -45,7 +45,6 @@ class ModuleRun:
         validation_fraction: float = 0.1,
         **options: Any,
     ):
-
         from chainrule.training import TrainingOptions
 
         names = [item.name for item in fields(TrainingOptions)]
@@ -120,11 +119,7 @@ class ModuleRun:
         return Result(columns, scores, summary=lambda: total, rank="bits_per_element")
 
     def save(self, path: str | Path) -> None:
-        """Move the run directory if it is temporary, else copy it; model.safetensors there holds the weights.
-
-        Raises:
-            FileExistsError: there is something already.
-        """
+        """Move the run directory if it is temporary, else copy it; model.safetensors there holds the weights."""
         copy_run(self.path, Path(path), overwrite=False)
         self.path = Path(path)
         if self._folder is not None:
@@ -145,7 +140,6 @@ class ModuleRun:
         return (self._batch(rows) for rows in self._held_out.split(_TOGETHER))
 
     def _batch(self, rows: "Tensor | Any") -> Any:
-
         from chainrule.data import Batch
 
         parts: Any = (None if value is None else value[rows] for value in self._rows.values())

@@ -23,36 +23,22 @@ def nothing(_: int) -> None:
 
 @dataclass(frozen=True)
 class CodedBatch:
-    """Rows that are coded side by side.
+    """Rows that are coded side by side."""
 
-    Args:
-        x: (B, T), or in the layout of the model's `forward`; `None` to decode.
-        lengths: (B,) elements of each row, 0 for an absent row.
-        context: context of the rows.
-    """
-
-    x: Tensor | None
-    lengths: npt.NDArray[np.int64] | None = None
-    context: Context = None
+    x: Tensor | None  # (B, T), or in the layout of the model's `forward`; `None` to decode
+    lengths: npt.NDArray[np.int64] | None = None  # (B,) elements of each row, 0 for an absent row
+    context: Context = None  # context of the rows
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Layout of data as batches of rows.
+    """Layout of data as batches of rows."""
 
-    Args:
-        rows: number of rows B in every batch.
-        length: maximum number of elements T in a row.
-        batches: batches of rows.
-        coders: number of range coders that share the rows: if the part of one is lost, so are its rows.
-        eos: symbol that ends its row.
-    """
-
-    rows: int
-    length: int
-    batches: Sequence[CodedBatch]
-    coders: int = 1
-    eos: int | None = None
+    rows: int  # number of rows B in every batch
+    length: int  # maximum number of elements T in a row
+    batches: Sequence[CodedBatch]  # batches of rows
+    coders: int = 1  # number of range coders that share the rows: if the part of one is lost, so are its rows
+    eos: int | None = None  # symbol that ends its row
 
     def groups(self) -> list[Rows]:
         """Return the row indices of each range coder."""

@@ -25,15 +25,10 @@ _DICTIONARY = (
 
 @dataclass(frozen=True)
 class Container:
-    """Content of a `.chain` file.
+    """Content of a `.chain` file."""
 
-    Args:
-        header: JSON object.
-        parts: coded bytes; `None` for a damaged part.
-    """
-
-    header: dict[str, Any]
-    parts: Sequence[bytes | None]
+    header: dict[str, Any]  # JSON object
+    parts: Sequence[bytes | None]  # coded bytes; `None` for a damaged part
 
     @property
     def damaged(self) -> list[int]:
@@ -42,12 +37,7 @@ class Container:
 
 
 def write_container(header: dict[str, Any], parts: Sequence[bytes]) -> bytes:
-    """Build a file from a header and parts.
-
-    >>> content = read_container(write_container({"name": "a"}, [b"one", b""]))
-    >>> content.header["name"], content.parts
-    ('a', [b'one', b''])
-    """
+    """Build a file from a header and parts."""
     packer = zlib.compressobj(9, wbits=-15, zdict=_DICTIONARY)
     text = json.dumps(header | {"parts": [len(part) for part in parts]}, ensure_ascii=False)
     described = text.encode("utf-8", "surrogatepass")
@@ -101,14 +91,7 @@ _LARGEST_WINDOW = 1 << 27  # limit of the window's memory for a stream in the .l
 
 
 def unpacked(packed: bytes, most: int, filters: list[dict[str, Any]] | None = None) -> bytes:
-    """Decompress one lzma stream of at most `most` bytes; `filters` describe a raw stream.
-
-    >>> unpacked(lzma.compress(bytes(1000), lzma.FORMAT_ALONE), 1000) == bytes(1000)
-    True
-    >>> unpacked(lzma.compress(bytes(1000), lzma.FORMAT_ALONE), 999)
-    Traceback (most recent call last):
-    ValueError: packed: expected at most 999 bytes in it, got more, or a part of a stream
-    """
+    """Decompress one lzma stream of at most `most` bytes; `filters` describe a raw stream."""
     if filters is None:
         reader = lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=_LARGEST_WINDOW)
     else:

@@ -24,9 +24,6 @@ class RangeCoder(ABC):
     constriction's range coder with `perfect=False` rounds probabilities to multiples of 2^-24, none to zero, as the
     same function of the same bits on both sides. Several range coders share the rows; a row that has ended gets symbol
     0 and is not coded.
-
-    Attributes:
-        active: (B,) booleans, true for rows that continue; `None` for all.
     """
 
     active: npt.NDArray[np.bool_] | None = None

@@ -1,6 +1,7 @@
 """Batches of rows, and the order in which training reads them: a pure function of (seed, step)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,42 +26,20 @@ class Shuffled:
 
     With `sort`, the shuffled rows are taken in pools of `pool` batches, each pool is sorted and cut into batches, and
     these are shuffled: rows of similar length share a batch and need little padding.
-
-    Args:
-        count: number of rows N.
-        batch_size: rows of a batch, over all processes.
-        seed: at least 0.
-        shard: (rank, number of processes): this one gets the rows rank, rank + processes, ... of a batch.
-        name: of the rows, for errors.
-        sort: gives the order in which rows (n,) are sorted, as numpy's `argsort` does.
-        pool: batches of a pool.
-        within_pool: whether batches are shuffled within their pool only.
-        stream: numbers that set these draws apart from others of the same seed.
-
-    Attributes:
-        batch_size: rows of a batch, over all processes; at most N.
-        steps_per_epoch: batches of an epoch.
-
-    Raises:
-        ValueError: an argument is out of range, or there are fewer rows than processes.
-
-    >>> rows = Shuffled(10, batch_size=4, seed=0, shard=(0, 1))
-    >>> rows.steps_per_epoch, rows.at(0).tolist(), rows.at(1).tolist()
-    (2, [4, 6, 2, 7], [3, 5, 9, 0])
     """
 
     def __init__(
         self,
         count: int,
-        batch_size: int,
-        seed: int,
-        shard: tuple[int, int],
+        batch_size: int,  # rows of a batch, over all processes; at most N
+        seed: int,  # at least 0
+        shard: tuple[int, int],  # (rank, number of processes): this one gets the rows rank, rank + processes, ...
         *,
-        name: str = "rows",
-        sort: Order | None = None,
+        name: str = "rows",  # of the rows, for errors
+        sort: Order | None = None,  # gives the order in which rows (n,) are sorted, as numpy's `argsort` does
         pool: int = 1,
-        within_pool: bool = False,
-        stream: tuple[int, ...] = (),
+        within_pool: bool = False,  # whether batches are shuffled within their pool only
+        stream: tuple[int, ...] = (),  # numbers that set these draws apart from others of the same seed
     ):
         check_batch_size(batch_size, shard)
         check_seed(seed)
@@ -111,11 +90,6 @@ def in_order(
     """Evaluation: every row once, or those in `rows`, in order, at most `batch_size` at a time.
 
     With `lengths` (N,), a large batch ends before a row that would make more padding than elements of it.
-
-    >>> [batch.tolist() for batch in in_order(4, 3)]
-    [[0, 1, 2], [3]]
-    >>> [batch.tolist() for batch in in_order(4, 3, lengths=np.array([10, 10, 90_000, 10]))]
-    [[0, 1], [2, 3]]
     """
     chosen = np.arange(count) if rows is None else np.asarray(rows, dtype=np.int64)
     if lengths is None:
@@ -182,3 +156,57 @@ def padded(rows: Sequence[npt.NDArray[np.integer]], width: int) -> Tensor:
     for target, row in zip(x, rows, strict=True):
         target[: len(row)] = row
     return torch.from_numpy(x)
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+def check_fraction(name: str, fraction: float) -> None:
+    """Raise ValueError unless a fraction leaves at least half of the rows to train on."""
+    if not 0 < fraction <= 0.5:
+        raise ValueError(f"{name}: expected above 0 and at most 0.5, got {fraction}")
+
+
+def hold_out(count: int, fraction: float, seed: int, labels: Sequence[Set[Hashable]] | None = None) -> Flags:
+    """Draw the rows to hold out, at least one; the last row of each label stays in training.
+
+    >>> hold_out(4, 0.5, seed=0).tolist(), hold_out(4, 0.5, seed=0, labels=[{"a"}, {"a"}, {"b"}, {"c"}]).tolist()
+    ([True, False, True, False], [True, False, False, False])
+    """
+    chosen = np.zeros(count, dtype=np.bool_)
+    wanted, order = max(1, round(count * fraction)), np.random.default_rng(seed).permutation(count)
+    if labels is None:
+        chosen[order[:wanted]] = True
+        return chosen
+    left = Counter(label for own in labels for label in own)
+    for row in order.tolist():
+        if wanted and all(left[label] > 1 for label in labels[row]):
+            chosen[row], wanted = True, wanted - 1
+            left.subtract(labels[row])
+    return chosen
+
+
+class OneInEvery:
+    """Hold out one row of every `every` in succession, drawn from a seed; the rows come in pieces of any size.
+
+    >>> draw = OneInEvery(3, seed=0)
+    >>> draw.take(4).tolist(), draw.take(2).tolist()
+    ([False, False, True, False], [True, False])
+    """
+
+    def __init__(self, every: int | None, seed: int):
+        self._every, self._random, self._row = every, np.random.default_rng(seed), 0
+        self._chosen = np.zeros(0, dtype=np.int64)  # the place held out of each group, from `self._first` on
+        self._first = 0
+
+    def take(self, count: int) -> Flags:
+        """Return whether each of the next `count` rows is held out."""
+        if self._every is None or not count:
+            return np.zeros(count, dtype=np.bool_)
+        group, index = np.divmod(np.arange(self._row, self._row + count), self._every)
+        first, last = int(group[0]), int(group[-1])
+        self._row += count
+        previous = self._chosen[first - self._first :]
+        drawn = self._random.integers(self._every, size=last + 1 - first - len(previous))
+        self._chosen, self._first = np.concatenate([previous, drawn]), first
+        return np.asarray(self._chosen[group - first] == index)

@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -95,11 +96,7 @@ class CharVocabulary(Vocabulary):
 
 
 def visible(text: str) -> str:
-    """`text` with blanks, line ends and control characters made visible.
-
-    >>> visible("a b\\n")
-    'a␣b\\\\n'
-    """
+    """`text` with blanks, line ends and control characters made visible."""
     if len(text) == 1 and text != " " and not text.isprintable():
         return repr(text)[1:-1]  # a joiner, a mark or another blank, alone
     return one_line(text).replace(" ", "␣")
@@ -177,12 +174,23 @@ _MOST_COUNTED = 1_000_000
 
 
 def split_words(text: str) -> list[str]:
-    r"""Return the words between ASCII white space; other white space, such as a no-break space, is part of a word.
-
-    >>> split_words("10\u00a0000\tmen  came\n")
-    ['10\xa0000', 'men', 'came']
-    """
+    r"""Return the words between ASCII white space; other white space, such as a no-break space, is part of a word."""
     return re.findall(r"\S+", text, re.ASCII)
+
+
+JOINER = "\N{HALFWIDTH BLACK SQUARE}"
+"""Begins a piece of a word that follows the piece before without a space, as in OpenNMT's tokenizer."""
+
+# A number with its points, a word with its apostrophes, or one other character.
+_PIECE = re.compile(r"\d+(?:[.,]\d+)*(?!\w)|\w+(?:['\N{RIGHT SINGLE QUOTATION MARK}]\w+)*|[^\w]")
+
+
+def _pieces(word: str) -> list[str]:
+    """Return a word's pieces, all but the first behind a joiner; a word with a joiner is unknown."""
+    if word == UNKNOWN or JOINER in word:
+        return [UNKNOWN]
+    first, *rest = _PIECE.findall(word)
+    return [first, *(JOINER + piece for piece in rest)]
 
 
 class WordVocabulary(Vocabulary):
@@ -193,8 +201,12 @@ class WordVocabulary(Vocabulary):
     the text is the unknown word (as in the Penn Treebank). `decode` puts one space between words: the text comes back
     up to the amount of white space.
 
+    With `split_punctuation` punctuation marks are words of their own. One that follows a word without a space begins
+    with a joiner, U+FFED, and so does what follows it: `decode` joins them again.
+
     Args:
         words: the words seen, each once.
+        split_punctuation: whether words are split at punctuation; numbers ("3.14") and apostrophes ("don't") are not.
 
     Example:
         >>> vocabulary = WordVocabulary(["the", "cat"])
@@ -202,22 +214,33 @@ class WordVocabulary(Vocabulary):
         array([2, 3, 0, 1])
         >>> vocabulary.decode([2, 3, 0, 1])
         'the cat <unk>\n'
+        >>> vocabulary = WordVocabulary.fit(['"Well," it said, "well."'], split_punctuation=True)
+        >>> vocabulary.split('"Well," it said.')
+        ['"', '￭Well', '￭,', '￭"', 'it', 'said', '￭.']
+        >>> vocabulary.decode(vocabulary.encode('"Well," it said.'))
+        '"Well," it said.'
     """
 
     level: ClassVar[str] = "word"
-    _FIELDS: ClassVar[dict[str, Any]] = {"words": list[str]}
+    _FIELDS: ClassVar[dict[str, Any]] = {"words": list[str], "split_punctuation": bool}
     cuts_at_spaces: ClassVar[bool] = True
     unknown: int = 0
     eos: int = 1
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = list(words)
+    def __init__(self, words: Sequence[str], *, split_punctuation: bool = False) -> None:
+        self.words, self.split_punctuation = list(words), split_punctuation
         self._ids = _WordIds(zip(self.words, range(2, len(self.words) + 2), strict=True))
         self._ids.pop(UNKNOWN, None)
 
     @classmethod
     def fit(
-        cls, chunks: Iterable[str], *, eos: bool = True, min_count: int = 1, vocabulary_size: int | None = None
+        cls,
+        chunks: Iterable[str],
+        *,
+        eos: bool = True,
+        min_count: int = 1,
+        vocabulary_size: int | None = None,
+        split_punctuation: bool = False,
     ) -> Self:
         """Return the words seen at least `min_count` times, the most frequent if not all fit, and always `eos`.
 
@@ -225,16 +248,18 @@ class WordVocabulary(Vocabulary):
         while counting, and again whenever the count is full, to keep memory bounded (lossy counting, Manku and
         Motwani 2002).
         """
+        split = cls([], split_punctuation=split_punctuation).split
         counts: Counter[str] = Counter()
         floor = 1
         for chunk in cut_before_space(chunks):
-            counts.update(split_words(chunk))
+            counts.update(split(chunk))
             while len(counts) > _MOST_COUNTED:
                 counts = Counter({word: count for word, count in counts.items() if count > floor})
                 floor += 1
         del counts[UNKNOWN]
         frequent = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
-        return cls(frequent if vocabulary_size is None else frequent[: max(vocabulary_size - 2, 0)])
+        kept = frequent if vocabulary_size is None else frequent[: max(vocabulary_size - 2, 0)]
+        return cls(kept, split_punctuation=split_punctuation)
 
     def __len__(self) -> int:
         return len(self.words) + 2
@@ -245,43 +270,64 @@ class WordVocabulary(Vocabulary):
         for number, line in enumerate(text.split("\n")):
             if number:
                 ids.append(self.eos)
-            ids += map(lookup, split_words(line))
+            ids += map(lookup, self.split(line))
         return np.array(ids, dtype=np.int64)
+
+    def split(self, text: str) -> list[str]:
+        """Return the words of a text, known or not."""
+        words = split_words(text)
+        return [piece for word in words for piece in _pieces(word)] if self.split_punctuation else words
+
+    def join(self, words: Iterable[str]) -> str:
+        """Return the text of words, with one space between them but where a joiner stands."""
+        text = " ".join(words)
+        return text.replace(" " + JOINER, "").removeprefix(JOINER) if self.split_punctuation else text
 
     def begin(self, text: str) -> Beginning:
         """Return the symbols of an unfinished text; an unknown last word is the beginning of a known one."""
-        words = split_words(text)
-        if not words or not text.endswith(words[-1]) or words[-1] in self._ids or words[-1] == UNKNOWN:
+        last = self.split(text)[-1:]
+        rest = self.join(last)
+        if not rest or not text.endswith(rest) or last[0] in self._ids or rest == UNKNOWN:
             return super().begin(text)
-        whole = [(number,) for number, word in enumerate(self.words, 2) if word.startswith(words[-1])]
+        whole = [(number,) for number, word in enumerate(self.words, 2) if word.startswith(last[0])]
         if not whole:
             return super().begin(text)
-        return Beginning(self.encode(text.removesuffix(words[-1])), words[-1], whole)
+        return Beginning(self.encode(text.removesuffix(rest)), rest, whole)
 
     def decode(self, ids: npt.ArrayLike) -> str:
+        return self.decode_with(ids, repeat(UNKNOWN))
+
+    def decode_with(self, ids: npt.ArrayLike, unknown: Iterator[str]) -> str:
+        """Return the text of symbols (T,), with the next of `unknown` for each unknown word."""
         lines: list[list[str]] = [[]]
         for symbol in self.check_ids(ids).tolist():
             if symbol == self.eos:
                 lines.append([])
             else:
-                lines[-1].append(UNKNOWN if symbol == self.unknown else self.words[symbol - 2])
-        return "\n".join(" ".join(line) for line in lines)
+                lines[-1].append(next(unknown) if symbol == self.unknown else self.words[symbol - 2])
+        return "\n".join(map(self.join, lines))
 
     def token(self, symbol: int) -> str:
         self.check_ids(symbol)
         return (UNKNOWN, EOS)[symbol] if symbol < 2 else self.words[symbol - 2]
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": 1, "level": self.level, "words": self.words}
+        return {
+            "format": 1,
+            "level": self.level,
+            "words": self.words,
+            "split_punctuation": self.split_punctuation,
+        }
 
     @classmethod
     def _from_fields(cls, *, level: str, **fields: Any) -> Self:
-        words = fields["words"]
-        if wrong := [word for word in words if split_words(word) != [word] or word == UNKNOWN]:
+        words, vocabulary = fields["words"], cls(**fields)
+        whole = (word.removeprefix(JOINER) if vocabulary.split_punctuation else word for word in words)
+        if wrong := [word for word in whole if vocabulary.split(word) != [word] or word == UNKNOWN]:
             raise ValueError(f"words: expected words, got {wrong[0]!r:.80}")
         if len(set(words)) != len(words):
             raise ValueError("words: expected each once")
-        return cls(words)
+        return vocabulary
 
 
 class _WordIds(dict[str, int]):

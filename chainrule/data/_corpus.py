@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ from chainrule._typed_json import read_fields
 from chainrule.data._atomic import load_record
 from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data._store import FORMAT, Store, StoreWriter
-from chainrule.data._subwords import BPEVocabulary
+from chainrule.data._subwords import BPEVocabulary, read_tokenizer
 from chainrule.data._text import Part, Progress, no_progress, open_source, split_by_position
-from chainrule.data._tokenizer_file import read_tokenizer
 from chainrule.data._vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
 
 MANIFEST = "corpus.json"
@@ -66,6 +66,7 @@ def prepare_corpus(
     validation_fraction: float = 0.05,
     vocabulary_size: int | None = None,
     min_count: int = 1,
+    split_punctuation: bool = False,
     tokenizer: str | Path | None = None,
     vocabulary: Vocabulary | None = None,
     progress: Progress | None = None,
@@ -84,6 +85,7 @@ def prepare_corpus(
         validation_fraction: the part of `source` to hold out, in (0, 1).
         vocabulary_size: largest number of symbols, `<unk>` and `<eos>` included; not at level byte.
         min_count: a symbol (for bpe: a pair to merge) seen less often in training is not in the vocabulary.
+        split_punctuation: at level word, whether punctuation marks are words of their own; see `WordVocabulary`.
         tokenizer: a tokenizer.json whose symbols are used at level bpe instead of fitted ones; see `read_tokenizer`.
         vocabulary: of another corpus of this level and reading; one is made of the text by default.
         progress: called with a stage, bytes done and bytes to do.
@@ -99,8 +101,11 @@ def prepare_corpus(
         "validation_fraction": None if validation is not None else validation_fraction,
         "vocabulary_size": vocabulary_size,
         "min_count": min_count,
+        "split_punctuation": split_punctuation,
     }
     _check_options(level, reading, validation_fraction, vocabulary_size, min_count)
+    if split_punctuation and level != "word":
+        raise ValueError(f"split_punctuation: it splits words, got level {level!r}: use level='word'")
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
     settings = {
@@ -130,7 +135,8 @@ def prepare_corpus(
         vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
     elif vocabulary is None:
         with closing(train.text(strict=strict, stage="vocabulary", progress=progress)) as chunks:
-            vocabulary = LEVELS[level].fit(chunks, eos=by_lines, vocabulary_size=vocabulary_size, min_count=min_count)
+            fit = partial(WordVocabulary.fit, split_punctuation=True) if split_punctuation else LEVELS[level].fit
+            vocabulary = fit(chunks, eos=by_lines, vocabulary_size=vocabulary_size, min_count=min_count)
     with StoreWriter(directory, MANIFEST) as writer:
         counts = {}
         for name, part in (("train", train), ("valid", valid)):
@@ -249,15 +255,7 @@ def check_level(level: str) -> None:
 
 
 def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
-    """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed.
-
-    Raises:
-        ValueError: the content is of a newer version, or no vocabulary.
-
-    Example:
-        >>> vocabulary_from_json({"format": 1, "level": "char", "characters": "ab", "eos": False}).encode("ba")
-        array([2, 1])
-    """
+    """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed."""
     level = content.get("level")
     if not isinstance(level, str) or level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")

@@ -174,9 +174,6 @@ def line_evaluation(tokens: Tokens, batch_size: int, *, max_elements: int = 1 <<
 
     A batch holds fewer lines where they are so long that it would exceed `max_elements` elements, padding counted; a
     single longer line forms a separate batch.
-
-    Raises:
-        ValueError: the corpus is no corpus of lines.
     """
     check_batch_size(batch_size, (0, 1))
     check_lines(tokens, 1)

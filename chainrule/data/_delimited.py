@@ -31,30 +31,11 @@ class DelimitedFile:
 
     Its generators hold the file open until they end or are closed: a reader that may raise, or stop before the end,
     closes them (`contextlib.closing`).
-
-    Args:
-        path: the file; "-" is standard input, which can be read once.
-
-    Attributes:
-        name: of the file, for errors.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is empty or no regular file. In reading: the compression is damaged, a line is no UTF-8 or has a
-            NUL byte.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "rows.csv"
-    ...     _ = path.write_text('a,b\n\n"x, y", 2\n')
-    ...     file = DelimitedFile(path)
-    ...     list(file.lines())[0], list(file.quoted_rows(file.find_delimiter()))
-    ((1, 'a,b'), [(1, ['a', 'b']), (3, ['x, y', '2'])])
     """
 
     def __init__(self, path: str | Path):
         self._path = None if str(path) == STDIN else check_file(path)
-        self.name = name_of(path)
+        self.name = name_of(path)  # of the file, for errors
 
     def lines(self) -> Generator[tuple[int, str], None, None]:
         """Yield the lines without their ends, with their numbers from 1, as soon as they are there."""
@@ -73,11 +54,6 @@ class DelimitedFile:
         """Yield the cells of each row, where double quotes may enclose a cell, with the number of the row's last line.
 
         Cells lose the white space around them; empty lines are passed over.
-
-        Args:
-            delimiter: between cells.
-            file: a section of the file to read; the whole file by default.
-            before: lines of the file before the stretch; of the whole, lines that are passed over.
         """
         with self.open() if file is None else file as raw:
             lines = self._any_lines(raw, before) if file is not None else islice(self._any_lines(raw, 0), before, None)
@@ -118,9 +94,6 @@ class DelimitedFile:
         Ties go to the fewest other delimiters inside cells, decimal commas apart, then to the most cells.
         A file named .tsv has tabs where its first row has one. Where no delimiter cuts the first row, it is the most
         frequent one of its line.
-
-        Args:
-            before: lines that are passed over.
         """
         with self.open() as file:
             first_lines = (file.read(_BEGINNING) + file.readline(LONGEST_LINE)).split(b"\n")
@@ -191,11 +164,7 @@ def may_have_decimal_commas(delimiter: str) -> bool:
 
 
 def with_point(cell: str) -> str:
-    """Return a number with a decimal comma as one with a point, its digits ungrouped; any other cell as it is.
-
-    >>> with_point("1.234,50"), with_point("-7,5"), with_point("1.234"), with_point("red, blue")
-    ('1234.50', '-7.5', '1.234', 'red, blue')
-    """
+    """Return a number with a decimal comma as one with a point, its digits ungrouped; any other cell as it is."""
     if "," not in cell or not DECIMAL_COMMA.fullmatch(cell):
         return cell
     whole, _, rest = cell.partition(",")

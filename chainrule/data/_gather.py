@@ -32,9 +32,6 @@ _TAGS = ("tags", "ner_tags", "pos_tags", "upos", "labels")
 def paths_of(source: str) -> list[str]:
     """Return the files that a source names: one file, the sorted matches of a pattern, or several in quotes.
 
-    Raises:
-        FileNotFoundError: a pattern matches no file.
-
     >>> paths_of("a.txt"), paths_of("-")
     (['a.txt'], ['-'])
     """
@@ -59,13 +56,7 @@ def names_files(source: str) -> bool:
 
 
 def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
-    """Return whether a source must be written to one plain file before it is read.
-
-    Args:
-        source: a path, several as a shell quotes them, a pattern, or - for standard input.
-        kind: kind of reader; the table reader reads Parquet itself.
-        streams: whether the source is read once, from its beginning, as compressed files and standard input can be.
-    """
+    """Return whether a source must be written to one plain file before it is read."""
     paths = paths_of(source)
     if len(paths) > 1:
         return True
@@ -78,20 +69,7 @@ def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
 
 
 def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path:
-    """Write a source to one file in a folder: rows as CSV, all others as lines.
-
-    Args:
-        source: a path, several as a shell quotes them, a pattern such as "logs/*.gz", or - for standard input.
-        folder: where to write.
-        kind: of the reader, which decides what records of JSON Lines or Parquet become: the text of each in a line; a
-            source and a target with a tab between them; a sentence with a word and its tag in each line; or CSV.
-        text_column: of texts in records; text by default.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a file is damaged, unpacks to far more than its size, or its records do not fit together.
-        OSError: the disk is full.
-    """
+    """Write a source to one file in a folder: rows as CSV, all others as lines, as this reader wants them."""
     paths = paths_of(source)
     for path in paths:
         if path != STDIN and not Path(path).exists():

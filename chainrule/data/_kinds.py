@@ -33,11 +33,7 @@ def _has_texts(path: Path) -> bool:
 
 
 def is_images(path: str | Path) -> bool:
-    """Return whether a path names images: a folder, .zip or .tar file with images, an image, an array or an idx file.
-
-    >>> is_images("train-images-idx3-ubyte.gz"), is_images("x.npz:train"), is_images("rows.csv")
-    (True, True, False)
-    """
+    """Return whether a path names images: a folder or archive with images, an image, an array or an idx file."""
     path, _ = file_and_array(path)
     name = path.name.lower()
     if path.is_dir() or (name.endswith(ARCHIVES) and path.is_file()):

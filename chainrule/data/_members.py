@@ -26,35 +26,17 @@ _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError,
 
 @dataclass(frozen=True)
 class Member:
-    """One file.
+    """One file."""
 
-    Attributes:
-        name: its path inside the folder or archive, with `/`; the file's own name where it is alone.
-        label: the name for errors.
-        open: gives the bytes, to be closed.
-    """
-
-    name: str
-    label: str
-    open: Callable[[], BinaryIO]
+    name: str  # its path inside the folder or archive, with `/`; the file's own name where it is alone
+    label: str  # the name for errors
+    open: Callable[[], BinaryIO]  # gives the bytes, to be closed
 
 
 class Members:
     """All files of one kind below a folder, in the order of their names; of a tar or zip archive, in its order; or one.
 
     Hidden files are left out. A file of an archive is held in memory while it is read.
-
-    Args:
-        path: of the folder, the archive or the file.
-        endings: lower-case endings of the names of such files.
-        noun: name of one such file, for errors.
-
-    Attributes:
-        files: the files found.
-
-    Raises:
-        FileNotFoundError: there is nothing of that name.
-        ValueError: it holds no such file, is no archive, or is "-" for standard input.
     """
 
     def __init__(self, path: str | Path, endings: tuple[str, ...], noun: str):

@@ -36,12 +36,7 @@ def is_packed(path: str | Path) -> bool:
 
 @contextmanager
 def open_unpacked(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for reading its bytes; a compressed one is unpacked as it is read.
-
-    Raises:
-        ValueError: in reading: the file is damaged, or not compressed as its name says.
-        ImportError: Zstandard needs a package.
-    """
+    """Open a file for reading its bytes; a compressed one is unpacked as it is read."""
     name = Path(path).name.lower()
     with Path(path).open("rb") as file:
         beginning = file.peek(4)[:4]

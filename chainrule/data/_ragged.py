@@ -17,20 +17,10 @@ Integers = npt.NDArray[np.integer]
 
 @dataclass(frozen=True)
 class Ragged:
-    """N rows of integers.
+    """N rows of integers."""
 
-    Args:
-        values: (T,) the values of all rows.
-        offsets: (N + 1,) int64, where each row begins in `values`, and T.
-
-    >>> rows = Ragged.of([[5, 1], [1]])
-    >>> len(rows), rows.lengths.tolist(), rows.padded(np.array([1, 0]))
-    (2, [2, 1], (tensor([[1, 0],
-            [5, 1]]), tensor([1, 2])))
-    """
-
-    values: Integers
-    offsets: Ids
+    values: Integers  # (T,) the values of all rows
+    offsets: Ids  # (N + 1,) int64, where each row begins in `values`, and T
 
     @classmethod
     def of(cls, rows: Iterable[npt.ArrayLike]) -> Self:

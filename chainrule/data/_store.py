@@ -25,15 +25,11 @@ class DamagedDataError(ValueError):
 
 
 class ArrayFile:
-    """An array on disk that grows row by row.
-
-    Attributes:
-        rows: number of rows written so far.
-    """
+    """An array on disk that grows row by row."""
 
     def __init__(self, file: BinaryIO, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()):
         self._file, self.dtype, self.row_shape = file, np.dtype(dtype).newbyteorder("<"), row_shape
-        self.rows = 0
+        self.rows = 0  # number of rows written so far
 
     def append(self, values: npt.ArrayLike) -> None:
         """Write rows (n, ...) behind those already written."""
@@ -58,19 +54,6 @@ class StoreWriter:
     """Write a folder of prepared data, as a context manager; `finish` makes it complete.
 
     An error inside the context removes the arrays written so far: a full disk must not stay full.
-
-    Args:
-        directory: created if it is missing. Files of an earlier preparation there are removed.
-        manifest: name of the manifest.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     with StoreWriter(folder, "data.json") as writer:
-    ...         writer.array("train.labels", np.array([2, 0]))
-    ...         writer.finish({"classes": 3})
-    ...     store = Store(folder, "data.json", "labels")
-    ...     store.array("train.labels", "i8", (2,), below=store.manifest["classes"]).tolist()
-    [2, 0]
     """
 
     def __init__(self, directory: str | Path, manifest: str):
@@ -133,20 +116,7 @@ class StoreWriter:
 
 
 class Store:
-    """A folder that `StoreWriter` completed, its arrays read from the disk on demand.
-
-    Args:
-        directory: the folder.
-        manifest: name of the manifest.
-        what: name of the data prepared there, for errors.
-
-    Attributes:
-        manifest: the content given to `StoreWriter.finish`, and the format.
-
-    Raises:
-        FileNotFoundError: the folder holds no complete preparation.
-        ValueError: the manifest is damaged, or from a newer version.
-    """
+    """A folder that `StoreWriter` completed, its arrays read from the disk on demand."""
 
     def __init__(self, directory: str | Path, manifest: str, what: str):
         self.directory, self.manifest_path = Path(directory), Path(directory) / manifest
@@ -154,7 +124,7 @@ class Store:
             raise FileNotFoundError(
                 f"{self.directory}: no prepared {what} here ({manifest} is missing): prepare the data again"
             )
-        self.manifest = read_json(self.manifest_path)
+        self.manifest = read_json(self.manifest_path)  # the content given to `StoreWriter.finish`, and the format
         version = self.manifest.get("format")
         if type(version) is int and version > FORMAT:
             raise ValueError(f"{self.manifest_path}: format {version}, from a newer chainrule: prepare the data again")
@@ -184,14 +154,7 @@ class Store:
     def array(
         self, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...] = (None,), below: int | None = None
     ) -> Array:
-        """Map an array for reading.
-
-        Args:
-            name: of its file.
-            dtype: type that its numbers must have.
-            shape: shape that it must have; `None` for a size that the caller does not know.
-            below: all numbers must be in [0, below).
-        """
+        """Map an array for reading; None in `shape` is an unknown size, and numbers must be in [0, below)."""
         path, wanted = self.directory / name, np.dtype(dtype).newbyteorder("<")
         with self.checked():
             entry = self._arrays[name]

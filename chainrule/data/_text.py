@@ -59,13 +59,7 @@ def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int,
 
 
 def raw_lines(file: BinaryIO, name: str, before: int = 0) -> Iterator[tuple[int, bytes]]:
-    r"""Yield the lines of an open file with their ends, as soon as they are there, with their numbers.
-
-    Args:
-        file: of bytes.
-        name: for errors.
-        before: lines that precede the first.
-    """
+    r"""Yield the lines of an open file with their ends, as soon as they are there, with their numbers."""
     for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), before + 1):
         if len(raw) > LONGEST_LINE:
             raise ValueError(f"{name} line {number}: expected at most {LONGEST_LINE >> 20} MiB, got more: break it up")
@@ -134,10 +128,6 @@ def read_chunks(file: BinaryIO, length: int | None = None, size: int = CHUNK_BYT
 
 def with_line_feeds(chunks: Iterable[bytes], beginning: bytes | None = None) -> Iterator[bytes]:
     r"""Chunks of a text with line feeds for carriage returns, where these alone end the lines of its beginning.
-
-    Args:
-        chunks: cut anywhere.
-        beginning: of the text; the first chunk if not given.
 
     >>> list(with_line_feeds([b"a\rb\r", b"c\r"])), list(with_line_feeds([b"a\r\nb", b"\rc"]))
     ([b'a\nb\n', b'c\n'], [b'a\r\nb', b'\rc'])
@@ -255,17 +245,11 @@ def no_progress(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """Bytes with a name, which can be read again and again.
+    """Bytes with a name, which can be read again and again."""
 
-    Attributes:
-        name: the name to show and to record: no folders, so that it says nothing of the machine.
-        label: the name for errors, with its folders.
-        size: the number of bytes.
-    """
-
-    name: str
-    label: str
-    size: int
+    name: str  # the name to show and to record: no folders, so that it says nothing of the machine
+    label: str  # the name for errors, with its folders
+    size: int  # the number of bytes
     open: Callable[[], BinaryIO]
 
     @contextmanager
@@ -298,10 +282,9 @@ def open_source(path: str | Path | None) -> Source:
     return Source(path.name, str(path), path.stat().st_size, lambda: open(path, "rb"))
 
 
-def fingerprint(path: str | Path | None, progress: Progress = no_progress) -> dict[str, Any]:
-    """`{"name", "bytes", "sha256"}` of a file (`None`: of the built-in text), to tell later whether it is still the
-    same."""
-    return open_source(path).fingerprint(progress)
+def fingerprint(path: str | Path | None) -> dict[str, Any]:
+    """`name`, `bytes` and `sha256` of a file (`None`: of the built-in text), to tell later whether it is the same."""
+    return open_source(path).fingerprint()
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,12 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class Beginning(NamedTuple):
-    """A text as symbols; the last may extend past the text.
+    """A text as symbols; the last may extend past the text."""
 
-    Attributes:
-        ids: the symbols that are read whatever follows the text.
-        rest: the text after them; empty where `ids` are all of it.
-        covers: the sequences of symbols that continue `ids` in texts that begin so, up to the symbol that reaches the
-            end of `rest`, which it may pass.
-    """
-
-    ids: Ids
-    rest: str = ""
+    ids: Ids  # the symbols that are read whatever follows the text
+    rest: str = ""  # the text after them; empty where `ids` are all of it
+    # the sequences of symbols that continue `ids` in texts that begin so, up to the symbol that reaches the end of
+    # `rest`, which it may pass
     covers: Sequence[Sequence[int]] = ()
 
 
@@ -176,12 +171,6 @@ def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[
 
     A byte, or a piece of a word, that goes on with a character begun before it shares that character. The space that
     is put between words belongs to none.
-
-    >>> from chainrule.data import ByteVocabulary, WordVocabulary
-    >>> symbol_spans(ByteVocabulary(), [97, 195, 169, 98])
-    ('aéb', [(0, 1), (1, 2), (1, 2), (2, 3)])
-    >>> symbol_spans(WordVocabulary(["a", "cat"]), [2, 3, 1])
-    ('a cat\\n', [(0, 1), (2, 5), (5, 6)])
     """
     symbols = vocabulary.check_ids(ids).tolist()
     text = vocabulary.decode(symbols)
@@ -201,11 +190,7 @@ def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[
 
 
 class Tokens(ABC):
-    """A sequence of symbols, and the lines in it where the corpus is read by lines.
-
-    Attributes:
-        line_count: number of lines; 0 where the corpus is one stream.
-    """
+    """A sequence of symbols, and the lines in it where the corpus is read by lines."""
 
     line_count: int
 
@@ -229,17 +214,7 @@ class Tokens(ABC):
 
 
 class MemoryTokens(Tokens):
-    """Symbols in memory: for tests, short texts, and corpora made by other means.
-
-    Args:
-        ids: (N,) symbols.
-        eos: the symbol that ends a line, where the corpus is to be read by lines.
-
-    Example:
-        >>> tokens = MemoryTokens([5, 1, 6, 7, 1], eos=1)
-        >>> tokens.line_count
-        2
-    """
+    """Symbols in memory: for tests, short texts, and corpora made by other means."""
 
     def __init__(self, ids: npt.ArrayLike, *, eos: int | None = None) -> None:
         self._ids = np.asarray(ids, dtype=np.int64).reshape(-1)
@@ -264,18 +239,8 @@ class MemoryTokens(Tokens):
 class FileTokens(Tokens):
     """Symbols in a file of raw little-endian unsigned integers, memory-mapped for each read alone.
 
+    `name` is the array of symbols below `symbols`, `lines` the offsets (line_count + 1,) where lines start, if any.
     A map that lives only for one read keeps resident memory small however much of the file has been read.
-
-    Args:
-        store: the prepared folder.
-        name: the array of symbols, of the type that `token_dtype` gives.
-        count: how many there must be.
-        symbols: V, one more than the largest symbol there may be; checked in what is read.
-        lines: the array of int64 offsets where lines start, and the end of the last; `None` for a stream.
-        line_count: how many lines there must be.
-
-    Raises:
-        ValueError: a file does not have the expected size; in reading, a symbol or an offset is out of range.
     """
 
     def __init__(

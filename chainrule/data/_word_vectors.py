@@ -16,15 +16,10 @@ _VECTORS, _ROWS = "vectors", "vectors.rows"
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Vectors of some words of a vocabulary.
+    """Vectors of some words of a vocabulary."""
 
-    Args:
-        rows: (N,) numbers of the words, ascending.
-        vectors: (N, D) float32.
-    """
-
-    rows: npt.NDArray[np.int64]
-    vectors: npt.NDArray[np.float32]
+    rows: npt.NDArray[np.int64]  # (N,) numbers of the words, ascending
+    vectors: npt.NDArray[np.float32]  # (N, D) float32
 
     def save(self, writer: StoreWriter) -> None:
         """Write both arrays into a prepared folder."""
@@ -45,27 +40,8 @@ def vector_size(path: str | Path) -> int:
     raise ValueError(f"{path}: expected words and their vectors, got an empty file")
 
 
-def read_vectors(path: str | Path, words: Sequence[str], first: int = 1) -> WordVectors:
-    """Read the vectors of some words; a file of any length is read in bounded memory.
-
-    Args:
-        path: a word and its numbers in each line, with blanks between them; a first line of two counts is passed over.
-        words: each once, in the order of their numbers. A word that the file lacks takes the vector of the same word in
-            another case.
-        first: the number of the first word.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it has other lines, or none of the words.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "vectors.txt"
-    ...     _ = file.write_text("3 2\\nthe 0.5 1\\nDog 1 2\\ncat 3 4\\n")
-    ...     found = read_vectors(file, ["dog", "bird", "the"])
-    >>> found.rows.tolist(), found.vectors.tolist()
-    ([1, 3], [[1.0, 2.0], [0.5, 1.0]])
-    """
+def read_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
+    """Read the vectors of some words, numbered from 1, in bounded memory; another case serves a missing one."""
     number_of = {word: number for number, word in enumerate(words)}
     exact: dict[int, bool] = {}
     vectors: dict[int, npt.NDArray[np.float32]] = {}
@@ -78,7 +54,7 @@ def read_vectors(path: str | Path, words: Sequence[str], first: int = 1) -> Word
     if not vectors:
         raise ValueError(f"{path}: expected vectors of words to train on, got none of these: is it another language?")
     rows = sorted(vectors)
-    return WordVectors(np.array(rows, np.int64) + first, np.stack([vectors[row] for row in rows]))
+    return WordVectors(np.array(rows, np.int64) + 1, np.stack([vectors[row] for row in rows]))
 
 
 def _entries(path: str | Path) -> Iterator[tuple[int, str, list[bytes]]]:

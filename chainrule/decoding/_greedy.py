@@ -37,9 +37,6 @@ def greedy(
         For each row, one sequence. `proven` repeats `ended`: more probable sequences may exist, as none but the most
         probable symbol of each step was followed.
 
-    Raises:
-        ValueError: as `beam_search`.
-
     >>> import torch
     >>> from chainrule.models import RecurrentLM
     >>> model = RecurrentLM(vocab_size=3, hidden_size=1)

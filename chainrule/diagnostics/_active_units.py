@@ -68,9 +68,6 @@ def active_units(model: CodeModel, x: Tensor, threshold: float = 0.01, *, length
         threshold: minimum variance of an active dimension.
         lengths: (N,) lengths of the rows.
 
-    Raises:
-        ValueError: there are fewer than 2 rows.
-
     >>> from chainrule.models import VAE
     >>> use = active_units(VAE((1, 4, 4), 2, latent_size=3, hidden_size=8), torch.randint(2, (50, 1, 4, 4)))
     >>> use.variances.shape, use.kl.shape

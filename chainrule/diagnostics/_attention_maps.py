@@ -22,11 +22,6 @@ def attention_map(weights: Tensor, source: Sequence[str], target: Sequence[str])
     """Draw a heat map of attention: a row per target word, a column per source word, darker for larger weights.
 
     Source: Bahdanau, Cho and Bengio 2015, figure 3.
-
-    >>> import torch
-    >>> figure = attention_map(torch.eye(2), ["guten", "tag"], ["good", "day"])
-    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    ['good', 'day']
     """
     if weights.shape != (len(target), len(source)):
         raise ValueError(
@@ -103,19 +98,12 @@ def stretched(grid: Tensor, height: int, width: int) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class AttentionFocus:
-    """Summary of attention weights over all queries.
+    """Summary of attention weights over all queries."""
 
-    Attributes:
-        queries: number of queries.
-        greatest: mean of the largest weight of each query.
-        entropy: mean entropy of the weights, bits.
-        even: mean entropy of uniform weights, bits.
-    """
-
-    queries: int
-    greatest: float
-    entropy: float
-    even: float
+    queries: int  # number of queries
+    greatest: float  # mean of the largest weight of each query
+    entropy: float  # mean entropy of the weights, bits
+    even: float  # mean entropy of uniform weights, bits
 
 
 def attention_focus(weights: Sequence[Tensor]) -> AttentionFocus:

@@ -8,23 +8,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Clipping:
-    """Statistics of gradient clipping, from the logged norms before clipping.
+    """Statistics of gradient clipping, from the logged norms before clipping."""
 
-    Args:
-        limit: θ, the maximum norm; `None` if clipping was off.
-        steps: number of weight updates.
-        logged_steps: updates with a logged norm.
-        logged_norms: gradient norms before clipping.
-        share: share of the logged steps that were clipped.
-        factor: mean multiplier θ/‖g‖ of the clipped steps; 1 without clipping.
-    """
-
-    limit: float | None
-    steps: int
-    logged_steps: Sequence[int]
-    logged_norms: Sequence[float]
-    share: float
-    factor: float
+    limit: float | None  # θ, the maximum norm; `None` if clipping was off
+    steps: int  # number of weight updates
+    logged_steps: Sequence[int]  # updates with a logged norm
+    logged_norms: Sequence[float]  # gradient norms before clipping
+    share: float  # share of the logged steps that were clipped
+    factor: float  # mean multiplier θ/‖g‖ of the clipped steps; 1 without clipping
 
     def sentence(self) -> str:
         """Describe the effect of clipping and the steps it is based on."""
@@ -47,11 +38,6 @@ def clipping(metrics: Iterable[dict[str, Any]], limit: float | None) -> Clipping
     r"""Summarise records of metrics.jsonl, with the run's `clip_norm` θ as the limit; `None` without training steps.
 
     .. math:: g \leftarrow g \cdot \min(1, \theta / \lVert g \rVert)
-
-    >>> records = [{"event": "step", "step": step, "gradient_norm": float(step)} for step in (1, 2, 4)]
-    >>> print(clipping(records, 2.0).sentence())
-    33.3% of the 3 steps of training that are logged (4 were made) had a gradient longer than the limit of 2 and were
-    clipped, to 50% of their length on average; the median norm was 2, the largest 4.
     """
     logged = [
         (int(record["step"]), float(record["gradient_norm"])) for record in metrics if record.get("event") == "step"

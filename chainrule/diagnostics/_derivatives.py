@@ -77,21 +77,13 @@ class Derivative(ABC):
 
 @dataclass(frozen=True)
 class Passage:
-    """Every step of a layer along real data, with its derivative; tensors are (T, B, M).
+    """Every step of a layer along real data, with its derivative; tensors are (T, B, M)."""
 
-    Args:
-        h: outputs, each computed by a single step from h_before.
-        h_before: h_{t−1}.
-        c: cell states, or `None`.
-        gates: gates by name, after σ or tanh.
-        derivative: derivatives at the points (T, B).
-    """
-
-    h: Tensor
-    h_before: Tensor
-    c: Tensor | None
-    gates: dict[str, Tensor]
-    derivative: Derivative
+    h: Tensor  # outputs, each computed by a single step from h_before
+    h_before: Tensor  # h_{t−1}
+    c: Tensor | None  # cell states, or `None`
+    gates: dict[str, Tensor]  # gates by name, after σ or tanh
+    derivative: Derivative  # derivatives at the points (T, B)
 
 
 def outer_sum(left: Tensor, right: Tensor) -> Tensor:

@@ -24,9 +24,6 @@ def by_distance(values: Tensor, lengths: Tensor) -> Tensor:
     """Average values k steps before each row's last step over rows, (B, T) → (T,), float64 on the CPU.
 
     NaN values are ignored; distances that no row has give NaN.
-
-    >>> by_distance(torch.tensor([[1.0, 2.0, 4.0], [3.0, 6.0, 0.0]]), torch.tensor([3, 2]))
-    tensor([5.0000, 2.5000, 1.0000], dtype=torch.float64)
     """
     values, lengths = values.cpu().double(), lengths.cpu()
     at = lengths.unsqueeze(1) - 1 - torch.arange(values.shape[1], device="cpu")
@@ -38,9 +35,6 @@ def reach(profile: Tensor) -> float:
     """Return the steps after which a profile (T,) stays below 1% of its value at distance 0, or infinity.
 
     NaN if the value at distance 0 is not positive.
-
-    >>> reach(torch.tensor([1.0, 0.1, 0.001])), reach(torch.tensor([1.0, 0.5]))
-    (2.0, inf)
     """
     return steps_above(profile, THRESHOLD * float(profile[0])) if profile[0] > 0 else math.nan
 

@@ -212,14 +212,7 @@ def _traces(passage: Passage) -> dict[str, Tensor]:
 
 
 def flow_figures(flow: "GradientFlow") -> "list[Figure]":
-    """Draw three figures, with a panel per layer: gradients, Jacobians and their products, influence of inputs.
-
-    >>> import torch
-    >>> from chainrule.diagnostics import gradient_flow
-    >>> flow = gradient_flow(torch.nn.GRU(2, 3, num_layers=2, batch_first=True), torch.randn(4, 9, 2))
-    >>> [len(figure.axes) for figure in flow_figures(flow)]
-    [2, 2, 2]
-    """
+    """Draw three figures, with a panel per layer: gradients, Jacobians and their products, influence of inputs."""
 
     def profile(values: Tensor) -> Array:
         return np.asarray(by_distance(values, flow.lengths))

@@ -13,11 +13,7 @@ SIGMOIDS = ("input", "forget", "output", "reset", "update")
 
 
 def saturation(values: Tensor, kind: str) -> float:
-    """Return the share of values (.., M) at which "tanh" or "sigmoid" is flat: below a tenth of its largest slope.
-
-    >>> saturation(torch.tensor([0.0, 0.99, -0.99, 0.5]), "tanh")
-    0.5
-    """
+    """Return the share of values (.., M) at which "tanh" or "sigmoid" is flat: below a tenth of its largest slope."""
     slope = 1 - values**2 if kind == "tanh" else 4 * values * (1 - values)
     return float(wide(slope < FLAT).mean())
 
@@ -35,15 +31,11 @@ def histogram(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class SeparatingUnit:
-    """A unit that separates elements with a property from others.
+    """A unit that separates elements with a property from others."""
 
-    Args:
-        unit: index of the unit.
-        area: area under the ROC curve, the probability that an element with the property has the larger value; 0.5 is
-            chance, near 0 the unit separates with the opposite sign.
-    """
-
-    unit: int
+    unit: int  # index of the unit
+    # area under the ROC curve, the probability that an element with the property has the larger value; 0.5 is chance,
+    # near 0 the unit separates with the opposite sign
     area: float
 
 
@@ -52,10 +44,6 @@ def separating_units(values: Tensor, has_property: Tensor, count: int = 5) -> li
 
     .. math:: \mathrm{area} = P(v_{\text{with}} > v_{\text{without}})
         + \tfrac{1}{2} P(v_{\text{with}} = v_{\text{without}})
-
-    >>> values = torch.tensor([[0.0, 1.0], [0.0, 2.0], [1.0, 3.0], [0.0, 4.0]])
-    >>> separating_units(values, torch.tensor([False, False, True, True]), count=1)
-    [SeparatingUnit(unit=1, area=1.0)]
     """
     with_it, without = int(has_property.sum()), int((~has_property).sum())
     if not with_it or not without:

@@ -38,25 +38,15 @@ class SingleLosses:
 
     .. math:: \bar\delta_k = \bar\delta_0 \, \frac{\sum_n \lVert\delta^{(n)}_{n-k}\rVert}
                                               {\sum_n \lVert\delta^{(n)}_n\rVert}
-
-    Args:
-        delta: ‖δ‖.
-        local: ‖g‖.
-        cell: ‖∂L/∂c‖; an empty list where there are no cells.
     """
 
-    delta: list[Tensor]
-    local: list[Tensor]
-    cell: list[Tensor]
+    delta: list[Tensor]  # ‖δ‖
+    local: list[Tensor]  # ‖g‖
+    cell: list[Tensor]  # ‖∂L/∂c‖; an empty list where there are no cells
 
 
 def single_losses(module: nn.Module, x: Tensor, lengths: Tensor, rows: list[int]) -> SingleLosses:
-    """Backpropagate several losses of each row one at a time; only the finite `rows` count.
-
-    >>> flow = single_losses(nn.RNN(2, 3, batch_first=True), torch.randn(4, 9, 2), torch.full((4,), 9), [0, 1, 2, 3])
-    >>> flow.delta[0].shape
-    torch.Size([9])
-    """
+    """Backpropagate several losses of each row one at a time; only the finite `rows` count."""
     index = torch.tensor(rows, device="cpu")
     ends = _ends(lengths.cpu())
     passes = [(end[index], backpropagate(module, x, "last", end)) for end in ends]

@@ -35,28 +35,19 @@ RULES = {
 
 @dataclass(frozen=True)
 class HeadFigures:
-    """Statistics of an attention head, means over all queries.
+    """Statistics of an attention head, means over all queries."""
 
-    Attributes:
-        kind: a name in `RULES`; if several rules apply, the one with the largest score.
-        score: the number that the rule tests: a share of the weight; for "broad" the share of the even entropy; for
-            "mixed" the largest share.
-        offset: distance at which a head of kind "position" looks; None for other kinds.
-        shares: shares of the weight by kind. For "induction" and "same token" the share beyond an even share,
-            (on − even) / (1 − even), over the queries that can read such an element, because frequent symbols have a
-            large even share.
-        entropy: entropy of the weights, bits.
-        even: entropy of even weights, bits.
-        distance: distance back, averaged by weight.
-    """
-
-    kind: str
+    kind: str  # a name in `RULES`; if several rules apply, the one with the largest score
+    # the number that the rule tests: a share of the weight; for "broad" the share of the even entropy; for "mixed"
+    # the largest share
     score: float
-    offset: int | None
+    offset: int | None  # distance at which a head of kind "position" looks; None for other kinds
+    # shares of the weight by kind. For "induction" and "same token" the share beyond an even share, (on − even) / (1
+    # − even), over the queries that can read such an element, because frequent symbols have a large even share
     shares: dict[str, float]
-    entropy: float
-    even: float
-    distance: float
+    entropy: float  # entropy of the weights, bits
+    even: float  # entropy of even weights, bits
+    distance: float  # distance back, averaged by weight
 
 
 def head_figures(weights: Tensor, symbols: Tensor, window: int | None = None) -> list[HeadFigures]:
@@ -124,12 +115,7 @@ def head_figures(weights: Tensor, symbols: Tensor, window: int | None = None) ->
 
 
 def key_masks(symbols: Tensor, window: int | None = None) -> dict[str, Tensor]:
-    """Return the keys of each rule, and all "visible" keys, as (B, T, T) booleans; see `head_figures`.
-
-    >>> masks = key_masks(torch.tensor([[9, 1, 2, 1]]))
-    >>> masks["induction"][0, 3].tolist(), masks["same token"][0, 3].tolist()
-    ([False, False, True, False], [False, True, False, False])
-    """
+    """Return the keys of each rule, and all "visible" keys, as (B, T, T) booleans; see `head_figures`."""
     time = symbols.shape[1]
     visible = torch.ones(time, time, dtype=torch.bool, device="cpu").tril()
     if window is not None:
@@ -176,32 +162,19 @@ def _figures(
 
 @dataclass(frozen=True)
 class MixerView:
-    """A block's mixer on some rows.
+    """A block's mixer on some rows."""
 
-    Attributes:
-        name: class of the mixer.
-        heads: heads of softmax attention; empty for other mixers.
-        weights: (H, T, T) attention of the first row; None for other mixers.
-        retention: share of its memory that each head or unit of another mixer keeps per step, averaged over the text.
-        unit: entries of `retention`, "head" or "unit".
-    """
-
-    name: str
-    heads: list[HeadFigures] = field(default_factory=list)
-    weights: Tensor | None = None
+    name: str  # class of the mixer
+    heads: list[HeadFigures] = field(default_factory=list)  # heads of softmax attention; empty for other mixers
+    weights: Tensor | None = None  # (H, T, T) attention of the first row; None for other mixers
+    # share of its memory that each head or unit of another mixer keeps per step, averaged over the text
     retention: list[float] = field(default_factory=list)
-    unit: str = "head"
+    unit: str = "head"  # entries of `retention`, "head" or "unit"
 
 
 @torch.no_grad()
 def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) -> tuple[list[MixerView], Tensor]:
-    """Inspect each block of a model in evaluation mode on symbols (B, T), and return the bits of each element, (B, T).
-
-    >>> model = TransformerLM(5, model_size=8, num_layers=1, num_heads=2).eval()
-    >>> [view], bits = mixer_views(model, torch.tensor([[0, 1, 2, 3]]))
-    >>> len(view.heads), view.weights.shape, bits.shape
-    (2, torch.Size([2, 4, 4]), torch.Size([1, 4]))
-    """
+    """Inspect each block of a model in evaluation mode on symbols (B, T); also return the bits of each, (B, T)."""
     counts = torch.full((len(x),), x.shape[1], device="cpu") if lengths is None else lengths
     read = torch.cat([torch.full_like(x[:, :1], model.vocab_size), x[:, :-1]], 1)
     real = torch.arange(x.shape[1], device="cpu") < counts.unsqueeze(1)
@@ -227,19 +200,12 @@ def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) 
 
 @dataclass(frozen=True)
 class CacheSize:
-    """Memory of a row's state, bytes.
+    """Memory of a row's state, bytes."""
 
-    Attributes:
-        element: bytes per cached element; 0 if the state does not grow.
-        formula: formula of `element` with its numbers.
-        elements: maximum number of cached elements; 0 if the state does not grow.
-        constant: bytes of the parts that do not grow.
-    """
-
-    element: int
-    formula: str
-    elements: int
-    constant: int
+    element: int  # bytes per cached element; 0 if the state does not grow
+    formula: str  # formula of `element` with its numbers
+    elements: int  # maximum number of cached elements; 0 if the state does not grow
+    constant: int  # bytes of the parts that do not grow
 
     @property
     def most(self) -> int:
@@ -248,12 +214,7 @@ class CacheSize:
 
 
 def cache_size(model: TransformerLM) -> CacheSize:
-    """Compute the memory of a row's state.
-
-    >>> size = cache_size(TransformerLM(5, model_size=8, num_layers=3, num_heads=2, window=16))
-    >>> size.element, size.formula, size.elements, size.most
-    (192, '2 · L · G · d · 4 = 2 · 3 · 2 · 4 · 4', 15, 2880)
-    """
+    """Compute the memory of a row's state."""
     mixers = [block.mixer for block in model.stack.layers]
     attention = [mixer for mixer in mixers if isinstance(mixer, CausalAttention)]
     others = [mixer for mixer in mixers if not isinstance(mixer, CausalAttention)]

@@ -234,11 +234,7 @@ def _finish(
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return ticks of a logarithmic axis: at most seven decades, and parts of decades if it shows less than two.
-
-    >>> log_ticks(0.005, 20), log_ticks(0.3, 5)
-    ([0.01, 0.1, 1.0, 10.0], [0.5, 1.0, 2.0, 5.0])
-    """
+    """Return ticks of a logarithmic axis: at most seven decades, and parts of decades if it shows less than two."""
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     if last > first:
         return [float(f"1e{exponent}") for exponent in range(first, last + 1, -(-(last - first + 1) // 7))]

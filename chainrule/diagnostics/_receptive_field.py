@@ -264,27 +264,13 @@ class InputProbes(TorchFunctionMode):
 
     e may be an embedding, an index into a table or a conversion to floating point. The derivative with respect to d
     shows how f depends on that symbol, if f is smooth in e(x).
-
-    Args:
-        rows: batch size B of the model's input.
-
-    Attributes:
-        symbols: the converted integers of each probe, (B, P).
-        calls: number of conversions before each probe, which is equal in two passes of a model.
-        deltas: d of each probe, a leaf of the graph, whose first axes are the axes of the integers.
-
-    >>> probes, table = InputProbes(rows=1), torch.nn.Embedding(5, 3)
-    >>> with probes:
-    ...     features = table(torch.tensor([[4, 2]]))
-    >>> probes.symbols[0].tolist(), probes.deltas[0].shape
-    ([[4, 2]], torch.Size([1, 2, 3]))
     """
 
     def __init__(self, rows: int):
         super().__init__()
-        self.rows = rows
-        self.symbols: list[Tensor] = []
-        self.calls: list[int] = []
+        self.rows = rows  # batch size B of the model's input
+        self.symbols: list[Tensor] = []  # the converted integers of each probe, (B, P)
+        self.calls: list[int] = []  # number of conversions before each probe, which is equal in two passes of a model
         self._seen = 0
         self.deltas: list[Tensor] = []
 
@@ -321,10 +307,6 @@ def element_indices(symbols: Tensor, x: Tensor) -> Tensor:
     """Return the element of x that each symbol (B, P) comes from, (P,) integers, −1 for none.
 
     It compares differences between rows, because a model may add an offset to the symbols of each element.
-
-    >>> x = torch.tensor([[3, 1, 2], [0, 4, 1]])
-    >>> element_indices(torch.tensor([[9, 3, 11], [9, 0, 14]]), x)
-    tensor([-1,  0,  1])
     """
     x, symbols = x.long(), symbols.long()  # differences in a narrow dtype would wrap
     column_of = {tuple(column): index for index, column in enumerate((x - x[:1]).t().tolist())}

@@ -57,11 +57,7 @@ def saliency_maps(model: ImageClassifier, images: Tensor, labels: Tensor) -> Ten
 
 
 def rollout(attention: list[Tensor], pooling: Tensor) -> Tensor:
-    """Trace pooling weights (B, T) back through the attention (B, H, T, T) of each block, first block first.
-
-    >>> rollout([torch.eye(2).expand(1, 3, 2, 2)], torch.tensor([[0.25, 0.75]])).tolist()
-    [[0.25, 0.75]]
-    """
+    """Trace pooling weights (B, T) back through the attention (B, H, T, T) of each block, first block first."""
     read = pooling.to(attention[0].dtype).unsqueeze(1)
     for weights in reversed(attention):
         read = (read + read @ weights.mean(1)) / 2
@@ -69,11 +65,7 @@ def rollout(attention: list[Tensor], pooling: Tensor) -> Tensor:
 
 
 def half_share(maps: Tensor) -> Tensor:
-    """Return the smallest share of cells that holds half of each map (B, rows, columns), (B,); small if focused.
-
-    >>> half_share(torch.tensor([[[0.25, 0.25], [0.25, 0.25]], [[1.0, 0.0], [0.0, 0.0]]])).tolist()
-    [0.5, 0.25]
-    """
+    """Return the smallest share of cells that holds half of each map (B, rows, columns), (B,); small if focused."""
     sorted_shares = maps.flatten(1).sort(1, descending=True).values.cumsum(1)
     return ((sorted_shares < 0.5 - 1e-6).sum(1) + 1) / sorted_shares.shape[1]
 

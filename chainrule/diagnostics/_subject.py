@@ -23,26 +23,17 @@ Loss = Literal["last", "mean"] | Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Subject:
-    """Stack of recurrent layers on real data, batch first.
+    """Stack of recurrent layers on real data, batch first."""
 
-    Args:
-        layers: single layers, bottom first, in evaluation mode, which share the module's weights.
-        features: (B, T, N), or (B, T) integers as indices of one-hot vectors; zero in padding.
-        lengths: (B,) lengths of the rows.
-        states: initial state of each layer, h (B, M), and c for cells that have one.
-        output: (B, T, M) output of the module itself; zero in padding.
-        nats: loss of a model, from (h (.., M), symbols (..)) to (..); `None` for a bare layer.
-        symbols: (B, T) symbols that the loss predicts; `None` for a bare layer.
-        embed: function from symbols to features, if the model embeds single symbols.
-    """
-
-    layers: list[Recurrent]
-    features: Tensor
-    lengths: Tensor
-    states: list[tuple[Tensor, ...]]
-    output: Tensor
+    layers: list[Recurrent]  # single layers, bottom first, in evaluation mode, which share the module's weights
+    features: Tensor  # (B, T, N), or (B, T) integers as indices of one-hot vectors; zero in padding
+    lengths: Tensor  # (B,) lengths of the rows
+    states: list[tuple[Tensor, ...]]  # initial state of each layer, h (B, M), and c for cells that have one
+    output: Tensor  # (B, T, M) output of the module itself; zero in padding
+    # loss of a model, from (h (.., M), symbols (..)) to (..); `None` for a bare layer
     nats: Callable[[Tensor, Tensor], Tensor] | None = None
-    symbols: Tensor | None = None
+    symbols: Tensor | None = None  # (B, T) symbols that the loss predicts; `None` for a bare layer
+    # function from symbols to features, if the model embeds single symbols
     embed: Callable[[Tensor], Tensor] | None = None
 
     @property
@@ -132,7 +123,7 @@ def subject_of(
 
     def embed(symbols: Tensor) -> Tensor:
         with torch.no_grad(), evaluating(model):
-            return model.embedded(symbols)
+            return model.vectors(symbols)
 
     return Subject(layers, features, lengths, states, output, nats, x, embed if model.reads_single_vectors else None)
 

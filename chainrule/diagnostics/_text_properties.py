@@ -26,17 +26,11 @@ ENOUGH = 0.05  # minimum share of elements with, and without, a property that is
 
 @dataclass(frozen=True)
 class TextProperty:
-    """Property of elements whose characters overlap a match of a pattern.
+    """Property of elements whose characters overlap a match of a pattern."""
 
-    Args:
-        name: name in `PROPERTIES`, or the regular expression itself.
-        pattern: the pattern; groups named `here`, `here2`... replace the whole match.
-        meaning: description; empty for a regular expression.
-    """
-
-    name: str
-    pattern: re.Pattern[str]
-    meaning: str = ""
+    name: str  # name in `PROPERTIES`, or the regular expression itself
+    pattern: re.Pattern[str]  # the pattern; groups named `here`, `here2`... replace the whole match
+    meaning: str = ""  # description; empty for a regular expression
 
     def of(self, text: str, spans: Sequence[tuple[int, int]]) -> list[bool]:
         """Test each element, given the spans of the elements in the text."""
@@ -48,13 +42,7 @@ class TextProperty:
 
 
 def text_property(name: str) -> TextProperty:
-    r"""Look up a property by its name in `PROPERTIES`, or compile a regular expression.
-
-    >>> text_property("vowel").of("abe", [(0, 1), (1, 2), (2, 3)])
-    [True, False, True]
-    >>> text_property(r"#(?P<here>\d+)").of("#12", [(0, 1), (1, 2), (2, 3)])
-    [False, True, True]
-    """
+    r"""Look up a property by its name in `PROPERTIES`, or compile a regular expression."""
     if name in PROPERTIES:
         return _named(name)
     try:

@@ -11,36 +11,22 @@ EXPLOSION = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Measurements of a layer that determine a verdict.
+    """Measurements of a layer that determine a verdict."""
 
-    Args:
-        cell: "rnn", "lstm" or "gru".
-        nonlinearity: nonlinearity of an RNN.
-        steps: longest distance to a loss with a gradient.
-        reach: steps after which the gradients of single losses, in h and c, stay below 1% of their values at the loss,
-            or infinity; NaN if no loss has a gradient.
-        end: gradient at the longest distance, relative to its value at the loss, or NaN.
-        growth: largest gradient, relative to its value at the loss; infinite if it overflows, or NaN.
-        spectral_norm: spectral norm of W_hh.
-        largest_slope: largest slope of the nonlinearity.
-        saturation: flat share of each nonlinearity, by gate ("hidden" for an RNN's).
-        dead: share of ReLU units that are never above zero; `None` for other nonlinearities.
-        gate_means: mean of each σ gate over elements and units.
-        began_open: true if the forget gate's bias started at 1, as in `RecurrentLM`.
-    """
-
-    cell: str
-    nonlinearity: str
-    steps: int
+    cell: str  # "rnn", "lstm" or "gru"
+    nonlinearity: str  # nonlinearity of an RNN
+    steps: int  # longest distance to a loss with a gradient
+    # steps after which the gradients of single losses, in h and c, stay below 1% of their values at the loss, or
+    # infinity; NaN if no loss has a gradient
     reach: float
-    end: float
-    growth: float
-    spectral_norm: float
-    largest_slope: float
-    saturation: dict[str, float]
-    dead: float | None
-    gate_means: dict[str, float]
-    began_open: bool
+    end: float  # gradient at the longest distance, relative to its value at the loss, or NaN
+    growth: float  # largest gradient, relative to its value at the loss; infinite if it overflows, or NaN
+    spectral_norm: float  # spectral norm of W_hh
+    largest_slope: float  # largest slope of the nonlinearity
+    saturation: dict[str, float]  # flat share of each nonlinearity, by gate ("hidden" for an RNN's)
+    dead: float | None  # share of ReLU units that are never above zero; `None` for other nonlinearities
+    gate_means: dict[str, float]  # mean of each σ gate over elements and units
+    began_open: bool  # true if the forget gate's bias started at 1, as in `RecurrentLM`
 
 
 @dataclass(frozen=True)

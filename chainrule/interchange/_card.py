@@ -10,15 +10,7 @@ from chainrule._printing import one_line
 def model_card(
     run: Task[Any], *, library: str, load: str, language: str = "python", notes: tuple[str, ...] = ()
 ) -> str:
-    """Markdown with the front matter that the Hugging Face Hub reads.
-
-    Args:
-        run: the run.
-        library: the name of the library that loads the folder.
-        load: code that does.
-        language: of the code.
-        notes: what the user of the files must know.
-    """
+    """Markdown with the front matter that the Hugging Face Hub reads."""
     about = {"facts": None}
     facts = {name: text for name, text in run.describe(about).items() if name}
     best = run.held_out()

@@ -19,15 +19,7 @@ _WRAPPED = "module."  # of DataParallel
 
 
 class Checkpoint:
-    """The tensors of a file by name, in float32 or float64, and what else it holds.
-
-    Args:
-        path: a safetensors file, or one of `torch.save` with a state dict or a dict that has one.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is too large, damaged, holds Python objects, or no tensors.
-    """
+    """The tensors of a file by name, in float32 or float64, and what else it holds."""
 
     def __init__(self, path: Path):
         self.path = check_file(path)

@@ -30,36 +30,22 @@ _OTHER = ((1, 1), (4, 13))  # rows and elements that are checked
 
 @dataclass(frozen=True)
 class Graph:
-    """An exported function.
+    """An exported function."""
 
-    Attributes:
-        name: step or forward.
-        program: of `torch.export`.
-        inputs: the names of its inputs: x, then the leaves of the state.
-        outputs: the names of its outputs: log_probs, then the leaves of the next state.
-    """
-
-    name: str
-    program: ExportedProgram
-    inputs: list[str]
-    outputs: list[str]
+    name: str  # step or forward
+    program: ExportedProgram  # of `torch.export`
+    inputs: list[str]  # the names of its inputs: x, then the leaves of the state
+    outputs: list[str]  # the names of its outputs: log_probs, then the leaves of the next state
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """All graphs of a model.
+    """All graphs of a model."""
 
-    Attributes:
-        graphs: those that there are.
-        state: the leaves of the initial state by name, one row each.
-        start: x before the first element; `None` where there is no such symbol.
-        missing: why there is no graph of step; empty where there is one.
-    """
-
-    graphs: list[Graph]
-    state: dict[str, Tensor]
-    start: int | None
-    missing: str = ""
+    graphs: list[Graph]  # those that there are
+    state: dict[str, Tensor]  # the leaves of the initial state by name, one row each
+    start: int | None  # x before the first element; `None` where there is no such symbol
+    missing: str = ""  # why there is no graph of step; empty where there is one
 
 
 class _Step(nn.Module):
@@ -108,11 +94,7 @@ def _log_probs(conditional: Any) -> Tensor:
 
 
 def graphs_of(model: nn.Module) -> Graphs:
-    """Export a model, and check the graphs at sizes other than the example's.
-
-    Raises:
-        ValueError: the model cannot be exported; the message says why.
-    """
+    """Export a model, and check the graphs at sizes other than the example's."""
     model.eval().requires_grad_(False)
     if isinstance(model, MADE) and model.context_size is None:
         x = torch.zeros(_ROWS, model.num_features)
@@ -132,10 +114,8 @@ def graphs_of(model: nn.Module) -> Graphs:
 def _start(model: nn.Module) -> int:
     """Return the number of the start symbol."""
     match model:
-        case RecurrentLM(adaptive=None) | TransformerLM():
+        case RecurrentLM(adaptive=None) | TransformerLM() | WaveNet(components=None, num_classes=None):
             return model.vocab_size
-        case WaveNet(components=None, num_classes=None):
-            return model.levels
     if isinstance(model, RecurrentLM):
         reason = "an adaptive softmax has no table of scores"
     elif isinstance(model, WaveNet):

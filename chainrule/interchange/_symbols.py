@@ -11,8 +11,8 @@ from torch import Tensor
 from chainrule.data import CharVocabulary, Vocabulary, WordVocabulary
 from chainrule.data._atomic import parse_json
 from chainrule.data._corpus import vocabulary_from_json
+from chainrule.data._subwords import read_tokenizer
 from chainrule.data._text import check_file
-from chainrule.data._tokenizer_file import read_tokenizer
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.interchange._causal_lm import IMPOSSIBLE
 
@@ -23,17 +23,11 @@ _PICKLES = (".pkl", ".pickle")
 
 @dataclass(frozen=True)
 class Symbols:
-    """A vocabulary of ours, and its place in another.
+    """A vocabulary of ours, and its place in another."""
 
-    Attributes:
-        vocabulary: of the run.
-        rows: for each of its symbols the number it has elsewhere; `None` for one that is unknown there.
-        start: the number, elsewhere, of the symbol that the first one follows.
-    """
-
-    vocabulary: Vocabulary
-    rows: list[int | None]
-    start: int
+    vocabulary: Vocabulary  # of the run
+    rows: list[int | None]  # for each of its symbols the number it has elsewhere; `None` for one that is unknown there
+    start: int  # the number, elsewhere, of the symbol that the first one follows
 
     def check(self, size: int, path: Path) -> None:
         """Raise ValueError unless every number is one of a table of `size` rows."""
@@ -61,16 +55,7 @@ class Symbols:
 
 
 def read_symbols(path: Path | None, *, start: str | None) -> Symbols:
-    """Read a vocabulary.
-
-    Args:
-        path: a tokenizer.json, a vocabulary.json of a run, JSON with the symbols in order or with their numbers, or a
-            text with every character once, in order.
-        start: the symbol that the first one follows; <|endoftext|> or the line feed by default.
-
-    Raises:
-        ValueError: it is missing, or no vocabulary; or there is no such start symbol.
-    """
+    """Read a vocabulary: a tokenizer.json, a run's, JSON that lists or numbers symbols, or a text with each once."""
     if path is None:
         raise ValueError(
             "--vocabulary: expected the file of the model's symbols, got none: JSON with the symbols in order, a text "

@@ -14,6 +14,8 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
     """Return a `tokenizers.Tokenizer` that encodes a text as the vocabulary does, behind the start symbol V."""
     library = package("tokenizers")
     models, splits, decoders = library.models, library.pre_tokenizers, library.decoders
+    if isinstance(vocabulary, WordVocabulary) and vocabulary.split_punctuation:
+        raise ValueError("a tokenizer.json cannot join split punctuation again: train with --level bpe to export it")
     byte_level = splits.ByteLevel(add_prefix_space=False, use_regex=isinstance(vocabulary, BPEVocabulary))
     if isinstance(vocabulary, CharVocabulary | WordVocabulary):
         is_char = isinstance(vocabulary, CharVocabulary)

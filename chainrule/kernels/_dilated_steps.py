@@ -30,8 +30,8 @@ class PreparedDilatedStack:
 
     Args:
         stack: the layers; their weights must stay as they are.
-        features: see `DilatedStack.prepare`.
-        linears: see `DilatedStack.prepare`.
+        features: the vectors of `DilatedStack.prepare_for`.
+        linears: see `DilatedStack.prepare_for`.
         in_numpy: whether products are NumPy's; by default on a CPU, in the number formats that it knows.
     """
 

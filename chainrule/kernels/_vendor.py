@@ -75,7 +75,7 @@ def vendor_output(
 ) -> tuple[Tensor, list[Tensor]]:
     """Run all layers and directions in one call of the fused kernel (cuDNN, oneDNN), over full rows or packed ones."""
     kernel = KERNELS[layer.mode]
-    weights = [weight for group in layer.all_weights for weight in group]
+    weights: list[Tensor] = [weight for group in layer.all_weights for weight in group]
     # cuDNN takes gradients only of a call in training; one that drops nothing computes the same in evaluation.
     training = layer.training or (x.device.type == "cuda" and torch.is_grad_enabled())
     dropout = layer.dropout if layer.training else 0.0

@@ -117,9 +117,6 @@ class AdditiveAttention(Attention):
     It makes a vector of K numbers for each pair of a query and a position, where the multiplicative one makes a single
     product. Arguments are as for `Attention`.
 
-    Raises:
-        ValueError: a size is out of range.
-
     >>> attention = AdditiveAttention(memory_size=3, query_size=4, key_size=5)
     >>> remembered = attention.remember(torch.zeros(2, 6, 3), lengths=torch.tensor([4, 0]))
     >>> z, weights = attention(torch.zeros(2, 4), remembered)

@@ -28,9 +28,6 @@ class Bidirectional(nn.Module):
         num_layers: layers.
         dropout: probability of zeroing what goes from layer to layer, in training.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     `recurrent` is the stack itself, `chainrule.layers.LSTM` and so on, with torch.nn's parameter names.
 
     >>> import torch
@@ -56,9 +53,6 @@ class Bidirectional(nn.Module):
             The top layer's y, (B, T, 2M), zero past each row's end; and the last state of each layer, h or the pair
             (h, c), each (num_layers, B, 2M): forwards that after the row's last element, backwards that after its
             first; zero for a row of length 0.
-
-        Raises:
-            ValueError: x has another width, or a length is outside [0, T].
         """
         outputs, state = self.recurrent(x, None, lengths)
         return outputs, map_state(self._by_layer, state)

@@ -49,9 +49,6 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         position: "rotary", "alibi" or `None`.
         bias: whether the projections have biases.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> layer = CausalAttention(model_size=8, num_heads=2, window=3)
     >>> x = torch.randn(2, 5, 8)
     >>> whole, _ = layer(x)

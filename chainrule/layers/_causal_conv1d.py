@@ -29,9 +29,6 @@ class CausalConv1d(SequenceLayer):
         dilation: d steps from tap to tap.
         bias: whether b is added.
 
-    Raises:
-        ValueError: a size is not positive.
-
     >>> layer = CausalConv1d(3, 5, kernel_size=2, dilation=4)
     >>> y, state = layer(torch.zeros(2, 10, 3))
     >>> y.shape, state.shape

@@ -33,9 +33,6 @@ class CharacterEncoder(nn.Module):
         kind: "lstm" or "cnn".
         dropout: probability of zeroing in training, on the embeddings.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> encoder = CharacterEncoder(num_characters=26, output_size=8)
     >>> encoder(torch.tensor([[[3, 1, 20], [0, 0, 0]], [[1, 0, 0], [3, 1, 20]]])).shape  # cat, nothing; a, cat
     torch.Size([2, 2, 8])

@@ -105,9 +105,6 @@ class Parallel(_Several):
     Args:
         layers: at least one.
 
-    Raises:
-        ValueError: there is no layer.
-
     >>> from chainrule.layers import GRU
     >>> layer = Parallel(GRU(3, 4), Map(nn.Identity()))
     >>> layer(torch.zeros(2, 6, 3))[0].shape

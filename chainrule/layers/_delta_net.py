@@ -31,9 +31,6 @@ class DeltaNet(FastWeights):
         chunk_size: C, the steps that `forward` joins in one triangular system; it changes the speed alone (on a
             CPU, 32 was the fastest of 16 to 128).
 
-    Raises:
-        ValueError: a size is not positive, or H does not divide N.
-
     >>> layer = DeltaNet(8, num_heads=2)
     >>> y, state = layer(torch.zeros(3, 10, 8))
     >>> y.shape, state.shape

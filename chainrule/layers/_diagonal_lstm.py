@@ -38,9 +38,6 @@ class DiagonalLSTM(RasterLayer):
         num_classes: number of labels; `None` without labels.
         dropout: probability of zeroing an input of W in training.
 
-    Raises:
-        ValueError: fewer channels than groups.
-
     >>> DiagonalLSTM(8)(torch.zeros(2, 8, 5, 4))[0].shape
     torch.Size([2, 8, 5, 4])
     """
@@ -92,9 +89,6 @@ class DiagonalLSTM(RasterLayer):
             above: h of both streams in the row above, (B, M/2, 1, W) each; `None` is zeros.
             label: (B,) integers in [0, num_classes).
             image: (B, C, n, W), where it is read.
-
-        Raises:
-            ValueError: the image is missing.
         """
         left_above, right_above = self.blank_rows(x) if above is None else above
         read = x

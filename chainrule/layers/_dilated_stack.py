@@ -66,6 +66,10 @@ class DilatedStack(SequenceLayer):
         """n of each layer."""
         return [layer.past for layer in self.convolutions]
 
+    @property
+    def reach(self) -> int:
+        return 1 + sum(self.pasts)
+
     def starts(self, room: int) -> list[int]:
         """Return the row at which each layer's region begins if c = `room`, then the number of rows."""
         return list(accumulate((past + room for past in self.pasts), initial=0))
@@ -93,18 +97,19 @@ class DilatedStack(SequenceLayer):
         end = torch.zeros_like(state["end"])
         return zero_past_ends(torch.cat(outputs, 2), lengths), {"bias": bias, "past": torch.cat(after, 1), "end": end}
 
-    def prepare(self, features: Tensor | None = None, linears: Sequence[nn.Linear] = ()) -> LayerStep:
-        """Return a function equal to `step` in evaluation while the weights stay as they are.
+    def prepare(self) -> LayerStep:
+        return self.prepare_for(None)
 
-        Args:
-            features: (V, N), given where each x_t is one of V vectors: the function then reads integers (B,).
-            linears: applied to the output with ReLU between, in the same arrays; none by default.
+    def prepare_for(self, vectors: Tensor | None, linears: Sequence[nn.Linear] = ()) -> LayerStep:
+        """Return a prepared step that reads integers (B,), where vectors (V, N) are given, or (B, N).
+
+        linears: applied to the output with ReLU between, in the same arrays; none by default.
         """
         if may_prepare(self, *linears):
-            return PreparedDilatedStack(self, features, linears)
+            return PreparedDilatedStack(self, vectors, linears)
 
         def step(x_t: Tensor, state: State) -> tuple[Tensor, State]:
-            y, state = self.step(x_t if features is None else features[x_t], state)
+            y, state = self.step(x_t if vectors is None else vectors[x_t], state)
             for index, linear in enumerate(linears):
                 y = linear(y.relu() if index else y)
             return y, state

@@ -36,9 +36,6 @@ class LinearAttention(FastWeights):
         decay: a, `"none"`, `"fixed"` or `"gated"`.
         chunk_size: C, the steps that `forward` joins in one matrix product; it changes the speed alone.
 
-    Raises:
-        ValueError: a size is not positive, or H does not divide N.
-
     >>> import torch
     >>> layer = LinearAttention(8, num_heads=2, decay="gated")
     >>> y, state = layer(torch.zeros(3, 10, 8))

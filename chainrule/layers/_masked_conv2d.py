@@ -119,9 +119,6 @@ class MaskedConv2d(nn.Module):
         parts: M is this many equal runs of channels, each divided into groups on its own: 2 for the halves of a gate.
         bias: whether b is added.
 
-    Raises:
-        ValueError: an even kernel, an unknown type, or fewer channels than groups.
-
     >>> layer = MaskedConv2d(3, 6, 3, "A", channel_groups=3)
     >>> layer(torch.zeros(2, 3, 8, 8)).shape
     torch.Size([2, 6, 8, 8])

@@ -168,9 +168,6 @@ class MinGRU(MinimalRecurrence):
         input_size: N.
         hidden_size: M.
 
-    Raises:
-        ValueError: a size is not positive.
-
     >>> import torch
     >>> layer = MinGRU(3, 5)
     >>> y, state = layer(torch.zeros(2, 10, 3))
@@ -207,9 +204,6 @@ class MinLSTM(MinimalRecurrence):
     Args:
         input_size: N.
         hidden_size: M.
-
-    Raises:
-        ValueError: a size is not positive.
 
     >>> import torch
     >>> layer = MinLSTM(3, 5)

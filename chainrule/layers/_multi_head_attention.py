@@ -35,9 +35,6 @@ class MultiHeadAttention(nn.Module, ABC):
         position: "rotary" turns queries and keys by their positions, "alibi" takes from a score in proportion to the
             distance, `None` knows no order.
         bias: whether the projections have biases.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
 
     def __init__(

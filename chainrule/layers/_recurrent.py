@@ -14,7 +14,7 @@ from chainrule.kernels._transforms import needs_plain_form, values_are_known
 from chainrule.kernels._vendor import ONE_HOT_LIMIT, vendor_output
 from chainrule.layers._cells import StackedCells, project, symbols_of
 from chainrule.layers._packing import Packing, real_steps
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
+from chainrule.layers._sequence_layer import LOOK_UP_LIMIT, LayerStep, SequenceLayer, stepping
 from chainrule.state import State
 
 Backend = Literal["auto", "vendor", "bptt"]
@@ -122,26 +122,33 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         cells = StackedCells(self)
         return cells.advance(cells.project(x_t), self._state(self._parts(state, x_t)))
 
-    def prepare(self, features: Tensor | None = None) -> LayerStep:
+    def prepare(self) -> LayerStep:
         """Return a function equal to `step` in evaluation while the weights stay as they are.
 
-        features: (V, N), given where each x_t is one of V vectors: the function then reads integers (B,), and looks up
-            the projections W_ih x + b. Without it, integers are one-hot vectors.
+        Integers are one-hot vectors: their projections W_ih x + b are looked up.
         """
         self._check_one_direction("prepare")
         if not may_prepare(self):
-            return stepping(self) if features is None else _of_vectors(stepping(self), features)
+            return stepping(self)
         with torch.no_grad():
             cells = StackedCells(self, training=False)
-            if features is None:
-                features = torch.arange(self.input_size, device=self.weight_ih_l0.device)
-            table = cells.project(features)
+            table = cells.project(torch.arange(self.input_size, device=self.weight_ih_l0.device))
 
         def step(x_t: Tensor, state: State) -> tuple[Tensor, State]:
             projected = cells.project(x_t) if x_t.is_floating_point() else table.index_select(0, x_t.long())
             return cells.advance(projected, state)
 
         return step
+
+    def prepare_for(self, vectors: Tensor) -> LayerStep:
+        """Return a prepared step that looks up W_ih x + b of each of the vectors (V, N), by integers (B,)."""
+        self._check_one_direction("prepare_for")
+        if not may_prepare(self) or len(vectors) * len(self.weight_ih_l0) > LOOK_UP_LIMIT:
+            return super().prepare_for(vectors)
+        with torch.no_grad():
+            cells = StackedCells(self, training=False)
+            table = cells.project(vectors)
+        return lambda symbols, state: cells.advance(table.index_select(0, symbols), state)
 
     def _run_bptt(self, x: Tensor, parts: list[Tensor], packing: Packing) -> tuple[Tensor, list[Tensor]]:
         flat = packing.pack(x)
@@ -250,7 +257,3 @@ class Recurrent(nn.RNNBase, SequenceLayer):
 
     def _state(self, parts: list[Tensor]) -> State:
         return tuple(parts) if self.has_cell else parts[0]
-
-
-def _of_vectors(step: LayerStep, features: Tensor) -> LayerStep:
-    return lambda x_t, state: step(x_t if x_t.is_floating_point() else features[x_t], state)

@@ -32,9 +32,6 @@ class RowLSTM(RasterLayer):
         num_classes: number of labels; `None` without labels.
         dropout: probability of zeroing an input of W in training.
 
-    Raises:
-        ValueError: an even kernel, or fewer channels than groups.
-
     >>> RowLSTM(8)(torch.zeros(2, 8, 5, 4))[0].shape
     torch.Size([2, 8, 5, 4])
     """

@@ -10,6 +10,7 @@ from chainrule.kernels._plain_modules import is_plain
 from chainrule.state import State
 
 LayerStep: TypeAlias = Callable[[Tensor, State], tuple[Tensor, State]]
+LOOK_UP_LIMIT = 2**25  # elements of a table that a prepared step may hold: 128 MiB in float32
 
 
 def stepping(layer: nn.Module) -> LayerStep:
@@ -85,3 +86,13 @@ class SequenceLayer(nn.Module, ABC):
         `chainrule.kernels` may replace the layer; this version is `step` itself. Generation and serving call it.
         """
         return self.step
+
+    def prepare_for(self, vectors: Tensor) -> LayerStep:
+        """Return `prepare` of elements that are each one of V vectors, (V, N): a step that reads integers (B,)."""
+        step = self.prepare()
+        return lambda symbols, state: step(vectors.index_select(0, symbols), state)
+
+    @property
+    def reach(self) -> int | None:
+        """Number of elements that an output can depend on, its own included; `None` if unlimited."""
+        return None

@@ -46,9 +46,6 @@ class TransformerStack(SequenceLayer):
         dropout: see `ResidualBlock`.
         bias: whether softmax attention and the feed-forward networks have biases.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> import torch
     >>> stack = TransformerStack(8, 2, 2, context_length=16)
     >>> y, state = stack(torch.randn(2, 5, 8))

@@ -37,9 +37,6 @@ class Autoencoder(CodeModel):
         noise: share of the pixels that are set to 0 before they are read, in training.
         sparsity: λ, weight of the sum of absolute codes, in training.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> model = Autoencoder((1, 6, 5), latent_size=3, hidden_size=8)
     >>> x = torch.zeros(2, 1, 6, 5, dtype=torch.long)
     >>> model.codes(x).shape, model.from_codes(model.codes(x)).shape

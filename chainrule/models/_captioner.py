@@ -42,9 +42,6 @@ class Captioner(AttentiveDecoder):
         tie_weights: use the embeddings as output weights.
         label_smoothing: share ε of each target that is spread over all words, in training.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> import torch
     >>> model = Captioner(vocab_size=7, encoder=ImageEncoder((8, 16)), hidden_size=8)
     >>> images = torch.zeros(2, 3, 16, 16, dtype=torch.uint8)

@@ -35,9 +35,6 @@ class CompactTransformer(ImageClassifier):
         mixup: α of mixup in training: pairs of images are averaged with weights from Beta(α, α); 0 turns it off. If not
             given, the task uses 0.4 for 40 passes over the images or more, else 0.
 
-    Raises:
-        ValueError: a size is out of range.
-
     >>> import torch
     >>> model = CompactTransformer((1, 8, 8), num_classes=3, levels=2, model_size=8, num_layers=1, num_heads=2)
     >>> model(torch.randint(2, (2, 1, 8, 8))).probs.shape

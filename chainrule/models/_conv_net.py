@@ -29,9 +29,6 @@ class ConvNet(ImageClassifier):
         mixup: α of mixup in training: pairs of images are averaged with weights from Beta(α, α); 0 turns it off. If not
             given, the task uses 0.4 for 40 passes over the images or more, else 0.
 
-    Raises:
-        ValueError: a size is out of range.
-
     >>> import torch
     >>> model = ConvNet((1, 8, 8), num_classes=3, levels=2, channels=4)
     >>> images = torch.randint(2, (2, 1, 8, 8))

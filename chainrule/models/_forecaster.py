@@ -67,9 +67,6 @@ class Forecaster(AutoregressiveModel):
         anchor: the lag that values are measured from; 0 for the centre.
         num_covariates: F.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> model = Forecaster([SeriesScaling(centre=20.0, scale=2.0)], hidden_size=8, lags=[1, 2, 7])
     >>> past = 20 + torch.randn(1, 30, generator=torch.Generator().manual_seed(0))
     >>> paths = model.sample(100, past, length=5, generator=torch.Generator().manual_seed(1))

@@ -40,9 +40,6 @@ class HierarchicalVAE(LatentModel):
         channels: of the first convolution; each further one doubles the number.
         objective: of training; see `LatentModel`.
 
-    Raises:
-        ValueError: an argument is out of range, or two of them exclude each other.
-
     >>> model = HierarchicalVAE((1, 6, 5), levels=2, latent_size=6, latent_layers=3, hidden_size=8, channels=4)
     >>> x = model.sample(4, torch.Generator().manual_seed(0))
     >>> model.codes(x).shape, model.encode(x).mean.shape, model.elbo(x).shape

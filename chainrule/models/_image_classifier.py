@@ -27,9 +27,6 @@ class ImageClassifier(LikelihoodModel):
         label_smoothing: share of the training objective that is spread evenly over the labels (Szegedy et al. 2016);
             `log_prob` has none.
         mixup: α of mixup (Zhang et al. 2018), 0 for none; see `training_objective`. `log_prob` has none.
-
-    Raises:
-        ValueError: a size is out of range.
     """
 
     def __init__(

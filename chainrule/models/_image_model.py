@@ -67,9 +67,6 @@ class ImageModel(AutoregressiveModel):
         levels: values that a channel of a pixel may have: 2 for binary images, 256 for 8 bits.
         num_classes: labels that an image may be conditioned on, given as context (B,) of integers in [0, num_classes);
             `None` for a model without.
-
-    Raises:
-        ValueError: a size is not positive, or there are fewer than 2 levels.
     """
 
     sequence_length: int

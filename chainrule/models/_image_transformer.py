@@ -50,9 +50,6 @@ class ImageTransformer(ImageModel):
         dropout: probability of zeroing in training, of the input's features and of what each branch adds.
         num_classes: labels that an image may be conditioned on; see `ImageModel`.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> model = ImageTransformer((1, 4, 4), levels=2, model_size=8, num_layers=2, num_heads=2)
     >>> x = model.sample(2, generator=torch.Generator().manual_seed(0))
     >>> x.shape, model.log_prob(x).shape

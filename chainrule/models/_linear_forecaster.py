@@ -41,9 +41,6 @@ class LinearForecaster(AutoregressiveModel):
         anchor: the lag that values are measured from; 0 for the centre.
         num_covariates: F.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> past = 20 + torch.arange(30.0).view(1, 30)
     >>> model = LinearForecaster([SeriesScaling(centre=20.0, scale=2.0)])
     >>> model(torch.zeros(1, 1), past).mean  # the last value again

@@ -31,9 +31,6 @@ class MADEEnsemble(nn.Module):
         orders: those that the members take by turns, for images some of `chainrule.layers.raster_orders`; with
             `made.order` alone, only connections differ. None draws one for each member.
 
-    Raises:
-        ValueError: num_masks is below 1, or an order is no permutation.
-
     >>> ensemble = MADEEnsemble(MADE(4, [16]), num_masks=8, generator=torch.Generator().manual_seed(0))
     >>> x = ensemble.sample(3, generator=torch.Generator().manual_seed(1))
     >>> ensemble.log_prob(x).shape, ensemble.member(0).order
@@ -82,9 +79,6 @@ class MADEEnsemble(nn.Module):
             n: number of rows.
             context: batch first with n rows, or one row for all.
             generator: source of randomness; the same seed gives the same sample.
-
-        Raises:
-            ValueError: n is below 1.
         """
         check_sizes(n=n)
         device = self.orders.device

@@ -10,7 +10,7 @@ from torch.distributions import Distribution
 from chainrule._base import AutoregressiveModel, Context
 from chainrule.heads import Head
 from chainrule.heads._computed_categorical import mean_of
-from chainrule.kernels._executors import MeanExecutor
+from chainrule.models._executors import MeanExecutor
 from chainrule.state import State
 
 

@@ -48,9 +48,6 @@ class MultiScalePixelCNN(ImageModel):
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing in training, inside the blocks.
 
-    Raises:
-        ValueError: a size is out of range.
-
     >>> model = MultiScalePixelCNN((3, 8, 8), levels=8, channels=8, layers=1, components=3)
     >>> x = model.sample(2, generator=torch.Generator().manual_seed(0))
     >>> x.shape, model.log_prob(x).shape, model.sequential_steps

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context, refuse_context
 from chainrule.heads._computed_categorical import LookedUpCategorical
-from chainrule.kernels._executors import NgramExecutor
 from chainrule.layers._kneser_ney import KneserNey
+from chainrule.models._executors import NgramExecutor
 from chainrule.state import State
 
 

@@ -37,9 +37,6 @@ class PixelCNN(MaskedImageModel):
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing in training, inside the blocks.
 
-    Raises:
-        ValueError: a size is out of range.
-
     >>> model = PixelCNN((1, 6, 5), levels=2, channels=8, layers=2)
     >>> x = model.sample(3, generator=torch.Generator().manual_seed(0))
     >>> x.shape, model.log_prob(x).shape
@@ -119,9 +116,6 @@ class GatedPixelCNN(MaskedImageModel):
         first_kernel_size: the same of the first layer, at least 3.
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing a gated unit in training.
-
-    Raises:
-        ValueError: a size is out of range.
 
     >>> model = GatedPixelCNN((3, 4, 4), levels=4, channels=12, layers=2, num_classes=10)
     >>> labels = torch.tensor([7, 7])

@@ -42,9 +42,6 @@ class PixelCNNPP(RasterModel):
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing in training, inside the blocks (0.5 in the paper).
 
-    Raises:
-        ValueError: a size is out of range.
-
     >>> model = PixelCNNPP((3, 4, 4), levels=8, channels=8, layers=1, resolutions=2, components=3)
     >>> x = model.sample(2, generator=torch.Generator().manual_seed(0))
     >>> x.shape, model.eval().log_prob(x).shape

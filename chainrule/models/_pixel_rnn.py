@@ -40,9 +40,6 @@ class PixelRNN(MaskedImageModel):
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing, in training, what a layer adds.
 
-    Raises:
-        ValueError: a size is out of range, or the kind is neither.
-
     >>> model = PixelRNN((1, 6, 5), levels=2, kind="diagonal", channels=8, layers=2)
     >>> x = model.sample(3, generator=torch.Generator().manual_seed(0))
     >>> x.shape, model.log_prob(x).shape

@@ -39,9 +39,6 @@ class PixelVAE(LatentModel):
         dropout: probability of zeroing in training, inside the blocks.
         objective: of training; see `LatentModel`.
 
-    Raises:
-        ValueError: an argument is out of range, or two of them exclude each other.
-
     >>> model = PixelVAE((1, 5, 4), levels=2, latent_size=3, hidden_size=8, channels=4, decoder_channels=4)
     >>> x = model.sample(2, torch.Generator().manual_seed(0))
     >>> x.shape, model.elbo(x).shape

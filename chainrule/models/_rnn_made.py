@@ -108,9 +108,6 @@ class RNNMADE(AutoregressiveModel):
             layer, and of the MADE's hidden units.
         direct: connect each feature to later ones past the MADE's hidden layers too.
 
-    Raises:
-        ValueError: a size is below 1, or `dropout` is no probability.
-
     >>> model = RNNMADE(num_features=4, hidden_size=8, made_hidden=[8])
     >>> x = model.sample(2, length=5, generator=torch.Generator().manual_seed(0))
     >>> x.shape, model(x).batch_shape, model.log_prob(x, lengths=torch.tensor([5, 2])).shape
@@ -140,9 +137,6 @@ class RNNMADE(AutoregressiveModel):
             x: (B, T, D) of 0 and 1 in any type.
             context: None: this model is not conditioned on anything.
             lengths: (B,) frames of each row.
-
-        Raises:
-            ValueError: x is no (B, T, D), or there is a context.
         """
         state = self.initial_state(len(x), context)
         h, _ = self.recurrent(self._inputs(x, None), state, lengths)

@@ -38,9 +38,6 @@ class SentenceVAE(LatentModel):
             it. `None` draws `max_length` symbols.
         objective: of training; see `LatentModel`. `kl_warmup` is 0.3 by default.
 
-    Raises:
-        ValueError: an argument is out of range, or two of them exclude each other.
-
     >>> model = SentenceVAE(vocab_size=5, latent_size=3, embedding_size=4, hidden_size=8, max_length=6)
     >>> x = model.sample(2, torch.Generator().manual_seed(0))
     >>> x.shape, model.elbo(x, lengths=torch.tensor([6, 2])).shape

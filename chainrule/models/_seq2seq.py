@@ -40,9 +40,6 @@ class Seq2Seq(AttentiveDecoder):
         tie_weights: use the target embeddings as output weights.
         label_smoothing: share ε of each target that is spread over all words, in training.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> import torch
     >>> model = Seq2Seq(source_vocab_size=9, target_vocab_size=7, hidden_size=8)
     >>> source = {"tokens": torch.tensor([[1, 2, 3], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}

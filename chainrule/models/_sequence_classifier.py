@@ -63,9 +63,6 @@ class SequenceClassifier(LikelihoodModel):
             network's; 0 leaves it out. The task takes 2 for words, 6 for characters and bytes.
         ngram_symbols: symbols that n-grams are made of, the first of V; V where not given.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> model = SequenceClassifier(num_classes=2, vocab_size=10, hidden_size=8)
     >>> context = {"inputs": torch.tensor([[1, 2, 3], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}
     >>> model(context).probs.shape, model.log_prob(torch.tensor([0, 1]), context).shape

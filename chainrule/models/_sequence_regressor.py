@@ -30,9 +30,6 @@ class SequenceRegressor(LikelihoodModel):
         num_layers: recurrent layers.
         dropout: probability of zeroing in training, between layers and before the output.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> model = SequenceRegressor(feature_size=2, hidden_size=8)
     >>> context = {"inputs": torch.zeros(3, 6, 2), "lengths": torch.tensor([6, 1, 4])}
     >>> model(context).mean.shape, model.log_prob(torch.zeros(3, 1), context).shape
@@ -60,9 +57,6 @@ class SequenceRegressor(LikelihoodModel):
         Args:
             context: the sequences (B, T, N), or `{"inputs": (B, T, N), "lengths": (B,)}`; padding is
                 never read.
-
-        Raises:
-            ValueError: the context has another form.
         """
         parts = {"inputs": context} if isinstance(context, Tensor) else context
         if not isinstance(parts, dict) or "inputs" not in parts:
@@ -88,9 +82,6 @@ class SequenceRegressor(LikelihoodModel):
             x: (B, K) the right answers y; (B,) where K = 1.
             context: the sequences, as `forward` takes them.
             lengths: None: an answer has no length. Those of the sequences are in the context.
-
-        Raises:
-            ValueError: the answers have another shape.
         """
         if lengths is not None:
             raise ValueError(

@@ -53,9 +53,6 @@ class SequenceTagger(LikelihoodModel):
             network's, :math:`\tfrac{1}{2}(e_t + z_t)`. Both make different mistakes. Training maximises the likelihood
             of the network alone, so that it leaves nothing to them; `log_prob` is of the mean.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     The context of `forward` and of all that follow from it is the words, (B, T), or with characters the mapping
     {"words": (B, T), "characters": (B, T, C)}, C characters of each word, 0 past its end. Nothing past a row's length
     is read, but it must be integers in range.

@@ -39,9 +39,6 @@ class SwinTransformer(ImageClassifier):
         mixup: α of mixup in training: pairs of images are averaged with weights from Beta(α, α); 0 turns it off. If not
             given, the task uses 1 for 40 passes over the images or more, else 0.
 
-    Raises:
-        ValueError: a size is out of range, or the patches do not fill the image.
-
     >>> model = SwinTransformer((1, 16, 16), num_classes=3, levels=2, model_size=8, num_heads=2)
     >>> model(torch.randint(2, (2, 1, 16, 16))).probs.shape
     torch.Size([2, 3])

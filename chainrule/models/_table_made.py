@@ -43,9 +43,6 @@ class TableMADE(AutoregressiveModel):
         dropout: share of hidden units dropped in training; of `forward` alone, `step` never drops any. The task takes
             0.5 for few rows where it is not given.
 
-    Raises:
-        ValueError: there is no column, a size is below 1, the order is no permutation, or `dropout` is no probability.
-
     >>> columns = [Column("categorical", categories=3), Column("real", centre=170.0, scale=10.0, missing=True)]
     >>> model = TableMADE(columns, hidden_size=8, num_layers=1, order=[1, 0])
     >>> x = model.sample(4, generator=torch.Generator().manual_seed(0))
@@ -85,11 +82,7 @@ class TableMADE(AutoregressiveModel):
         self._reset()
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> TableRow:
-        """Return all conditionals; see `AutoregressiveModel.forward`. Only later columns read columns after `lengths`.
-
-        Raises:
-            ValueError: x is not (B, D), or there is a context: the model has none.
-        """
+        """Return all conditionals; only later columns read columns after `lengths`."""
         refuse_context(context)
         return self.layout.row(self._outputs(x))
 

@@ -62,9 +62,6 @@ class TableVAE(LatentModel):
             not given.
         objective: of training; see `LatentModel`.
 
-    Raises:
-        ValueError: there is no column, an argument is out of range, or two of them exclude each other.
-
     >>> columns = [Column("categorical", categories=3), Column("real", centre=170.0, scale=10.0, missing=True)]
     >>> model = TableVAE(columns, latent_size=2, hidden_size=8)
     >>> x = model.sample(4, torch.Generator().manual_seed(0))

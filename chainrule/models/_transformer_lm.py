@@ -1,29 +1,18 @@
 """A language model whose context network is a Transformer."""
 
-from collections.abc import Callable
 from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Executor, refuse_context
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
-from chainrule.heads import Categorical
-from chainrule.kernels._plain_modules import may_prepare
-from chainrule.kernels._row_vectors import prepared_linear
-from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
-from chainrule.layers._linear import linear
-from chainrule.layers._ngram_embedding import NgramEmbedding
-from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import dropout
 from chainrule.layers._positions import LearnedPositions
-from chainrule.layers._sequence_layer import LayerStep, stepping
 from chainrule.layers._transformer_stack import Mixer, TransformerStack
-from chainrule.state import State, count_rows
+from chainrule.models._symbol_model import SymbolModel
 
 
 @final
-class TransformerLM(AutoregressiveModel):
+class TransformerLM(SymbolModel):
     r"""A causal Transformer over V symbols (Vaswani et al. 2017; Radford et al. 2019).
 
     .. math::
@@ -65,14 +54,14 @@ class TransformerLM(AutoregressiveModel):
         ngram_dropout: probability of leaving out an n-gram in training. The task takes twice its dropout where it is
             not given.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> model = TransformerLM(vocab_size=5, model_size=8, num_layers=2, num_heads=2)
     >>> x = torch.tensor([[0, 1, 2], [3, 4, 0]])
     >>> model(x).logits.shape, model.log_prob(x).shape
     (torch.Size([2, 3, 5]), torch.Size([2]))
     """
+
+    embedding: nn.Embedding
+    bias_ho: nn.Parameter
 
     def __init__(
         self,
@@ -97,36 +86,16 @@ class TransformerLM(AutoregressiveModel):
         ngram_buckets: Annotated[int, Range(1, 2**24)] = 2**14,
         ngram_dropout: Probability = 0.0,
     ):
-        super().__init__()
+        super().__init__(vocab_size)
         check_sizes(vocab_size=vocab_size, ngram_order=ngram_order)
-        self.vocab_size, self.dropout = vocab_size, dropout
+        self.embedding_dropout = dropout
         self.stack = TransformerStack(
-            model_size,
-            num_layers,
-            num_heads,
-            num_kv_heads=num_kv_heads,
-            attention=attention,
-            position=position,
-            window=window,
-            context_length=context_length,
-            feed_forward_size=feed_forward_size,
-            activation=activation,
-            norm=norm,
-            norm_first=norm_first,
-            dropout=dropout,
-            bias=bias,
-        )
+            model_size, num_layers, num_heads, num_kv_heads=num_kv_heads, attention=attention, position=position,
+            window=window, context_length=context_length, feed_forward_size=feed_forward_size, activation=activation,
+            norm=norm, norm_first=norm_first, dropout=dropout, bias=bias,
+        )  # fmt: skip
         self.embedding = nn.Embedding(vocab_size + 1, model_size)  # the start symbol is the last
-        self.ngrams = None
-        if ngram_order > 1:
-            self.ngrams = NgramEmbedding(
-                vocab_size + 1,
-                model_size,
-                ngram_order,
-                buckets=ngram_buckets,
-                padding=vocab_size,
-                dropout=ngram_dropout,
-            )
+        self.add_ngrams(model_size, ngram_order, ngram_buckets, ngram_dropout)
         self.weight_ho = None if tie_weights else nn.Parameter(torch.empty(vocab_size, model_size))
         self.bias_ho = nn.Parameter(torch.zeros(vocab_size))
         if not self.embedding.weight.is_meta:
@@ -135,10 +104,8 @@ class TransformerLM(AutoregressiveModel):
                 nn.init.normal_(self.weight_ho, std=(3 * model_size) ** -0.5)
 
     @property
-    def reach(self) -> int | None:
-        """The number of last elements that a conditional depends on, including the N − 1 of n-grams; `None` for all."""
-        reach = self.stack.reach
-        return None if reach is None else reach + (0 if self.ngrams is None else self.ngrams.order - 1)
+    def layer(self) -> TransformerStack:
+        return self.stack
 
     @property
     def positions_end(self) -> int | None:
@@ -146,67 +113,9 @@ class TransformerLM(AutoregressiveModel):
         positions = self.stack.positions
         return len(positions.weight) if isinstance(positions, LearnedPositions) else None
 
-    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
-        return self._conditional(self.features(x, context, lengths))
-
-    def features(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
-        """norm(h_t) of the last block, which each element is predicted from: (B, T) elements to (B, T, D)."""
-        refuse_context(context)
-        x = zero_past_ends(symbols_of(x), lengths)  # padding influences no result, but must be a symbol
-        inputs, _ = self._features(self._before(x, None), None)
-        return self.stack(inputs)[0]
-
-    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
-        refuse_context(context)
-        recent = None if self.ngrams is None else self.ngrams.initial_state(batch_size)
-        return {"stack": self.stack.initial_state(batch_size), "recent": recent}
-
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
-        features, recent = self._features(self._before(x, x_prev), state["recent"])
-        h, after = self.stack(features, state["stack"])
-        return self._conditional(h), {"stack": after, "recent": recent}
-
-    def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
-        if x_prev is not None:
-            x_prev = symbol_before(x_prev, self.vocab_size)
-        return self._step(stepping(self.stack), self._conditional, x_prev, state)
-
-    def prepare(self) -> Executor:
-        if self.training or not may_prepare(self):
-            return Executor(self)
-        with torch.no_grad():
-            advance, predict = self.stack.prepare(), prepared_linear(self._output_weight(), self.bias_ho)
-        return Executor(
-            self, lambda x_prev, state: self._step(advance, lambda h: Categorical(predict(h)), x_prev, state)
-        )
-
-    def _step(
-        self, advance: LayerStep, predict: Callable[[Tensor], Categorical], x_prev: Tensor | None, state: State
-    ) -> tuple[Categorical, State]:
-        if x_prev is None:
-            x_prev = torch.full((count_rows(state["stack"]),), self.vocab_size, device=self.bias_ho.device)
-        features, recent = self._features(symbols_of(x_prev).unsqueeze(1), state["recent"])
-        h, after = advance(features.squeeze(1), state["stack"])
-        return predict(h), {"stack": after, "recent": recent}
-
-    def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
-        return symbols_before(x, x_prev, self.vocab_size)
-
-    def _features(self, symbols: Tensor, recent: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Inputs of the first block for symbols (B, T), (B, T, D), and the last symbols after them."""
+    def vectors(self, symbols: Tensor) -> Tensor:
         table, scale = self.embedding.weight, self.embedding.embedding_dim**0.5
         # The smaller of the two is scaled; a graph for every batch size has one form.
         if not torch.compiler.is_exporting() and len(table) < symbols.numel():
-            features = nn.functional.embedding(symbols, table * scale)
-        else:
-            features = nn.functional.embedding(symbols, table) * scale
-        if self.ngrams is not None:
-            ngrams, recent = self.ngrams(symbols, self.ngrams.initial_state(len(symbols)) if recent is None else recent)
-            features = features + ngrams
-        return dropout(features, self.dropout, self.training), recent
-
-    def _conditional(self, h: Tensor) -> Categorical:
-        return Categorical(linear(h, self._output_weight(), self.bias_ho))
-
-    def _output_weight(self) -> Tensor:
-        return self.embedding.weight[: self.vocab_size] if self.weight_ho is None else self.weight_ho
+            return nn.functional.embedding(symbols, table * scale)
+        return nn.functional.embedding(symbols, table) * scale

@@ -54,9 +54,6 @@ class TransformerSeq2Seq(AutoregressiveModel):
         tie_weights: use the target embeddings as output weights.
         label_smoothing: ε of the training objective.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> model = TransformerSeq2Seq(9, 7, model_size=8, num_layers=1, num_heads=2)
     >>> source = {"tokens": torch.tensor([[1, 2, 3], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}
     >>> model(torch.tensor([[3, 2], [6, 0]]), source).logits.shape

@@ -35,9 +35,6 @@ class VAE(LatentModel):
         channels: of the first convolution; each further one doubles the number.
         objective: of training; see `LatentModel`.
 
-    Raises:
-        ValueError: an argument is out of range, or two of them exclude each other.
-
     >>> model = VAE((1, 6, 5), levels=2, latent_size=3, hidden_size=8)
     >>> x = model.sample(4, torch.Generator().manual_seed(0))
     >>> x.shape, model.elbo(x).shape, model.importance_bound(x, samples=10).shape

@@ -2,7 +2,8 @@
 
 from typing import final
 
-from torch import Tensor, distributions, nn
+from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from chainrule._base import AutoregressiveModel, Context, Executor, for_rows
 from chainrule._ranges import check_sizes
@@ -30,9 +31,6 @@ class VectorToSequence(AutoregressiveModel):
         num_layers: recurrent layers.
         dropout: probability of zeroing in training.
 
-    Raises:
-        ValueError: an argument is out of range.
-
     >>> import torch
     >>> model = VectorToSequence(vector_size=3, vocab_size=5, hidden_size=8)
     >>> x = model.sample(2, torch.eye(3)[:2], length=4, generator=torch.Generator().manual_seed(0))
@@ -56,12 +54,12 @@ class VectorToSequence(AutoregressiveModel):
         self.language_model = RecurrentLM(vocab_size, cell, embedding_size, hidden_size, num_layers, dropout)
         self.begin = nn.Linear(vector_size, num_layers * hidden_size)
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> distributions.Categorical:
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Distribution:
         model = self.language_model
         h, _ = model.recurrent(model.inputs(zero_past_ends(x, lengths)), self.initial_state(len(x), context), lengths)
         return model.conditional(h)
 
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[distributions.Categorical, State]:
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         return self.language_model.unroll(x, state, x_prev)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
@@ -74,7 +72,7 @@ class VectorToSequence(AutoregressiveModel):
             return begin.tanh(), begin
         return begin
 
-    def step(self, x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
         return self.language_model.step(x_prev, state)
 
     def prepare(self) -> Executor:

@@ -41,9 +41,6 @@ class VisionTransformer(ImageClassifier):
         mixup: α of mixup in training: pairs of images are averaged with weights from Beta(α, α); 0 turns it off. If not
             given, the task uses 1 for 40 passes over the images or more, else 0.
 
-    Raises:
-        ValueError: a size is out of range, or the patches do not fill the image.
-
     >>> model = VisionTransformer((1, 8, 8), num_classes=3, levels=2, model_size=8, num_layers=1, num_heads=2)
     >>> images = torch.randint(2, (2, 1, 8, 8))
     >>> model(images).probs.shape, model.attended(images)[0].shape

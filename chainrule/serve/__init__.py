@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.serve._app import create_app
-    from chainrule.serve._limits import Limits
+    from chainrule.serve._guard import Limits
+    from chainrule.serve._server import create_app
 
 __all__ = ["Limits", "create_app"]
 

@@ -27,9 +27,8 @@ from chainrule.data._corpus import load_vocabulary
 from chainrule.heads import Categorical
 from chainrule.heads._adapter import head_of
 from chainrule.heads._categorical import check_filters
-from chainrule.serve._limits import Busy, Limits
-from chainrule.serve._stream import Request, Stream
-from chainrule.serve._text import Held, Token
+from chainrule.serve._guard import Busy, Limits
+from chainrule.serve._stream import Held, Request, Stream, Token
 from chainrule.state import State, concatenate, expand, select
 
 if TYPE_CHECKING:
@@ -82,18 +81,7 @@ class _Reading:
 
 
 class Engine:
-    """A worker thread that owns the model of a run of texts, and draws all texts that are asked for side by side.
-
-    Args:
-        run: of a text.
-        limits: of requests.
-
-    Attributes:
-        drawn, read: symbols drawn, and symbols of prompts read, since the start.
-
-    Raises:
-        ValueError: the run draws no text symbol by symbol.
-    """
+    """A worker thread that owns the model of a run of texts, and draws all texts that are asked for side by side."""
 
     def __init__(self, run: Run, limits: Limits):
         if run.task != "text" or not isinstance(run.model, AutoregressiveModel):
@@ -101,7 +89,7 @@ class Engine:
         self.run, self.limits, self.model = run, limits, run.model
         self.vocabulary = load_vocabulary(run.path / VOCABULARY)
         self.eos = self.vocabulary.eos if run.config["data"]["reading"] == "lines" else None
-        self.drawn = self.read = 0
+        self.drawn = self.read = 0  # drawn, read: symbols drawn, and symbols of prompts read, since the start
         self._step = self.model.prepare().step
         self._inbox, self._readings = deque[Stream](), deque[_Reading]()
         self._rows, self._state, self._last = list[_Row](), None, torch.empty(0, dtype=torch.int64)
@@ -122,16 +110,7 @@ class Engine:
         return self._active
 
     def encode(self, text: str, *, scored: bool = False) -> list[int]:
-        """Return the symbols of a prompt.
-
-        Args:
-            text: the prompt.
-            scored: read it as `Run.score` does: symbols that the model never saw stand as unknown ones, and blanks at
-                the end stay.
-
-        Raises:
-            ValueError: the model never saw a part of it, or it is longer than the limit.
-        """
+        """Return the symbols of a prompt."""
         text.encode()  # no half of a surrogate pair
         if len(text) > 16 * self.limits.prompt:
             raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols")
@@ -157,12 +136,7 @@ class Engine:
         return self.submit([request])[0]
 
     def submit(self, requests: Sequence[Request]) -> list[Stream]:
-        """Streams of several texts, all of them or none; call it in an event loop, and close each.
-
-        Raises:
-            Busy: too many texts wait.
-            ValueError: an argument is out of range.
-        """
+        """Streams of several texts, all of them or none; call it in an event loop, and close each."""
         requests = [self._checked(request) for request in requests]
         streams = [Stream(request, self._release) for request in requests]
         with self._changed:

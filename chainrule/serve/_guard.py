@@ -6,28 +6,119 @@ page cannot do.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass
 from ipaddress import ip_address
 from secrets import compare_digest
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chainrule.serve._errors import error_response
-from chainrule.serve._limits import Limits
+from chainrule._printing import one_line
+
+_KINDS = {401: "authentication_error", 429: "rate_limit_error"}
+_MOST = 500  # characters of a message, which may quote data of any size
+
+
+class ClientGone(Exception):  # noqa: N818  an event, not a mistake
+    """The client has closed its connection: nobody reads an answer."""
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    """Return the content of an answer that is an error."""
+    kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": one_line(message)[:_MOST], "type": kind, "param": None, "code": None}}
+
+
+def error_response(status: int, message: str) -> JSONResponse:
+    """Return an answer that is an error; with status 429 it says when to try again."""
+    headers = {"Retry-After": "1"} if status == 429 else {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    return JSONResponse(error_body(status, message), status, headers)
+
+
+def status_of(error: Exception) -> tuple[int, str]:
+    """Return the status and the message of the answer to an error."""
+    match error:
+        case Busy():
+            return 429, str(error)
+        case TimeoutError():
+            return 504, "the limit of time has passed: ask for less"
+        case HTTPException():
+            return error.status_code, str(error.detail)
+        case RequestValidationError() | ValidationError():
+            return 400, _first_fault(error)
+        case ValueError():
+            return 400, str(error)
+    return 500, "the server made a mistake; its log says which"
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Let all errors be answered in one shape."""
+
+    def answer(_: Request, error: Exception) -> JSONResponse:
+        return error_response(*status_of(error))
+
+    def nothing(_: Request, __: Exception) -> JSONResponse:
+        return JSONResponse({}, 499)  # nobody reads it
+
+    handlers: dict[type[Exception], Callable[[Request, Exception], JSONResponse]] = {
+        **dict.fromkeys((Exception, ValueError, RequestValidationError, HTTPException, Busy, TimeoutError), answer),
+        ClientGone: nothing,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+
+
+def _first_fault(error: RequestValidationError | ValidationError) -> str:
+    fault = error.errors()[0]
+    if fault["type"] == "json_invalid":
+        return "body: expected JSON in UTF-8"
+    field = ".".join(str(part) for part in fault["loc"] if part != "body")
+    return f"{field}: {fault['msg']}" if field else fault["msg"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of requests. A request beyond one is refused; nothing is cut silently.
+
+    Attributes:
+        body: bytes of a request's body.
+        body_seconds: until a request's head, and then its body, must have come.
+        prompt: symbols of a prompt.
+        n: samples of one prompt.
+        alternatives: likeliest symbols reported with each symbol.
+        tokens: symbols to draw, and the largest integer that an option may be.
+        seconds: until a request must be answered, streams included.
+        rows: texts drawn side by side.
+        waiting: texts, or other requests, that wait for a worker; further ones get status 429.
+        connections: open at a time; further ones get status 503.
+    """
+
+    body: int = 4 << 20
+    body_seconds: float = 20.0
+    prompt: int = 1 << 16
+    n: int = 64
+    alternatives: int = 20
+    tokens: int = 1 << 14
+    seconds: float = 300.0
+    rows: int = 64
+    waiting: int = 512
+    connections: int = 256
+
+
+class Busy(RuntimeError):  # noqa: N818  a state, not a mistake
+    """Too much waits already."""
 
 
 class Guard:
-    """An ASGI application that passes on the requests that another may answer, each with its whole body.
-
-    Args:
-        app: the other.
-        hosts: names that a request may call this server by, besides localhost and addresses.
-        token: that every request has to bear; None lets everybody in.
-        public: paths that need no token.
-        limits: of requests.
-    """
+    """An ASGI application that passes on the requests that another may answer, each with its whole body."""
 
     def __init__(
         self, app: ASGIApp, *, hosts: Collection[str], token: str | None, public: Collection[str], limits: Limits
@@ -118,3 +209,29 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
+
+
+T = TypeVar("T")
+
+
+async def while_wanted(receive: Receive, work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """Return the result of some work, which is cancelled where the client goes, or the time is over.
+
+    Raises:
+        ClientGone: the client has closed its connection.
+        TimeoutError: the time is over.
+    """
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({working, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientGone if gone.done() else TimeoutError
+    finally:
+        for task in (working, gone):
+            task.cancel()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -20,12 +20,9 @@ from starlette.types import Receive, Scope, Send
 
 from chainrule.serve import _stream
 from chainrule.serve._engine import Engine
-from chainrule.serve._errors import error_body, status_of
-from chainrule.serve._limits import Limits
+from chainrule.serve._guard import Limits, error_body, status_of, while_wanted
 from chainrule.serve._state import ServerState
-from chainrule.serve._stream import Stream
-from chainrule.serve._text import Token
-from chainrule.serve._waiting import while_wanted
+from chainrule.serve._stream import Stream, Token
 
 _LEAST = -9999.0  # stands for the log-probability of what cannot be, which JSON has no number for
 _MOST_STOPS, _LONGEST_STOP = 16, 256
@@ -65,11 +62,7 @@ class Completion(BaseModel):
         return stops
 
     def samples(self, limits: Limits) -> int:
-        """Return the number of samples of each prompt.
-
-        Raises:
-            ValueError: it is beyond the limit, or the request has an option that is not served here.
-        """
+        """Return the number of samples of each prompt."""
         n = 1 if self.n is None else self.n
         if not 1 <= n <= limits.n:
             raise ValueError(f"n: expected 1 to {limits.n}, got {n}")

@@ -17,7 +17,7 @@ from chainrule._app.run import Run
 from chainrule.serve import _playground_answers as answers
 from chainrule.serve import _playground_images as images
 from chainrule.serve import _playground_text as texts
-from chainrule.serve._limits import Busy
+from chainrule.serve._guard import Busy
 from chainrule.serve._state import ServerState
 from chainrule.serve._stream import Request as TextRequest
 

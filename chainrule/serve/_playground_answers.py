@@ -45,22 +45,13 @@ def _column(column: Any) -> dict[str, Any]:
 def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dict[str, Any]:
     """Draw the missing cells of a row, n times.
 
-    Args:
-        run: of a table.
-        cells: the known ones by the name of their column.
-        n: completions.
-        seed: of the draws.
-
     Returns:
         `columns`: for each missing column its distribution over the draws; `rows`: the first completions; `effective`:
         the fewest draws that any completion rests on, None where every draw is exact.
-
-    Raises:
-        ValueError: a column takes no such cell, or there is no such column.
     """
     import torch
 
-    from chainrule._app.tasks.table.rows import complete_block
+    from chainrule._app.tasks.table.verbs import complete_block
 
     task = _table(run)
     row = _partial(task, cells)
@@ -76,7 +67,7 @@ def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dic
 
 def _partial(task: Any, cells: Mapping[str, str]) -> Any:
     from chainrule.data._tables.cell_column import MISSING
-    from chainrule.data._tables.schema import PartialRow
+    from chainrule.data._tables.prepare import PartialRow
 
     schema_columns = task.schema.kept
     if unknown := cells.keys() - {column.name for column in schema_columns}:
@@ -126,7 +117,7 @@ def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
     """
     import torch
 
-    from chainrule._app.tasks.table.rows import nats_of
+    from chainrule._app.tasks.table.verbs import nats_of
 
     task = _table(run)
     schema_columns = task.schema.kept
@@ -200,11 +191,7 @@ def decoded(image: bytes) -> bytes:
 
 
 def read_upload(run: "Run", content: bytes) -> Any:
-    """Read an image file of any size and convert it like the run's images, (C, H, W) of 8 bits.
-
-    Raises:
-        ValueError: it is no image of a known format.
-    """
+    """Read an image file of any size and convert it like the run's images, (C, H, W) of 8 bits."""
     from chainrule.data._images import Reading
 
     channels, height, width = cast(Any, run._task).shape
@@ -239,11 +226,7 @@ def about_series(run: "Run") -> dict[str, Any]:
 
 
 def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]:
-    """Return a forecast of the run's own rows from a number of rows before their end, with what came.
-
-    Raises:
-        ValueError: there are not so many rows.
-    """
+    """Return a forecast of the run's own rows from a number of rows before their end, with what came."""
     from chainrule._app.tasks.forecast.prediction import draw_paths
     from chainrule.metrics import quantiles_of_samples
 
@@ -278,11 +261,7 @@ def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]
 
 
 def forecast_text(run: "Run", text: str, paths: int, seed: int) -> dict[str, Any]:
-    """Return a forecast of what follows a pasted file of comma-separated values.
-
-    Raises:
-        ValueError: the columns do not match the run.
-    """
+    """Return a forecast of what follows a pasted file of comma-separated values."""
     with TemporaryDirectory(prefix="chainrule-") as folder:
         file = Path(folder) / "series.csv"
         file.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")

@@ -28,23 +28,14 @@ _EXAMPLES = 64  # held-out images to begin from
 
 @dataclass(frozen=True)
 class Drawing:
-    """Images to draw.
+    """Images to draw."""
 
-    Args:
-        n: how many.
-        seed: of the draws.
-        temperature: see `AutoregressiveModel.sample`.
-        label: number of the label, of a model that is conditioned on one.
-        pixels: an image of 8 bits, (C, H, W) in base64, to be completed; empty draws whole images.
-        known: a byte for each of its pixels, (H, W) in base64: 1 where it is kept.
-    """
-
-    n: int
-    seed: int
-    temperature: float
-    label: int | None
-    pixels: str
-    known: str
+    n: int  # how many
+    seed: int  # of the draws
+    temperature: float  # see `AutoregressiveModel.sample`
+    label: int | None  # number of the label, of a model that is conditioned on one
+    pixels: str  # an image of 8 bits, (C, H, W) in base64, to be completed; empty draws whole images
+    known: str  # a byte for each of its pixels, (H, W) in base64: 1 where it is kept
 
 
 def task_of(run: "Run") -> "ImageTask":
@@ -81,15 +72,7 @@ async def stream_images(state: ServerState, run: "Run", drawing: Drawing) -> Asy
 
 
 class _Draw:
-    """Images that are being drawn, a few elements at a time.
-
-    Args:
-        run: of images.
-        drawing: what to draw.
-
-    Raises:
-        ValueError: the label or the image does not fit the run.
-    """
+    """Images that are being drawn, a few elements at a time."""
 
     def __init__(self, run: "Run", drawing: Drawing):
         import torch
@@ -180,11 +163,7 @@ def _bright(task: Any, levels: "Tensor") -> "Bytes":
 
 
 def example_image(run: "Run", number: int) -> dict[str, Any]:
-    """Return a held-out image as 8 bits, (C, H, W) in base64, and the number of its label.
-
-    Raises:
-        ValueError: there is no such image.
-    """
+    """Return a held-out image as 8 bits, (C, H, W) in base64, and the number of its label."""
     task = task_of(run)
     count = about_images(run)["examples"]
     if not 0 <= number < count:
@@ -238,11 +217,7 @@ def about_latent(run: "Run") -> dict[str, Any]:
 
 
 def decode_image(run: "Run", code: list[float], seed: int) -> dict[str, Any]:
-    """Return the image of a code given by the values of the sliders, as 8 bits (C, H, W) in base64.
-
-    Raises:
-        ValueError: there are more or fewer sliders.
-    """
+    """Return the image of a code given by the values of the sliders, as 8 bits (C, H, W) in base64."""
     import torch
 
     from chainrule._app.tasks.image.codes import shown

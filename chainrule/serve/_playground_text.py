@@ -8,8 +8,7 @@ from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, cast
 
 from chainrule.serve._engine import Engine
-from chainrule.serve._stream import Request
-from chainrule.serve._text import Token
+from chainrule.serve._stream import Request, Token
 from chainrule.state import State, leaves
 
 if TYPE_CHECKING:
@@ -30,16 +29,12 @@ _WINDOW = 8  # symbols that are decoded together to tell what the last of them a
 
 @dataclass
 class Session:
-    """The symbols of one text and the states from which they were drawn.
+    """The symbols of one text and the states from which they were drawn."""
 
-    Attributes:
-        symbols: read or drawn.
-        states: by the place of the symbol that was drawn from it; of some places only.
-        storages: bytes of each block of memory that the states are in, by its address; states may share one.
-    """
-
-    symbols: list[int]
+    symbols: list[int]  # read or drawn
+    # by the place of the symbol that was drawn from it; of some places only
     states: dict[int, State] = field(default_factory=dict)
+    # bytes of each block of memory that the states are in, by its address; states may share one
     storages: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -60,10 +55,6 @@ class Sessions:
     """Texts whose states are kept, by an opaque identifier; those used longest ago are forgotten first.
 
     A forgotten session costs its user one parallel pass over the text, nothing else.
-
-    Args:
-        most_bytes: of the states of all sessions.
-        most: sessions.
     """
 
     def __init__(self, most_bytes: int = _STATE_BYTES, most: int = _SESSIONS):
@@ -195,9 +186,6 @@ def gates_of(run: "Run", symbols: Sequence[int], layer: int, unit: int) -> dict[
 
     Returns:
         `values`: lists over the symbols, by name; `suggested`: the units whose output varies most over this text.
-
-    Raises:
-        ValueError: there is no such layer or unit.
     """
     import torch
 
@@ -222,9 +210,6 @@ def attention_of(run: "Run", symbols: Sequence[int], layer: int, head: int) -> d
 
     Returns:
         `weights`: for each symbol, how much its prediction attended to the start and to each symbol before it.
-
-    Raises:
-        ValueError: there is no such layer or head.
     """
     import torch
 

@@ -1,23 +1,122 @@
-"""The server: a socket, uvicorn, lines that say where it is, and an end that leaves nobody waiting."""
+"""The server: its routes and measurements, a socket, uvicorn, and an end that leaves nobody waiting."""
 
 import asyncio
 import os
 import socket
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from ipaddress import ip_address
 from threading import Thread
+from time import perf_counter
 from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
 import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chainrule._app.run import Run
-from chainrule.serve._app import create_app
-from chainrule.serve._limits import Limits
+from chainrule.serve._guard import Guard, Limits, answer_errors
+from chainrule.serve._openai import openai_router
+from chainrule.serve._playground import STATIC, playground_router
+from chainrule.serve._routes import runs_router
+from chainrule.serve._state import ServerState
+
+
+class Metrics:
+    """An ASGI application that counts the requests that another answers, and the symbols of its engines."""
+
+    def __init__(self, app: ASGIApp, state: ServerState, registry: CollectorRegistry):
+        self.app, self.state = app, state
+        labels = ("method", "route", "status")
+        self.requests = Counter("chainrule_requests", "Requests answered.", labels, registry=registry)
+        self.seconds = Histogram("chainrule_request_seconds", "Seconds until the end.", labels[:2], registry=registry)
+        registry.register(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = perf_counter(), 499  # the client has gone
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        finally:
+            # Of known routes only: the paths that strangers ask for have no end.
+            route = getattr(scope.get("route"), "path", "other")
+            method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
+            self.requests.labels(method, route, status).inc()
+            self.seconds.labels(method, route).observe(perf_counter() - began)
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the figures of the engines, read when they are asked for."""
+        drawn = CounterMetricFamily("chainrule_symbols_drawn", "Symbols drawn.", labels=["run"])
+        read = CounterMetricFamily("chainrule_symbols_read", "Symbols of prompts read.", labels=["run"])
+        active = GaugeMetricFamily("chainrule_texts_active", "Texts being drawn or waiting.", labels=["run"])
+        for name, engine in self.state.engines.items():
+            drawn.add_metric([name], engine.drawn)
+            read.add_metric([name], engine.read)
+            active.add_metric([name], engine.active)
+        yield from (drawn, read, active)
+        yield GaugeMetricFamily("chainrule_calls_waiting", "Other requests waiting.", value=self.state.waiting)
+
+
+def create_app(
+    runs: Mapping[str, Run], *, token: str | None = None, hosts: tuple[str, ...] = (), limits: Limits | None = None
+) -> FastAPI:
+    """Make an application that serves runs, for uvicorn or another ASGI server.
+
+    Its workers begin with it, and end with the server.
+
+    Args:
+        runs: by the names under which they are served.
+        token: that every request has to bear; none is needed if not given.
+        hosts: names that a request may call this server by, besides localhost and addresses.
+        limits: of requests.
+    """
+    state, registry = ServerState(runs, limits or Limits()), CollectorRegistry()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        state.close()
+
+    # No pages of documentation: they load scripts from other servers.
+    app = FastAPI(title="chainrule", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.state.server = state
+    answer_errors(app)
+
+    @app.get("/healthz")
+    async def healthz() -> JSONResponse:
+        return JSONResponse({"status": "ok" if state.alive else "a worker has died"}, 200 if state.alive else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    app.include_router(runs_router(state))
+    app.include_router(openai_router(state))
+    app.include_router(playground_router(state))
+    files = [f"/{path.relative_to(STATIC).as_posix()}" for path in STATIC.rglob("*") if path.is_file()]
+    app.mount("/", StaticFiles(directory=STATIC, html=True), name="page")
+    app.add_middleware(Guard, hosts=hosts, token=token, public=("/", "/healthz", *files), limits=state.limits)
+    app.add_middleware(Metrics, state=state, registry=registry)
+    return app
+
 
 _CLOSING = 5  # seconds for answers that are being written when the server ends
 
@@ -25,18 +124,7 @@ _CLOSING = 5  # seconds for answers that are being written when the server ends
 def serve_runs(
     runs: Mapping[str, Run], *, host: str, port: int, token: str | None, open_page: bool, limits: Limits | None = None
 ) -> None:
-    """Serve runs until Ctrl-C or SIGTERM.
-
-    Args:
-        runs: by the names under which they are served.
-        host, port: to listen on; port 0 is a free one.
-        token: that every request has to bear, if given.
-        open_page: whether to open a browser.
-        limits: of requests.
-
-    Raises:
-        ValueError: the address cannot be listened on.
-    """
+    """Serve runs until Ctrl-C or SIGTERM."""
     limits = limits or Limits()
     listening = _listen(host, port)
     with listening:

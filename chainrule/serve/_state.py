@@ -11,21 +11,13 @@ from typing import Any, TypeVar
 from chainrule._app.run import Run
 from chainrule._base import AutoregressiveModel
 from chainrule.serve._engine import Engine
-from chainrule.serve._limits import Busy, Limits
+from chainrule.serve._guard import Busy, Limits
 
 T = TypeVar("T")
 
 
 class ServerState:
-    """State shared by the routes.
-
-    Args:
-        runs: by their names.
-        limits: of requests.
-
-    Attributes:
-        engines: by the name of a run: of those that draw texts symbol by symbol.
-    """
+    """State shared by the routes."""
 
     def __init__(self, runs: Mapping[str, Run], limits: Limits):
         self.runs, self.limits = dict(runs), limits

@@ -14,16 +14,22 @@ TOLERANCE = 1e-9  # relative; in a well-conditioned model float64 rounding stays
 SHARP = 1e-6  # tolerance for large weights, which amplify rounding
 
 
-@torch.no_grad()
 def rounding(subject: Subject[M], batch: Batch) -> Tensor:
     """Measure how much rounding may change the numbers of a batch, (B, T) nats."""
+    return rounded(subject, batch)[1]
+
+
+@torch.no_grad()
+def rounded(subject: Subject[M], batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the numbers of a batch, (B, T, K), and how much rounding may change them, (B, T) nats."""
     # A recurrence amplifies the last bit at every step: move the weights by a few units in the last place, and allow a
     # hundred times the effect.
     moved = independent_copy(subject.model)
     for parameter in moved.parameters():
         if parameter.is_floating_point():
             parameter.mul_(1 + 4 * torch.finfo(torch.float64).eps * subject.normal(parameter.shape))
-    return TOLERANCE + 100 * distance(subject.numbers(batch), subject.numbers(batch, moved))
+    numbers = subject.numbers(batch)
+    return numbers, TOLERANCE + 100 * distance(numbers, subject.numbers(batch, moved))
 
 
 def trials(subject: Subject[M], batch: Batch) -> Iterator[tuple[str, M, Tensor]]:

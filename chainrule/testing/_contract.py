@@ -17,7 +17,7 @@ from chainrule.testing._batch_and_padding import (
     check_padding_invariance,
 )
 from chainrule.testing._causality import ROUNDING, check_causality, check_conditions
-from chainrule.testing._contract_check import KINDS, Check, Report, Result, contract_check, kind_of
+from chainrule.testing._contract_check import KINDS, Check, Report, Result, all_results, contract_check, kind_of
 from chainrule.testing._full_context import DRAWS, LONGEST, check_full_context, influence
 from chainrule.testing._isolation import isolated
 from chainrule.testing._latent_checks import check_bounds, check_decoder, check_kl_divergence, check_posterior
@@ -48,6 +48,7 @@ CHECKS: tuple[Check, ...] = (
     check_chunk_invariance,
     check_conditions,
 )
+PROBING: tuple[Check, ...] = (check_padding_invariance, check_reproducible)  # together they call every method
 
 
 def check_model(
@@ -91,7 +92,8 @@ def check_model(
     True
     """
     kind = kind_of(model, *KINDS)
-    return Report([check(model, x, context, lengths, seed=seed) for check in CHECKS if kind in check.kinds])
+    checks = [check for check in CHECKS if kind in check.kinds]
+    return Report(all_results(checks, PROBING, model, x, context, lengths, seed))
 
 
 SHORT = 16  # number of symbols by which `check` determines the shift

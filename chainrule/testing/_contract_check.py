@@ -1,6 +1,7 @@
 """Decorator that turns a function into a check of one rule, and the results of checks."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from chainrule._base import Context, TrainableModel
 from chainrule._modes import device_of
-from chainrule.testing._isolation import isolated
+from chainrule.testing._isolation import Widened, isolated
 from chainrule.testing._label_subject import LabelSubject
 from chainrule.testing._latent_subject import LatentSubject
 from chainrule.testing._sequence_subject import SequenceSubject
@@ -79,6 +80,7 @@ class Check(Protocol):
 
     __name__: str
     kinds: tuple[Kind, ...]
+    examine: Callable[..., Result]  # the check with the arguments of `__call__`, and a context in place of `Widened`
 
     def __call__(
         self, model: TrainableModel, x: Tensor, context: Context = None, lengths: Tensor | None = None, *, seed: int = 0
@@ -94,9 +96,19 @@ def contract_check(*kinds: Kind) -> Callable[[Callable[[Any], str]], Check]:
         def check(
             model: TrainableModel, x: Tensor, context: Context = None, lengths: Tensor | None = None, *, seed: int = 0
         ) -> Result:
+            return examine(model, x, context, lengths, seed, Widened())
+
+        def examine(
+            model: TrainableModel,
+            x: Tensor,
+            context: Context,
+            lengths: Tensor | None,
+            seed: int,
+            widening: AbstractContextManager,
+        ) -> Result:
             kind: Any = kind_of(model, *kinds)
             kind.check_arguments(model, x, context, lengths)
-            with isolated(seed, device_of(model)):
+            with isolated(seed, device_of(model), widening):
                 try:
                     return Result(name, True, body(kind(model, x, context, lengths, seed)))
                 except DoesNotApply as reason:
@@ -109,10 +121,24 @@ def contract_check(*kinds: Kind) -> Callable[[Callable[[Any], str]], Check]:
 
         check.__name__, check.__qualname__, check.__module__ = body.__name__, body.__name__, body.__module__
         check.__doc__ = body.__doc__
-        vars(check)["kinds"] = kinds
+        vars(check).update(kinds=kinds, examine=examine)
         return cast(Check, check)
 
     return make
+
+
+def all_results(checks: Sequence[Check], probing: Sequence[Check], *arguments: Any) -> list[Result]:
+    """Return the results of the checks in their order.
+
+    `Widened` is only in force during the `probing` checks, if the model asks for no narrower dtype there. A check that
+    fails without it is repeated with it, since the model may ask elsewhere.
+    """
+    widened = Widened()
+    results = {check: check.examine(*arguments, widened) for check in checks if check in probing}
+    for check in (check for check in checks if check not in results):
+        result = None if widened.replaced else check.examine(*arguments, nullcontext())
+        results[check] = result if result and result.ok else check.examine(*arguments, widened)
+    return [results[check] for check in checks]
 
 
 def kind_of(model: TrainableModel, *kinds: Kind) -> Kind:

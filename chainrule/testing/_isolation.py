@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -18,20 +18,26 @@ _called: ContextVar[torch.dtype | None] = ContextVar("_called", default=None)  #
 _widening: ContextVar[bool] = ContextVar("_widening", default=True)
 
 
-class _Widened(TorchFunctionMode):
-    """Mode that replaces narrower dtypes in a model's code, such as `one_hot(x).float()`, by float64."""
+class Widened(TorchFunctionMode):
+    """Mode that replaces narrower dtypes in a model's code, such as `one_hot(x).float()`, by float64.
+
+    Attributes:
+        replaced: true once the model asked for a narrower dtype.
+    """
+
+    replaced = False
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if not _widening.get():
+        if func is torch.promote_types or not _widening.get():  # the first only asks
             return func(*args, **(kwargs or {}))
         if func in (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16):
-            func = torch.Tensor.double
-        if torch.dtype in map(type, args):
-            args = tuple(torch.float64 if _is_narrow(argument) else argument for argument in args)
+            func, self.replaced = torch.Tensor.double, True
+        if torch.dtype in map(type, args) and any(map(_is_narrow, args)):
+            args, self.replaced = tuple(torch.float64 if _is_narrow(argument) else argument for argument in args), True
         if kwargs and _is_narrow(kwargs.get("dtype")):
-            kwargs = {**kwargs, "dtype": torch.float64}
+            kwargs, self.replaced = {**kwargs, "dtype": torch.float64}, True
         return func(*args, **(kwargs or {}))
 
 
@@ -40,8 +46,11 @@ def _is_narrow(argument: Any) -> bool:
 
 
 @contextmanager
-def isolated(seed: int, device: torch.device) -> Iterator[None]:
-    """Compute in float64 from the random state `seed`; restore all global settings and random states afterwards."""
+def isolated(seed: int, device: torch.device, widening: AbstractContextManager | None = None) -> Iterator[None]:
+    """Compute in float64 from the random state `seed`; restore all global settings and random states afterwards.
+
+    `widening` is entered in place of `Widened`, which sends every call of torch through Python.
+    """
     dtype, validation = torch.get_default_dtype(), Distribution._validate_args
     python_state, numpy_state = random.getstate(), numpy.random.get_state()
     token = _called.set(dtype)
@@ -50,7 +59,7 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
             torch.set_default_dtype(torch.float64)
             Distribution.set_default_validate_args(False)  # values outside the support get probability 0, no error
             reseed(seed)
-            with _Widened():
+            with widening or Widened():
                 yield
         finally:
             _called.reset(token)
@@ -74,6 +83,9 @@ def as_called() -> Iterator[None]:
 
 def reseed(seed: int) -> None:
     """Set every global random state; call it only inside `isolated`."""
-    torch.manual_seed(seed)
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:  # `torch.manual_seed` would format a traceback, in case a CUDA device appears
+        torch.default_generator.manual_seed(seed)
     random.seed(seed)
     numpy.random.seed(seed % 2**32)

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
 
-def module_values(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield every tensor, array and plain value reachable from a module, with its attribute path."""
-    yield from _walk(module, "", set())
+def module_values(module: nn.Module) -> list[tuple[str, Any]]:
+    """Return every tensor, array and plain value reachable from a module, with its attribute path."""
+    found: list[tuple[str, Any]] = []
+    _walk(module, "", set(), found)
+    return found
 
 
 def hidden_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -68,15 +70,13 @@ def _same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and (left == right or left != left)
 
 
-def _walk(value: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _walk(value: Any, path: str, seen: set[int], found: list[tuple[str, Any]]) -> None:
     if isinstance(value, (Tensor, numpy.ndarray, *_SCALARS)):
-        yield path, value
-        return
-    if id(value) in seen or _is_code(value):
-        return
-    seen.add(id(value))
-    for name, part in _parts(value):
-        yield from _walk(part, f"{path}.{name}".lstrip("."), seen)
+        found.append((path, value))
+    elif id(value) not in seen and not _is_code(value):
+        seen.add(id(value))
+        for name, part in _parts(value):
+            _walk(part, f"{path}.{name}" if path else name, seen, found)
 
 
 def _is_code(value: Any) -> bool:

@@ -171,7 +171,7 @@ def _judge_values(subject: SequenceSubject, x: Tensor, conditionals: Distributio
             value = float(values[counts.argmax()])
             raise Violation(f"{how} drew exactly {value:.6g} {int(counts.max())} times, though x has a density")
     own = conditionals.log_prob(x)
-    others = torch.stack([conditionals.log_prob(conditionals.sample().to(x)) for _ in range(RANKS - 1)])
+    others = conditionals.log_prob(conditionals.sample(torch.Size((RANKS - 1,))).to(x))
     lower, ties = (others < own).sum(0), (others == own).sum(0)
     ranks = lower + (subject.uniform(own.shape) * (ties + 1)).long()
     for t in range(start, x.shape[1]):

@@ -6,10 +6,10 @@ from torch.distributions import Distribution
 
 from chainrule._base import AutoregressiveModel, Step
 from chainrule.state import State, flatten, map_state, select, share_memories
-from chainrule.testing._agreement import TOLERANCE, require_equal, rounding
+from chainrule.testing._agreement import TOLERANCE, require_equal, rounded
 from chainrule.testing._contract_check import contract_check
 from chainrule.testing._module_values import changed
-from chainrule.testing._sequence_subject import SequenceSubject, Taken
+from chainrule.testing._sequence_subject import InVisitingOrder, SequenceSubject, Taken
 from chainrule.testing._subject import Batch, DoesNotApply, Violation
 from chainrule.testing._values import distance
 
@@ -27,20 +27,28 @@ def check_step_equals_forward(subject: SequenceSubject) -> str:
     x, the check steps over 48 elements.
     """
     batch, model = subject.batch(), subject.model
-    whole, tolerance = subject.numbers(batch), rounding(subject, batch)
+    whole, tolerance = rounded(subject, batch)
     differs = "{{gap}} nats between p(x_{{t}} | x_<{{t}}) of {0} and of forward (row {{row}})"
     require_equal(_step_checked(subject), whole, tolerance, differs.format("step"))
     single = subject.step_numbers(batch.rows(subject.rows[:1]))
     require_equal(single, whole[:1], tolerance[:1], differs.format("step on a batch of one row"))
-    if type(model).prepare is not AutoregressiveModel.prepare:
-        require_equal(_rewound(subject, model.prepare().step), whole, tolerance, differs.format("prepare().step"))
+    prepared = _prepared_step(model)
+    if prepared:
+        require_equal(_rewound(subject, prepared), whole, tolerance, differs.format("prepare().step"))
     longer = _lengthened(subject)
     if longer is not None:
-        whole, tolerance = subject.numbers(longer), rounding(subject, longer)
-        for name, step in (("step", model.step), ("prepare().step", model.prepare().step)):
-            require_equal(subject.step_numbers(longer, step=step), whole, tolerance, differs.format(name))
+        whole, tolerance = rounded(subject, longer)
+        for name, step in (("step", model.step), ("prepare().step", _prepared_step(model))):
+            if step:
+                require_equal(subject.step_numbers(longer, step=step), whole, tolerance, differs.format(name))
     steps_taken = subject.time if longer is None else LONG
     return f"{len(batch.x)} rows of {steps_taken} steps, and one row alone"
+
+
+def _prepared_step(model: AutoregressiveModel) -> Step | None:
+    """Prepare the model; `None` if its prepared step is its own `step`."""
+    step, own = model.prepare().step, model.model if isinstance(model, InVisitingOrder) else model
+    return None if step == own.step else step
 
 
 def _lengthened(subject: SequenceSubject) -> Batch | None:
@@ -115,7 +123,7 @@ def check_chunk_invariance(subject: SequenceSubject) -> str:
     x, model = subject.x, subject.model
     if subject.time == 1:
         raise DoesNotApply("x has a single element")
-    forward, tolerance = subject.numbers(subject.batch()), rounding(subject, subject.batch())
+    forward, tolerance = rounded(subject, subject.batch())
     whole = _unrolled(subject, [subject.time])
     own_unroll = type(model).unroll is not AutoregressiveModel.unroll
     if own_unroll:

@@ -179,15 +179,16 @@ def in_type(tree: Any, dtype: torch.dtype) -> Any:
 
 def independent_copy(model: N, *, double: bool = True) -> N:
     """Copy a model in evaluation mode without gradients; `double` converts all tensors to float64, also hidden ones."""
+    hidden = hidden_tensors(model)
     graphs = {
         id(tensor): tensor.detach().clone()
-        for tensor in hidden_tensors(model).values()
+        for tensor in hidden.values()
         if tensor.requires_grad and not tensor.is_leaf  # deepcopy rejects tensors with a graph
     }
     twin = copy.deepcopy(model, graphs).eval()
     if double:
         twin = twin.double()
-        for tensor in hidden_tensors(twin).values():
+        for tensor in hidden_tensors(twin).values() if hidden else ():
             if tensor.dtype in (torch.float16, torch.bfloat16, torch.float32):
                 tensor.data = tensor.data.double()
     twin.zero_grad(set_to_none=True)

@@ -33,16 +33,16 @@ def values(distribution: Distribution, probes: Tensor, axes: int) -> Tensor:
         logits = distribution.logits
         if type(distribution).log_prob not in PLAIN:  # an overridden log_prob may disagree with the table
             for probe in probes[:4]:
-                logits = logits.index_copy(
-                    -1, probe.long().view(1), _at(distribution, probe, axes).view_as(logits[..., :1])
-                )
+                at_probe = _at(distribution, probe.unsqueeze(0), axes).view_as(logits[..., :1])
+                logits = logits.index_copy(-1, probe.long().view(1), at_probe)
         return logits.flatten(axes)
-    return torch.cat([_at(distribution, probe, axes) for probe in probes], -1)
+    return _at(distribution, probes, axes)
 
 
-def _at(distribution: Distribution, probe: Tensor, axes: int) -> Tensor:
-    shape = distribution.batch_shape[:axes]
-    return distribution.log_prob(probe.expand(shape + probe.shape)).reshape(*shape, -1)
+def _at(distribution: Distribution, probes: Tensor, axes: int) -> Tensor:
+    shape, elements = distribution.batch_shape[:axes], probes.shape[1:]
+    grid = probes.view(-1, *[1] * axes, *elements).expand(-1, *shape, *elements)
+    return distribution.log_prob(grid).movedim(0, axes).flatten(axes)
 
 
 def distance(left: Tensor, right: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from chainrule.coding import DamagedError, decode, encode
 from chainrule.heads import Categorical, Column
 from chainrule.heads._head import NotDiscreteError
-from chainrule.kernels._executors import RecurrentExecutor
 from chainrule.models import MADE, Forecaster, PixelCNNPP, RecurrentLM, TableMADE
+from chainrule.models._executors import RecurrentExecutor
 from chainrule.models._series_scaling import SeriesScaling
 
 

@@ -53,7 +53,7 @@ def test_a_changed_character_vocabulary_is_refused(change, message):
 @pytest.mark.parametrize("words", [["a", "a"], ["a b"], [""], ["<unk>"], [3], "ab", [["a"]]])
 def test_a_changed_word_vocabulary_is_refused(words):
     with pytest.raises(ValueError, match=r"words: expected .*the file is damaged"):
-        vocabulary_from_json({"format": 1, "level": "word", "words": words})
+        vocabulary_from_json({"format": 1, "level": "word", "words": words, "split_punctuation": False})
 
 
 @pytest.mark.parametrize("merges", [["ab"], ["a  b"], ["a b c"], [" "], [3], ["ab c"], "ab", ["a \n"]])
@@ -62,9 +62,14 @@ def test_a_changed_bpe_vocabulary_is_refused(merges):
         vocabulary_from_json({"format": 1, "level": "bpe", "merges": merges, "eos": False})
 
 
+def test_split_punctuation_is_true_or_false():
+    with pytest.raises(ValueError, match="split_punctuation: expected true or false"):
+        vocabulary_from_json({"format": 1, "level": "word", "words": ["a"], "split_punctuation": 1})
+
+
 def test_a_missing_field_is_named():
     with pytest.raises(ValueError, match="'words'"):
-        vocabulary_from_json({"format": 1, "level": "word"})
+        vocabulary_from_json({"format": 1, "level": "word", "split_punctuation": True})
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"format": 1', "[" * 100_000, "\xff"])

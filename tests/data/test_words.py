@@ -1,12 +1,13 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import WordVocabulary
 from chainrule.data import _characters as characters
-from chainrule.data._characters import split_words
+from chainrule.data._characters import JOINER, split_words
 from chainrule.data._vocabulary import cut_before_space
 
 spaced = st.text(alphabet="ab \n\t\r\u00a0\u3000\x1c")
@@ -76,3 +77,39 @@ def test_a_word_longer_than_the_limit_is_cut_at_the_same_places_however_it_comes
         for chunks in ([text], [text[:50], text[50:]], [text[i : i + 7] for i in range(0, len(text), 7)])
     }
     assert len(cuts) == 1
+
+
+written = st.text(alphabet="aé1 \n.,'’\"(-\u00a0<>")
+
+
+@given(written)
+def test_split_punctuation_is_joined_again(text):
+    vocabulary = WordVocabulary.fit([text], split_punctuation=True)
+    back = vocabulary.decode(vocabulary.encode(text))
+    assert back == "\n".join(" ".join(split_words(line)) for line in text.split("\n"))
+    assert all(len(word) == 1 or word[0].isalnum() for word in (w.removeprefix(JOINER) for w in vocabulary.words))
+
+
+def test_words_keep_apostrophes_and_numbers_their_points():
+    vocabulary = WordVocabulary.fit(["Don't pay 10,000.50 (or 3%)."], split_punctuation=True)
+    split = vocabulary.split("Don't pay 10,000.50 (or 3%).")
+    assert " ".join(split) == "Don't pay 10,000.50 ( ￭or 3 ￭% ￭) ￭."
+    assert vocabulary.encode("Don't").tolist() == [vocabulary.words.index("Don't") + 2]
+    assert WordVocabulary.from_json(vocabulary.to_json()).split("a,b") == ["a", "￭,", "￭b"]
+
+
+def test_a_joiner_in_the_text_is_no_word_and_records_hold_pieces_alone():
+    vocabulary = WordVocabulary.fit(["a￭b <unk> c"], split_punctuation=True)
+    assert vocabulary.words == ["c"]
+    assert vocabulary.encode("a￭b ￭ c").tolist() == [0, 0, 2]
+    for word in ("a,", "￭", "￭￭,", "<unk>"):
+        with pytest.raises(ValueError, match="expected words"):
+            WordVocabulary.from_json(vocabulary.to_json() | {"words": [word]})
+
+
+def test_the_beginning_of_a_piece_is_completed_by_the_pieces_known():
+    vocabulary = WordVocabulary.fit(['he said "well", she left'], split_punctuation=True)
+    beginning = vocabulary.begin('he said "we')
+    assert beginning.rest == "we"
+    assert beginning.covers == [(vocabulary.words.index("￭well") + 2,)]
+    assert vocabulary.decode(beginning.ids) == 'he said "'

@@ -3,10 +3,10 @@
 import torch
 
 from chainrule import RecurrentLM
-from chainrule._app.pages.heads_page import heads_sections
 from chainrule._app.pages.page import Page
 from chainrule._app.pages.read_text import ReadRow, ReadText
 from chainrule._app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
+from chainrule._app.tasks.text.head_inspection import heads_sections
 from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from chainrule.data._vocabulary import symbol_spans
 from chainrule.diagnostics import Inspection, inspect_recurrence

@@ -12,10 +12,17 @@ import torch
 from inspected_texts import make, make_page, report_page
 from PIL import Image
 
-from chainrule._app.pages.read_text import ReadRow, ReadText, visible
+from chainrule._app.pages.page import visible
+from chainrule._app.pages.read_text import (
+    GATES,
+    MOST_ELEMENTS,
+    STATES,
+    ReadRow,
+    ReadText,
+    palette,
+    surprise_text,
+)
 from chainrule._app.pages.recurrence_page import LAYER_FIGURES, RULES
-from chainrule._app.pages.surprise_text import MOST_ELEMENTS, surprise_text
-from chainrule._app.pages.traces import GATES, STATES, palette
 from chainrule.diagnostics import Inspection
 from chainrule.diagnostics._text_properties import PROPERTIES
 from chainrule.diagnostics._verdict import verdict

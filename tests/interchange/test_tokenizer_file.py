@@ -5,7 +5,7 @@ import json
 import pytest
 
 import chainrule
-from chainrule.data._tokenizer_file import read_tokenizer
+from chainrule.data._subwords import read_tokenizer
 
 TEXT = "the cat sat on the mat, the rat that sat with the cat é\n" * 40
 

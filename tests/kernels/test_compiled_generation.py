@@ -9,8 +9,8 @@ from scipy.stats import chisquare
 
 from chainrule import _base, _drawing
 from chainrule.kernels import _compiled
-from chainrule.kernels._executors import RecurrentExecutor
 from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, WaveNet
+from chainrule.models._executors import RecurrentExecutor
 
 pytest.importorskip("numba")
 TEXT = torch.randint(9, (4000,), generator=torch.Generator().manual_seed(0))

@@ -8,6 +8,7 @@ import torch
 from chainrule.heads import Categorical
 from chainrule.kernels._dilated_steps import ROOM, PreparedDilatedStack
 from chainrule.layers import CausalConv1d, DilatedStack
+from chainrule.layers._levels import level_centres
 from chainrule.models import WaveNet
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
@@ -44,7 +45,7 @@ def test_the_receptive_field_is_that_of_the_equations_and_what_is_declared():
 def test_a_receptive_field_declared_one_too_long_or_too_short_is_found(error, monkeypatch):
     model = made(blocks=1)
     assert check_full_context(model, torch.randint(5, (2, 9))).ok
-    monkeypatch.setattr(WaveNet, "receptive_field", model.receptive_field + error)
+    monkeypatch.setattr(WaveNet, "reach", model.receptive_field + error)
     assert not check_full_context(model, torch.randint(5, (2, 9))).ok
 
 
@@ -62,7 +63,7 @@ def test_a_stepper_that_is_one_off_is_found(monkeypatch, wrong):
         setattr(steps, wrong, [place + 1 for place in off] if wrong == "write" else off + 1)
         return steps
 
-    monkeypatch.setattr(DilatedStack, "prepare", prepare)
+    monkeypatch.setattr(DilatedStack, "prepare_for", prepare)
     assert not check_step_equals_forward(made(), torch.randint(5, (2, 9))).ok
 
 
@@ -100,7 +101,7 @@ def test_a_stepper_is_the_pass_beyond_the_room_of_its_queues(monkeypatch, in_num
     monkeypatch.setattr(
         "chainrule.layers._dilated_stack.PreparedDilatedStack", partial(PreparedDilatedStack, in_numpy=in_numpy)
     )
-    model, x = made(kernel_size=3, num_classes=3).double(), torch.randint(5, (2, 3 * ROOM))
+    model, x = made(kernel_size=3, num_classes=3).double().eval(), torch.randint(5, (2, 3 * ROOM))
     labels, stepper = torch.tensor([2, 0]), model.prepare().step
     with torch.no_grad():
         scores, _ = scored(stepper, x, model.initial_state(2, labels))
@@ -108,7 +109,7 @@ def test_a_stepper_is_the_pass_beyond_the_room_of_its_queues(monkeypatch, in_num
 
 
 def test_a_stepper_leaves_every_state_it_was_given_alone():
-    model = made().double()
+    model = made().double().eval()
     stepper, x = model.prepare().step, torch.randint(5, (2, 2 * ROOM))
     with torch.no_grad():
         x_prev, state, states = None, model.initial_state(2), []
@@ -120,7 +121,7 @@ def test_a_stepper_leaves_every_state_it_was_given_alone():
 
 
 def test_a_state_of_a_stepper_may_be_forked_joined_with_others_saved_and_read_by_everything(tmp_path):
-    model, x = made().double(), torch.randint(5, (2, 40))
+    model, x = made().double().eval(), torch.randint(5, (2, 40))
     stepper = model.prepare().step
     with torch.no_grad():
         whole = model(x).logits
@@ -143,7 +144,7 @@ def test_a_state_of_a_stepper_may_be_forked_joined_with_others_saved_and_read_by
 
 def test_means_of_a_mixture_are_counted_from_the_element_before():
     model, x = made(components=2, levels=256).double(), torch.tensor([[10, 200, 30]])
-    for parameter in model.output.parameters():
+    for parameter in model.head.output.parameters():
         torch.nn.init.zeros_(parameter)
     torch.testing.assert_close(model(x).means[0, :, 0].tolist(), [0.0, 21 / 256 - 1, 401 / 256 - 1])
 
@@ -175,11 +176,11 @@ def test_labels_are_checked():
 
 def test_levels_stay_apart_in_half_precision():
     model = made(levels=256, components=2).bfloat16()
-    centres = model._centres(torch.arange(256))
+    centres = level_centres(torch.arange(256), 256, model.stack.residual.dtype)
     assert len(centres.unique()) == 256
     x = torch.randint(256, (2, 6))
     assert model(x).logits.isfinite().all()
-    assert model.embedded(x).dtype == torch.bfloat16
+    assert model.vectors(x).dtype == torch.bfloat16
 
 
 def test_a_stepper_reads_bytes_as_symbols_on_any_path():

@@ -5,11 +5,9 @@ import time
 
 import pytest
 
-from chainrule.serve._errors import ClientGone
-from chainrule.serve._limits import Busy, Limits
+from chainrule.serve._guard import Busy, ClientGone, Limits, while_wanted
 from chainrule.serve._state import ServerState
-from chainrule.serve._text import Held
-from chainrule.serve._waiting import while_wanted
+from chainrule.serve._stream import Held
 
 
 def test_metrics_count_requests_and_symbols(app, ask):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chainrule.serve._engine import _CHUNK, Engine
-from chainrule.serve._limits import Busy, Limits
+from chainrule.serve._guard import Busy, Limits
 from chainrule.serve._stream import Request
 
 PROMPTS = ["", "the cat", "a", "the cat sat on a mat and saw two dogs", "two dogs run far away from café"]

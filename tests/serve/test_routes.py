@@ -15,8 +15,7 @@ from chainrule._app.results import Result
 from chainrule._app.tasks import TASKS
 from chainrule.data import png
 from chainrule.serve import create_app
-from chainrule.serve._data import answered
-from chainrule.serve._routes import _body, _verbs
+from chainrule.serve._routes import _body, _verbs, answered
 
 GREY = np.random.default_rng(1).integers(0, 256, (2, 8, 8), dtype=np.uint8)
 ROWS = [{"first": "a", "second": "x", "third": 1}, {"first": "b", "second": "z", "third": 0}]

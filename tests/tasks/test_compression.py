@@ -21,7 +21,7 @@ from chainrule.coding import DamagedError
 from chainrule.coding._container import read_container, unpacked, write_container
 from chainrule.coding._range_coder import read_even
 from chainrule.data import CharVocabulary, MuLawLevels
-from chainrule.data._images.reduction import Reduction
+from chainrule.data._images.source import Reduction
 from chainrule.models import RecurrentLM
 
 PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)

@@ -124,7 +124,7 @@ def test_hidden_matrices_of_a_translator_are_those_of_its_encoder_too():
     [
         (
             WaveNet(16, channels=4, blocks=1, layers_per_block=3, skip_channels=6),
-            {"stack.residual": [4, 4], "skip.weight": [6], "hidden.weight": [6]}
+            {"stack.residual": [4, 4], "head.skip.weight": [6], "head.hidden.weight": [6]}
             | {f"stack.layers.{layer}.weight": [4, 4] for layer in range(3)},
         ),
         (

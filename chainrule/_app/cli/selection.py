@@ -14,10 +14,8 @@ from shlex import quote
 from typing import Any, cast
 
 from chainrule._app.cli.compare import compare_verb
-from chainrule._app.cli.compress import compress, decompress
+from chainrule._app.cli.exchange import compress, decompress, export, import_verb, serve_verb
 from chainrule._app.cli.info import check, info, report, runs_verb
-from chainrule._app.cli.interchange import export, import_verb
-from chainrule._app.cli.serve import serve_verb
 from chainrule._app.cli.train import train_verb
 from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
 from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class

@@ -15,8 +15,8 @@ from cyclopts import Group, Parameter
 from chainrule._app.inputs import inputs_of
 from chainrule._app.tasks import TASKS
 from chainrule._app.tasks.config import MOST_SEED, options_class
-from chainrule._app.tasks.constructor import argument_help
 from chainrule._app.tasks.display import Switch, Verb
+from chainrule._app.tasks.model import argument_help
 from chainrule._app.tasks.task import Task
 from chainrule.data._gather import paths_of
 from chainrule.data._kinds import check_path

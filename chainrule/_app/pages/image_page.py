@@ -63,15 +63,7 @@ class MaskImage:
 
 
 def mask_images(model: nn.Module) -> list[MaskImage]:
-    """List the distinct masks of a model's convolutions, in order of first use.
-
-    >>> from chainrule.models import PixelCNN
-    >>> for mask in mask_images(PixelCNN((1, 8, 8), levels=2, channels=8, layers=3, kernel_size=3)):
-    ...     print(mask.title)
-    type A, 7×7, 1 layer
-    type B, 1×1, 8 layers
-    type B, 3×3, 3 layers
-    """
+    """List the distinct masks of a model's convolutions, in order of first use."""
     masks: dict[tuple[object, ...], tuple[list[str], MaskedConv2d]] = {}
     for name, layer in model.named_modules():
         if isinstance(layer, MaskedConv2d):

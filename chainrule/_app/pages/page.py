@@ -3,6 +3,7 @@
 Everything from outside is escaped; nothing is fetched or run.
 """
 
+import unicodedata
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from typing import Any, ClassVar, TypeAlias
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from chainrule._app.pages.read_text import visible
 from chainrule.data import png
 from chainrule.data._images.source import Pixels
 
@@ -142,11 +142,7 @@ def part(macro: str, content: Any) -> Markup:
 
 
 def marked(text: str, *values: object) -> Markup:
-    """Fill `{}` in markup with escaped, visible values.
-
-    >>> print(marked("<b>{}</b>", "a < b"))
-    <b>a &lt; b</b>
-    """
+    """Fill `{}` in markup with escaped, visible values."""
     return Markup(text).format(*map(named, values))
 
 
@@ -171,3 +167,21 @@ def _environment() -> Environment:
     )
     environment.filters |= {"shown": visible, "named": named, "png": png_address}
     return environment
+
+
+def visible(text: str, *, blanks: bool = True) -> str:
+    """Make control characters, lone combining marks and blanks visible."""
+    return "".join(map(_visible_blank if blanks else _visible, text))
+
+
+def _visible_blank(character: str) -> str:
+    return "␣" if character == " " else _visible(character)
+
+
+def _visible(character: str) -> str:
+    kind = unicodedata.category(character)
+    if character in "\n\t":
+        return "↵" if character == "\n" else "⇥"
+    if kind in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):  # direction marks would turn the page's own text round
+        return f"⟨{ord(character):x}⟩"
+    return f"◌{character}" if kind[0] == "M" else character

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from chainrule._app.pages.page import Content, Group, Section, Table, Terms, Text, marked
 from chainrule._app.pages.plots import clipping_plot, layer_plots
-from chainrule._app.pages.read_text import ReadText
-from chainrule._app.pages.surprise_text import surprise_section
-from chainrule._app.pages.traces import traces
+from chainrule._app.pages.read_text import ReadText, surprise_section, traces
 from chainrule.diagnostics import Inspection, LayerInspection
 from chainrule.diagnostics._clipping import Clipping
 from chainrule.diagnostics._distance import THRESHOLD

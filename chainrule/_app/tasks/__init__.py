@@ -12,8 +12,8 @@ from chainrule.data._kinds import is_images, is_sounds, is_table, is_tagged
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.caption.task import CaptionTask as CaptionTask
+    from chainrule._app.tasks.classify.image_task import ClassifyImagesTask as ClassifyImagesTask
     from chainrule._app.tasks.classify.task import ClassifyTask as ClassifyTask
-    from chainrule._app.tasks.classify_images.task import ClassifyImagesTask as ClassifyImagesTask
     from chainrule._app.tasks.forecast.task import ForecastTask as ForecastTask
     from chainrule._app.tasks.image.task import ImageTask as ImageTask
     from chainrule._app.tasks.sound.task import SoundTask as SoundTask

@@ -213,6 +213,10 @@ class Interpolates(ABC):
         """Return the images between two, including the ends."""
 
 
+class Generates(Scores, Samples, Inspects, Checks, Compresses, Embeds):
+    """The capabilities of a density of whole texts, rows, images or sounds."""
+
+
 OPTIONS: dict[type, str] = {
     Samples: "Sampling",
     Scores: "Scoring",

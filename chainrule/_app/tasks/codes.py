@@ -71,7 +71,6 @@ class BoundMeter(Tally):
     )
 
     def __init__(self, model: "LatentModel", samples: int | None):
-
         super().__init__(standard_error=0.0)
         self._model, self.samples = model, samples or DEFAULT_SAMPLES
         self._device = modes.device_of(model)

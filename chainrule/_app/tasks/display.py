@@ -28,20 +28,12 @@ Verb = Callable[..., int | None]
 
 
 def flag(name: str) -> str:
-    """Return the flag of a field.
-
-    >>> flag("hidden_size")
-    '--hidden-size'
-    """
+    """Return the flag of a field."""
     return "--" + name.replace("_", "-")
 
 
 def flags_of(values: Mapping[str, Any]) -> str:
-    """Format options as flags.
-
-    >>> flags_of({"hidden_size": 64, "dropout": 0.1, "tie_weights": False})
-    '--hidden-size 64 --dropout 0.1 --no-tie-weights'
-    """
+    """Format options as flags."""
     return " ".join(_written(name, value) for name, value in values.items())
 
 
@@ -54,11 +46,7 @@ def _written(name: str, value: Any) -> str:
 
 
 def quoted(path: Path) -> str:
-    """Quote a path for the shell.
-
-    >>> quoted(Path("my run"))
-    "'my run'"
-    """
+    """Quote a path for the shell."""
     return shlex.quote(str(path))
 
 
@@ -112,11 +100,7 @@ def format_duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number with its noun.
-
-    >>> counted(1, "row"), counted(0, "row"), counted(1234, "row")
-    ('1 row', '0 rows', '1,234 rows')
-    """
+    """Format a number with its noun."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
@@ -241,11 +225,7 @@ class SafeOutput:
 
 
 def shortened(text: str, width: int) -> str:
-    """Shorten a text to `width` characters by dropping its middle.
-
-    >>> shortened("expected a number, got 1234567890: give another", 40)
-    'expected a number, got  … : give another'
-    """
+    """Shorten a text to `width` characters by dropping its middle."""
     if len(text) <= width:
         return text
     last = (width - 3) * 2 // 5
@@ -253,11 +233,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def dump_json(record: Any) -> str:
-    r"""Encode a record as JSON that is harmless on a terminal and exact when read.
-
-    >>> print(dump_json({"text": "é\x9b2J"}))
-    {"text": "é\u009b2J"}
-    """
+    r"""Encode a record as JSON that is harmless on a terminal and exact when read."""
     return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(record, ensure_ascii=False))
 
 

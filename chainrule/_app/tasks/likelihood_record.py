@@ -23,7 +23,8 @@ class Basis:
     quantity: str = "nats"  # nats, or the error name of a model without a likelihood
 
     def __str__(self) -> str:
-        """
+        """Say how a likelihood is measured, and of what.
+
         >>> str(Basis("dimension", "256 levels", kind="bound", samples=50))
         'bound, K = 50; nats per dimension, 256 levels'
         """
@@ -150,12 +151,7 @@ _COMPARED: dict[str, Callable[[LikelihoodRecord], Any]] = {
 
 
 def why_not_ranked(entries: Sequence[LikelihoodRecord]) -> str:
-    """Return the reason why likelihoods must not be ranked; empty if they may be.
-
-    >>> basis = Basis("dimension", "256 levels")
-    >>> why_not_ranked([LikelihoodRecord(basis, 2.0, 4, "ab"), LikelihoodRecord(basis, 2.0, 4, "cd")])
-    'data differ: ab; cd'
-    """
+    """Return the reason why likelihoods must not be ranked; empty if they may be."""
     for name, part in _COMPARED.items():
         values = dict.fromkeys(part(entry) for entry in entries)
         if len(values) > 1:

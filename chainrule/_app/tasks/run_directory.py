@@ -19,7 +19,6 @@ import json
 import os
 import shutil
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -206,7 +205,7 @@ def _format_of_run(path: Path) -> int | None:
 
 
 LOCK = ".lock"
-_UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}  # by file systems without locks
 
 
 @contextmanager
@@ -214,12 +213,19 @@ def lock_run(path: Path) -> Iterator[None]:
     """Hold the lock of a run directory during the block; creates the directory."""
     new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
+    file = path / LOCK
     try:
-        descriptor = _acquire(path / LOCK, path)
-        try:
-            yield
-        finally:
-            _release(descriptor, path / LOCK)
+        with _locked(file) as free:
+            if not free:
+                raise FileExistsError(f"--out {path}: {_holder(file)} is working there: wait for it, or stop it")
+            since = datetime.now().astimezone().isoformat(" ", "seconds")
+            with suppress(PermissionError):  # Windows locks the content too
+                file.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}))
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # Windows removes no open file
+                    file.unlink()
     finally:
         with suppress(OSError):  # not empty: the run is there
             for folder in new_folders:
@@ -228,88 +234,36 @@ def lock_run(path: Path) -> Iterator[None]:
 
 def is_locked(path: Path) -> bool:
     """Tell if a process is working in a run directory."""
-    file = path / LOCK
-    if not file.is_file():
+    if not (path / LOCK).is_file():
         return False
-    descriptor = os.open(file, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    with _locked(path / LOCK) as free:
+        return not free
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[bool]:
+    """Yield whether the lock was free, held during the block; always on file systems without locks."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(file)
     try:
-        return not _try_lock(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _acquire(file: Path, run: Path) -> int:
-    while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        try:
-            if not _try_lock(descriptor):
-                raise FileExistsError(f"--out {run}: {_holder(descriptor)} is working there: wait for it, or stop it")
-            if _is_same(descriptor, file):  # else its holder removed the file between our two calls
-                _write_holder(descriptor)
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
+        lock.acquire(blocking=False)
+    except Timeout:
+        yield False
+        return
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
             raise
-        os.close(descriptor)
-
-
-def _release(descriptor: int, file: Path) -> None:
-    with suppress(OSError):  # while it is held, so that nobody's newer file is removed; Windows removes no open file
-        if _is_same(descriptor, file):
-            file.unlink()
-    os.close(descriptor)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    _BEYOND = 1 << 30  # the byte that is locked: one that no reader of the file needs
-
-    def _try_lock(descriptor: int) -> bool:
-        os.lseek(descriptor, _BEYOND, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> bool:
-        """Try to take the lock; always succeeds on file systems without locks."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                raise
-        return True
-
-
-def _is_same(descriptor: int, file: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), file.stat(follow_symlinks=False))
-    except FileNotFoundError:
-        return False
+        yield True
+    finally:
+        lock.release()
 
 
-def _write_holder(descriptor: int) -> None:
-    holder = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "since": datetime.now().astimezone().isoformat(" ", "seconds"),
-    }
-    os.ftruncate(descriptor, 0)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    os.write(descriptor, json.dumps(holder).encode())
-
-
-def _holder(descriptor: int) -> str:
+def _holder(file: Path) -> str:
     try:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        holder = json.loads(os.read(descriptor, 1 << 12))
+        with file.open("rb") as content:
+            holder = json.loads(content.read(1 << 12))
         return f"process {int(holder['pid'])} on {holder['host']!s:.64} (since {holder['since']!s:.32})"
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # not yet written, or damaged
         return "another process"

@@ -67,11 +67,7 @@ class SizeSchedule:
 
 
 def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budget: float) -> tuple[int, float]:
-    """Return the first size that takes `steps` in a budget, else the last, and its steps per second.
-
-    >>> first_that_fits([4.0, 9.0, 20.0].__getitem__, 3, 480, 60)
-    (1, 9.0)
-    """
+    """Return the first size that takes `steps` in a budget, else the last, and its steps per second."""
     for size in range(sizes):
         steps_per_second = rate(size)
         if TRAINING_SHARE * budget * steps_per_second >= steps:

@@ -15,7 +15,6 @@ from chainrule._app.tasks.config import Source as Source
 from chainrule._app.tasks.display import flag
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model, check_size
-from chainrule._app.tasks.recipe import Recipe
 from chainrule._app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_facts, read_config, refuse_taken, remove
 from chainrule._app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
 
@@ -24,7 +23,70 @@ if TYPE_CHECKING:
     from chainrule._base import TrainableModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training._validation import Observe, OnValidation
+    from chainrule.training._validation import Findings, Observe, OnValidation
+
+
+class Recipe:
+    """Parts of a run's model in words; `--plain` sets the options in PLAIN."""
+
+    PLAIN: ClassVar[dict[str, Any]] = {}
+    MODELS: ClassVar[dict[str, Model]]
+    config: RunConfig
+
+    @classmethod
+    def plain(cls, request: RunConfig, explicit_flags: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
+        """Return the config of the named architecture alone, and the flags that this decides."""
+        sections, decided = {}, set(explicit_flags)
+        for section in ("data", "options", "training"):
+            part = getattr(request, section)
+            own = {name: value for name, value in cls.PLAIN.items() if hasattr(part, name)}
+            for name, value in own.items():
+                if flag(name) in explicit_flags and getattr(part, name) != value:
+                    raise ValueError(f"{flag(name)}: --plain leaves this part of the model out: drop one of the two")
+            sections[section] = replace(part, **own)
+            decided |= set(map(flag, own))
+        return replace(request, **sections), frozenset(decided)
+
+    @property
+    def recipe(self) -> str:
+        """Return the model in words, such as `2 × LSTM 256 + 12-gram counts`."""
+        members = getattr(self.config.options, "num_members", None) or 1
+        networks = f"{members} × {self.architecture}" if members > 1 else self.architecture
+        return " + ".join([networks, *self.added_parts()])
+
+    @property
+    def architecture(self) -> str:
+        """Name one network of the run; with its size if several may be averaged."""
+        name, options = self.config.model, self.config.options
+        if not self.MODELS[name].members:
+            return name
+        label = name.upper() if "cell" in self.MODELS[name].fixed else name
+        layers = f"{options.num_layers}-layer " if options.num_layers > 1 else ""
+        return f"{layers}{label} {getattr(options, 'hidden_size', 0) or options.model_size}"
+
+    def added_parts(self) -> Sequence[str]:
+        """List the parts added to the networks; `--plain` omits them."""
+        return ()
+
+
+def share_of(name: str, description: str) -> "Observe":
+    """Observe the companion's weight in a `CalibratedMixture`."""
+
+    def share(trained: Any) -> "Findings":
+        from chainrule.training._validation import Findings
+
+        value = float(trained.share)
+        return Findings({f"share_of_{name}": value}, f"{description}: {value:.0%} of the mean")
+
+    return share
+
+
+def averaged_with(run: "Task[Any]", name: str, description: str) -> dict[str, str]:
+    """Describe the companion of the network, and its weight at the best validation."""
+    key = f"share_of_{name}"
+    shares = [record[key] for record in run.metrics() if record.get("best") and key in record]
+    return {"averaged": f"with {description}" + (f", {shares[-1]:.0%} of the mean" if shares else "")}
+
 
 M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]

@@ -30,15 +30,7 @@ _LONG, _REST = 4096, 512  # bytes: minimum length of a shortened run, and its ne
 
 
 def compress(data: bytes, progress: Callable[[int], None] | None = None) -> bytes:
-    """Compress data to about -log2 p bits under the adaptive model, at most one byte more than the data.
-
-    Args:
-        data: content of a file.
-        progress: receives the number of processed bytes, without long runs.
-
-    Raises:
-        ValueError: numba is not installed.
-    """
+    """Compress data to about -log2 p bits under the adaptive model, at most one byte more than the data."""
     if not data:
         return b""
     text, cuts = cut_runs(np.frombuffer(data, np.uint8))
@@ -55,14 +47,6 @@ def decompress(data: bytes, length: int, progress: Callable[[int], None] | None 
     """Decompress the code of `compress`.
 
     Damage may go unnoticed: store a checksum of the text with the code.
-
-    Args:
-        data: the code.
-        length: number of bytes of the text.
-        progress: receives the number of processed bytes, without long runs.
-
-    Raises:
-        ValueError: data is not the code of a text of this length, or numba is not installed.
     """
     wrong = ValueError(f"data: expected the code of {length} bytes, got one that is damaged or of another length")
     if length == 0 or not data:

@@ -17,15 +17,10 @@ Progress = Callable[[int], None]
 
 
 class Coder(NamedTuple):
-    """Arithmetic coder: the current interval, and the code.
+    """Arithmetic coder: the current interval, and the code."""
 
-    Attributes:
-        code: bytes to write or read.
-        state: (4,) low, high, number of bytes written or read, and the number being decoded.
-    """
-
-    code: np.ndarray
-    state: np.ndarray
+    code: np.ndarray  # bytes to write or read
+    state: np.ndarray  # (4,) low, high, number of bytes written or read, and the number being decoded
 
 
 def make_coder(code: np.ndarray) -> Coder:

@@ -72,28 +72,18 @@ BEGINNING = np.array([(65536 * (10 * h.ones + 4)) // (10 * (h.zeros + h.ones) + 
 
 
 class Contexts(NamedTuple):
-    """Tables of all contexts, and the current index of each.
+    """Tables of all contexts, and the current index of each."""
 
-    Attributes:
-        mask: number of buckets per context, minus one.
-        nodes: (CONTEXTS * buckets * 16,) p - 1/2 in 22 bits and the index of the history in 10. The first entry of a
-            bucket has its check in 16 bits and the run in its context in 12: the repetitions and the byte.
-        learnt: (CONTEXTS * NUMBER,) counters of the bits that follow each history.
-        runs: (CONTEXTS * 16,) counters of the continuation of runs by length.
-        hashes: (CONTEXTS,) hashes of the current byte's contexts.
-        buckets: (CONTEXTS,) start of the current bucket of each context.
-        run_of: (CONTEXTS,) run in the current byte's context.
-        run_at: (CONTEXTS,) index of this run.
-    """
-
-    mask: int
+    mask: int  # number of buckets per context, minus one
+    # (CONTEXTS * buckets * 16,) p - 1/2 in 22 bits and the index of the history in 10. The first entry of a bucket has
+    # its check in 16 bits and the run in its context in 12: the repetitions and the byte
     nodes: np.ndarray
-    learnt: np.ndarray
-    runs: np.ndarray
-    hashes: np.ndarray
-    buckets: np.ndarray
-    run_of: np.ndarray
-    run_at: np.ndarray
+    learnt: np.ndarray  # (CONTEXTS * NUMBER,) counters of the bits that follow each history
+    runs: np.ndarray  # (CONTEXTS * 16,) counters of the continuation of runs by length
+    hashes: np.ndarray  # (CONTEXTS,) hashes of the current byte's contexts
+    buckets: np.ndarray  # (CONTEXTS,) start of the current bucket of each context
+    run_of: np.ndarray  # (CONTEXTS,) run in the current byte's context
+    run_at: np.ndarray  # (CONTEXTS,) index of this run
 
 
 def make_contexts(buckets: int) -> Contexts:

@@ -20,17 +20,11 @@ _LIMIT = 1020
 
 
 class Match(NamedTuple):
-    """The current match.
+    """The current match."""
 
-    Attributes:
-        places: (2^k,) position after the last occurrence of the bytes of each hash.
-        state: (2,) position of the expected byte, and length of the match, 0 for none.
-        learnt: (LENGTHS,) counters of correct expectations.
-    """
-
-    places: np.ndarray
-    state: np.ndarray
-    learnt: np.ndarray
+    places: np.ndarray  # (2^k,) position after the last occurrence of the bytes of each hash
+    state: np.ndarray  # (2,) position of the expected byte, and length of the match, 0 for none
+    learnt: np.ndarray  # (LENGTHS,) counters of correct expectations
 
 
 def make_match(places: int) -> Match:

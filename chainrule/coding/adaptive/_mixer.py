@@ -23,29 +23,17 @@ _RATE_BITS = 22  # error (16 bits) * input (8 bits) * rate (14 bits) -> weight (
 
 
 class Mixer(NamedTuple):
-    """Weights, and the current inputs and outputs.
+    """Weights, and the current inputs and outputs."""
 
-    Attributes:
-        inputs: (N,) stretched probabilities.
-        weights: (rows, N) weights of the first layer, in multiples of 2^-16: all tables of all neurons.
-        rows: (K,) current row of each neuron.
-        outputs: (K,) stretched probabilities of the first layer.
-        last_weights: (rows, K) weights of the second layer.
-        last_row: (1,) its current row.
-        last_output: (1,) its stretched probability.
-        time: (1,) number of bits learnt.
-        rates: (5,) in multiples of 2^-14: η∞ and η0 of the first layer and of the second; and τ in bits.
-    """
-
-    inputs: np.ndarray
-    weights: np.ndarray
-    rows: np.ndarray
-    outputs: np.ndarray
-    last_weights: np.ndarray
-    last_row: np.ndarray
-    last_output: np.ndarray
-    time: np.ndarray
-    rates: np.ndarray
+    inputs: np.ndarray  # (N,) stretched probabilities
+    weights: np.ndarray  # (rows, N) weights of the first layer, in multiples of 2^-16: all tables of all neurons
+    rows: np.ndarray  # (K,) current row of each neuron
+    outputs: np.ndarray  # (K,) stretched probabilities of the first layer
+    last_weights: np.ndarray  # (rows, K) weights of the second layer
+    last_row: np.ndarray  # (1,) its current row
+    last_output: np.ndarray  # (1,) its stretched probability
+    time: np.ndarray  # (1,) number of bits learnt
+    rates: np.ndarray  # (5,) in multiples of 2^-14: η∞ and η0 of the first layer and of the second; and τ in bits
 
 
 def make_mixer(beginning: np.ndarray, rows: int, neurons: int, last_rows: int, rates: tuple[int, ...]) -> Mixer:

@@ -29,17 +29,11 @@ _LARGEST, _SMALLEST = 1 << 18, 1 << 10  # limits of the buckets per context
 
 
 class Past(NamedTuple):
-    """Words and lines before the current byte.
+    """Words and lines before the current byte."""
 
-    Attributes:
-        words: (3,) hashes of the current word's letters and of the two previous words; 0 without a word.
-        letters: (1,) number of letters in the current word.
-        lines: (2,) start of the current and the previous line.
-    """
-
-    words: np.ndarray
-    letters: np.ndarray
-    lines: np.ndarray
+    words: np.ndarray  # (3,) hashes of the current word's letters and of the two previous words; 0 without a word
+    letters: np.ndarray  # (1,) number of letters in the current word
+    lines: np.ndarray  # (2,) start of the current and the previous line
 
 
 def make_past() -> Past:
@@ -114,23 +108,16 @@ def hash_past(past: Past, text: np.ndarray, position: int, hashes: np.ndarray) -
 
 
 class Predictor(NamedTuple):
-    """State of the whole model.
+    """State of the whole model."""
 
-    Attributes:
-        contexts, match, mixer: the models.
-        past: words and lines before the current byte.
-        maps: refinement by a hash of the previous byte and the known bits of the current one.
-        far_maps: the same with the two previous bytes.
-        state: (6,) known bits of the byte after a leading one, the same of its half, their number; the bit that the
-            match expects; rows of the two maps.
-    """
-
-    contexts: Contexts
+    contexts: Contexts  # contexts, match, mixer: the models
     match: Match
     mixer: Mixer
-    past: Past
-    maps: np.ndarray
-    far_maps: np.ndarray
+    past: Past  # words and lines before the current byte
+    maps: np.ndarray  # refinement by a hash of the previous byte and the known bits of the current one
+    far_maps: np.ndarray  # the same with the two previous bytes
+    # (6,) known bits of the byte after a leading one, the same of its half, their number; the bit that the match
+    # expects; rows of the two maps
     state: np.ndarray
 
 

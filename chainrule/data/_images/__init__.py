@@ -5,39 +5,25 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._images.batches import image_batch, image_batches, image_evaluation
-    from chainrule.data._images.folder import ImageFolder, Reading
-    from chainrule.data._images.open import is_collection, open_source, source_fingerprint
-    from chainrule.data._images.png import block_image, brightness, grid, png
-    from chainrule.data._images.prepare import PreparedImages, check_alike, format_shape, open_images, prepare_images
-    from chainrule.data._images.reduction import Binarise, Reduction
-    from chainrule.data._images.source import ImageLabels, ImageSource, spread_over
-    from chainrule.data._kinds import is_images
-
-__all__ = [
-    "Binarise",
-    "ImageFolder",
-    "ImageLabels",
-    "ImageSource",
-    "PreparedImages",
-    "Reading",
-    "Reduction",
-    "block_image",
-    "brightness",
-    "check_alike",
-    "format_shape",
-    "grid",
-    "image_batch",
-    "image_batches",
-    "image_evaluation",
-    "is_collection",
-    "is_images",
-    "open_images",
-    "open_source",
-    "png",
-    "prepare_images",
-    "source_fingerprint",
-    "spread_over",
-]
+    from chainrule.data._images.batches import image_batch as image_batch
+    from chainrule.data._images.batches import image_batches as image_batches
+    from chainrule.data._images.batches import image_evaluation as image_evaluation
+    from chainrule.data._images.folder import Reading as Reading
+    from chainrule.data._images.prepare import PreparedImages as PreparedImages
+    from chainrule.data._images.prepare import check_alike as check_alike
+    from chainrule.data._images.prepare import format_shape as format_shape
+    from chainrule.data._images.prepare import is_collection as is_collection
+    from chainrule.data._images.prepare import open_images as open_images
+    from chainrule.data._images.prepare import open_source as open_source
+    from chainrule.data._images.prepare import prepare_images as prepare_images
+    from chainrule.data._images.prepare import source_fingerprint as source_fingerprint
+    from chainrule.data._images.source import ImageSource as ImageSource
+    from chainrule.data._images.source import Reduction as Reduction
+    from chainrule.data._images.source import block_image as block_image
+    from chainrule.data._images.source import brightness as brightness
+    from chainrule.data._images.source import grid as grid
+    from chainrule.data._images.source import png as png
+    from chainrule.data._images.source import spread_over as spread_over
+    from chainrule.data._kinds import is_images as is_images
 
 __getattr__, __dir__ = attach(__name__)

@@ -38,27 +38,20 @@ _SIXTEEN = "grey of 16 bits"
 
 @dataclass(frozen=True)
 class Reading:
-    """Conversion of an image file to pixels.
+    """Conversion of an image file to pixels."""
 
-    Args:
-        size: (height, width) to which every image is cut and scaled; `None` where all have one size.
-        colour: mode to convert every image to; `None` where all have one mode. Transparent pixels become white.
-        fit: how an image of another shape becomes `size`: "crop" scales it and cuts off what sticks out at two sides,
-            "pad" scales it and adds black bars, "stretch" scales height and width apart.
-    """
-
+    # (height, width) to which every image is cut and scaled; `None` where all have one size
     size: tuple[int, int] | None = None
+    # mode to convert every image to; `None` where all have one mode. Transparent pixels become white
     colour: Colour | None = None
+    # how an image of another shape becomes `size`: "crop" scales it and cuts off what sticks out at two sides, "pad"
+    # scales it and adds black bars, "stretch" scales height and width apart
     fit: Fit = "crop"
 
     def image(self, file: BinaryIO, label: str) -> tuple[Pixels, str]:
         """Return an image (C, H, W) of values up to 255, and its mode: "1" if stored in black and white only.
 
         Grey of 16 bits is scaled to 8.
-
-        Raises:
-            BadImageError: it is no image, cut or damaged.
-            ValueError: it is of a kind that has no pixels of 8 bits, or too large.
         """
         content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
@@ -141,29 +134,18 @@ class ImageFolder(ImageSource):
     """The image files of a folder or archive and its sub-folders, by name; other and hidden files are passed over.
 
     All of them are looked at before anything else is done, one at a time.
-
-    Args:
-        path: the folder, a .zip or .tar file, or an image file; a folder that holds all of an archive is passed over.
-        labelled: whether the sub-folders are labels; None looks: they are, where there are two or more and no image
-            is outside of them.
-        reading: how files become pixels.
-        skip_bad: leave out unreadable files instead of raising an error.
-        black_and_white: levels of images stored in black and white alone: 0 and the highest.
-
-    Raises:
-        ValueError: there is no image; one cannot be read; sizes or modes differ; labels are missing.
     """
 
     kind = "folder"
 
     def __init__(
         self,
-        path: Path,
+        path: Path,  # the folder, a .zip or .tar file, or an image file
         *,
-        labelled: bool | None = None,
-        reading: Reading | None = None,
-        skip_bad: bool = False,
-        black_and_white: int = 2,
+        labelled: bool | None = None,  # whether the sub-folders are labels; None looks
+        reading: Reading | None = None,  # how files become pixels
+        skip_bad: bool = False,  # leave out unreadable files instead of raising an error
+        black_and_white: int = 2,  # levels of images stored in black and white alone: 0 and the highest
     ):
         self.path, self.name, self.label = path, path.resolve().name, str(path)
         self._reading = reading or Reading()

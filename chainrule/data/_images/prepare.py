@@ -1,5 +1,6 @@
 """Prepare images on disk as arrays, a training part and a held-out part, in bounded memory."""
 
+import zipfile
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -8,12 +9,179 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data._images.folder import Reading
-from chainrule.data._images.open import open_source
-from chainrule.data._images.reduction import Reduction
-from chainrule.data._images.source import ImageSource, Pixels
-from chainrule.data._split import check_fraction, hold_out
+from chainrule.data._batches import check_fraction, hold_out
+from chainrule.data._images.folder import ImageFolder, Reading, images_in
+from chainrule.data._images.source import ImageLabels, ImageSource, Pixels, Reduction
+from chainrule.data._images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array, read_bytes
+from chainrule.data._kinds import IMAGES, file_and_array
+from chainrule.data._members import ARCHIVES
 from chainrule.data._store import Store, StoreWriter
+from chainrule.data._text import check_file, fingerprint
+
+FAVOURITES = ("x_train", "train_images", "images_train", "train", "images", "x", "data")
+_LABELS_OF = (("x", "y"), ("images", "labels"), ("image", "label"), ("train", "train_labels"), ("data", "labels"))
+_HELD_OUT = ("valid", "validation", "val")
+_MOST_LABELS = 1 << 16
+_MOST_ARRAYS = 1 << 10  # in an .npz file: the header of each is read
+
+
+def open_source(
+    path: str | Path,  # a folder or archive of image files
+    *,
+    labelled: bool | None = None,  # whether there are labels
+    reading: Reading | None = None,
+    skip_bad: bool = False,  # leave out image files that cannot be read
+    black_and_white: int = 2,  # levels of image files stored in black and white alone
+) -> ImageSource:
+    """Open images and look at them as far as it takes to know their number, shape and labels."""
+    path, array = file_and_array(path)
+    if is_collection(path):
+        return ImageFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white)
+    if reading is not None and reading != Reading():
+        raise ValueError(f"{path}: --size and --colour are for folders and archives of image files: leave them out")
+    check_file(path)
+    name = path.name.lower()
+    if name.endswith(".npz"):
+        return _of_archive(path, array, labelled)
+    source = StackedImages(path)
+    if labelled is not False and source.kind == "idx":
+        source.labels = _idx_labels(path, source.count, labelled)
+    if labelled and source.labels is None:
+        raise ValueError(f"{path}: expected labels, got none: {_label_name(path.name)} is missing")
+    return source
+
+
+def source_fingerprint(path: str | Path) -> dict[str, Any]:
+    """`name`, number of `bytes` and `sha256` of a folder's images or of a file, to tell whether they are the same."""
+    path, _ = file_and_array(path)
+    return images_in(path).fingerprint() if is_collection(path) else fingerprint(path)
+
+
+def is_collection(path: Path) -> bool:
+    """Return whether it is a folder or an archive, whose image files are read, or one image file."""
+    return path.is_dir() or path.name.lower().endswith((*ARCHIVES, *IMAGES))
+
+
+def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSource:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.namelist()
+    except UNREADABLE as error:
+        raise ValueError(f"{path}: no .npz file, or damaged ({error}): restore it from a copy") from None
+    names = [member.removesuffix(".npy") for member in members if member.endswith(".npy")]
+    if len(names) > _MOST_ARRAYS:
+        raise ValueError(
+            f"{path}: expected at most {_MOST_ARRAYS:,} arrays, got {len(names):,}: store the images as one array "
+            "(N, H, W) or (N, H, W, 3)"
+        )
+    if array is not None and array not in names:
+        raise ValueError(f"{path}: there is no array {array!r} (there are: {', '.join(names):.200})")
+    chosen = array or _the_images(path, names)
+    source = StackedImages(path, chosen)
+    others = [name for name in names if name != chosen]
+    source.held_out = next(
+        (
+            f"{path}:{name}"
+            for word in _HELD_OUT
+            for name in others
+            if "train" in chosen
+            and name == chosen.replace("train", word)
+            and _header(path, name).shape[1:] == _header(path, chosen).shape[1:]
+        ),
+        None,
+    )
+    if labelled is not False:
+        source.labels = _array_labels(path, chosen, others, source.count, labelled)
+    if labelled and source.labels is None:
+        raise ValueError(f"{path}: expected labels, got no array 'labels' beside {chosen!r}")
+    return source
+
+
+def _the_images(path: Path, names: list[str]) -> str:
+    fitting = []
+    for name in names:
+        shape, dtype, _ = _header(path, name)
+        if image_layout(shape) is not None and dtype.kind in "uifb":
+            fitting.append(name)
+    if not fitting:
+        raise ValueError(f"{path}: none of its arrays ({', '.join(names):.200}) holds images (N, H, W) or (N, H, W, 3)")
+    named = [name for favourite in FAVOURITES for name in fitting if name.lower() == favourite]
+    if len(fitting) > 1 and not named:
+        raise ValueError(f"{path}: which of {', '.join(fitting):.200}? Name one: {path}:{fitting[0]}")
+    return named[0] if named else fitting[0]
+
+
+def _array_labels(path: Path, chosen: str, others: list[str], count: int, labelled: bool | None) -> ImageLabels | None:
+    """Return the array of labels: y_train for x_train, or the only candidate."""
+    paired = [
+        name
+        for images, labels in _LABELS_OF
+        for name in others
+        if images in chosen and name == chosen.replace(images, labels)
+    ]
+    if not paired:
+        paired = [name for name in others if name.lower() in ("labels", "label", "y", "targets")]
+    if not paired:
+        return None
+    name = paired[0]
+    shape, dtype, _ = _header(path, name)
+    if shape not in ((count,), (count, 1)) or dtype.kind not in "uiU":
+        raise ValueError(
+            f"{path}: the array {name!r}: expected {count} whole numbers or texts, labels of {chosen!r}, got shape "
+            f"{shape} of {dtype}{_leave_out(labelled)}"
+        )
+    return _labels(path, name, count)
+
+
+def _label_name(name: str) -> str:
+    return name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1")
+
+
+def _idx_labels(path: Path, count: int, labelled: bool | None) -> ImageLabels | None:
+    usual = path.with_name(_label_name(path.name))
+    other = usual.with_suffix("") if usual.suffix == ".gz" else usual.with_name(usual.name + ".gz")
+    label_file = next((file for file in (usual, other) if file != path and file.is_file()), None)
+    if label_file is None:
+        return None
+    shape = _header(label_file).shape
+    if shape != (count,):
+        raise ValueError(
+            f"{label_file}: expected {count} labels, one for each image of {path.name}, got shape {shape}"
+            f"{_leave_out(labelled)}"
+        )
+    return _labels(label_file, None, count)
+
+
+def _leave_out(labelled: bool | None) -> str:
+    """Return the remedy for labels that do not fit, where nobody insists on them."""
+    return "" if labelled else ": say --no-labels to leave it out"
+
+
+def _header(path: Path, array: str | None = None) -> Header:
+    with open_array(path, array) as (_, header):
+        return header
+
+
+def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
+    at = "" if array is None else f": the array {array!r}"
+    with open_array(path, array) as (file, header):
+        try:
+            raw = read_bytes(file, count * header.dtype.itemsize)
+            if len(raw) < count * header.dtype.itemsize:
+                raise ValueError(f"it holds {len(raw) // header.dtype.itemsize} labels of {count}")
+            if file.read(1):
+                raise ValueError(f"it goes on after its {count} labels")
+        except UNREADABLE as error:
+            raise ValueError(f"{path}{at}: cannot be read ({error}): restore it from a copy") from None
+    values = np.frombuffer(raw, header.dtype)
+    labels = ImageLabels.of(values if values.dtype.kind == "U" else values.astype(np.int64))
+    if len(labels.names) > _MOST_LABELS:
+        raise ValueError(
+            f"{path}{at}: expected at most {_MOST_LABELS:,} different labels, got {len(labels.names):,}: "
+            "train without them, with --no-labels"
+        )
+    return labels
+
 
 TRAIN, VALID = "train", "valid"
 _MANIFEST = "images.json"
@@ -23,25 +191,15 @@ _NAMED = 20  # images left out, whose names are kept
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """Images on disk.
+    """Images on disk."""
 
-    Attributes:
-        train: (N, C, H, W), read from the disk on demand: levels, or stored values where each epoch draws.
-        valid: the same of the images held out, levels always.
-        train_labels: (N,) places in `classes`, or `None`.
-        valid_labels: the same of the images held out.
-        classes: names of the labels.
-        reduction: from stored values to levels.
-        manifest: content of images.json: fingerprints, counts and what was found.
-    """
-
-    train: Pixels
-    valid: Pixels
-    train_labels: npt.NDArray[np.int64] | None
-    valid_labels: npt.NDArray[np.int64] | None
-    classes: tuple[str, ...] | None
-    reduction: Reduction
-    manifest: dict[str, Any]
+    train: Pixels  # (N, C, H, W), read from the disk on demand: levels, or stored values where each epoch draws
+    valid: Pixels  # the same of the images held out, levels always
+    train_labels: npt.NDArray[np.int64] | None  # (N,) places in `classes`, or `None`
+    valid_labels: npt.NDArray[np.int64] | None  # the same of the images held out
+    classes: tuple[str, ...] | None  # names of the labels
+    reduction: Reduction  # from stored values to levels
+    manifest: dict[str, Any]  # content of images.json: fingerprints, counts and what was found
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -52,45 +210,21 @@ class PreparedImages:
 
 def prepare_images(
     path: str | Path,
-    directory: str | Path,
+    directory: str | Path,  # created if it is missing; `images.json` is the last file written into it
     *,
-    bits: int | None = None,
-    binarise: Any = None,
-    labelled: bool | None = None,
+    bits: int | None = None,  # of each channel of a pixel, where fewer are wanted; see `Reduction`
+    binarise: Any = None,  # threshold, fixed or per-epoch
+    labelled: bool | None = None,  # whether there are labels; None looks
     reading: Reading | None = None,
-    skip_bad: bool = False,
-    validation: str | Path | None = None,
+    skip_bad: bool = False,  # leave out image files that cannot be read
+    validation: str | Path | None = None,  # validation images; by default a part of the first source is held out
     validation_fraction: float = 0.1,
-    seed: int = 0,
+    seed: int = 0,  # of the images held out, and of every draw
 ) -> PreparedImages:
     """Read images and write them into a directory, a few megabytes in memory at a time.
 
     The validation set is `validation`, or the array valid of an .npz file that has train and valid, or a part
     drawn from the seed.
-
-    Args:
-        path: see `open_source`.
-        directory: created if it is missing; `images.json` is the last file written into it.
-        bits: of each channel of a pixel, where fewer are wanted; see `Reduction`.
-        binarise: threshold, fixed or per-epoch.
-        labelled: whether there are labels; None looks.
-        reading: of image files.
-        skip_bad: leave out image files that cannot be read.
-        validation: validation images; by default a part of the first source is held out.
-        validation_fraction: of the images.
-        seed: of the images held out, and of every draw.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: there are no images, one cannot be read, shapes or labels do not agree, an option does not fit.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     pixels = np.arange(720, dtype=np.uint8).reshape(20, 6, 6)
-    ...     np.savez(Path(folder) / "x.npz", images=pixels, labels=[0, 1] * 10)
-    ...     images = prepare_images(Path(folder) / "x.npz", Path(folder) / "data", bits=1)
-    ...     images.train.shape, images.valid.shape, images.classes, str(images.reduction)
-    ((18, 1, 6, 6), (2, 1, 6, 6), ('0', '1'), 'binarised at half of the brightest (threshold)')
     """
     check_fraction("validation_fraction", validation_fraction)
     source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
@@ -190,7 +324,8 @@ def check_alike(source: ImageSource, shape: tuple[int, int, int], levels: int) -
 
 
 def format_shape(shape: tuple[int, int, int]) -> str:
-    """
+    """Write the shape of an image.
+
     >>> format_shape((1, 28, 28)), format_shape((3, 32, 32))
     ('28×28 pixels, grey', '32×32 pixels, RGB')
     """

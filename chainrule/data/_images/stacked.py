@@ -34,17 +34,10 @@ class Header(NamedTuple):
 
 
 class StackedImages(ImageSource):
-    """Images of an array, read block by block; nothing in the file is ever unpickled.
+    """Images of an .npy, .npz or idx file (MNIST's format), read block by block; nothing in it is ever unpickled.
 
     Grey images (N, H, W), or (N, D) where D is a square; images with colours (N, H, W, C) or (N, C, H, W), C 1 or
     3. Numbers of any type are taken if they are whole and from 0 to 255.
-
-    Args:
-        path: an .npy file, an .npz file, or an idx file (LeCun's format of MNIST), compressed by gzip or not.
-        array: the name of the array in an .npz file.
-
-    Raises:
-        ValueError: the file cannot be read, or its array does not hold images.
     """
 
     def __init__(self, path: Path, array: str | None = None):

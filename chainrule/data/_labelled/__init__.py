@@ -5,43 +5,20 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._labelled.batches import Labels, labelled_batches, labelled_evaluation
-    from chainrule.data._labelled.encoded_texts import TEXT_LEVELS, EncodedTexts, TextLevel, TextSymbols
-    from chainrule.data._labelled.labelled_file import Columns, LabelledFile, LabelledText
-    from chainrule.data._labelled.prepare import (
-        LabelledPart,
-        LabelledTexts,
-        encoded_part,
-        label_counts,
-        load_counts,
-        load_ngrams,
-        ngram_weights,
-        open_labelled,
-        part_facts,
-        prepare_labelled,
-    )
-
-__all__ = [
-    "TEXT_LEVELS",
-    "Columns",
-    "EncodedTexts",
-    "LabelledFile",
-    "LabelledPart",
-    "LabelledText",
-    "LabelledTexts",
-    "Labels",
-    "TextLevel",
-    "TextSymbols",
-    "encoded_part",
-    "label_counts",
-    "labelled_batches",
-    "labelled_evaluation",
-    "load_counts",
-    "load_ngrams",
-    "ngram_weights",
-    "open_labelled",
-    "part_facts",
-    "prepare_labelled",
-]
+    from chainrule.data._labelled.encoded_texts import EncodedTexts as EncodedTexts
+    from chainrule.data._labelled.encoded_texts import TextSymbols as TextSymbols
+    from chainrule.data._labelled.labelled_file import Columns as Columns
+    from chainrule.data._labelled.labelled_file import LabelledFile as LabelledFile
+    from chainrule.data._labelled.labelled_file import LabelledText as LabelledText
+    from chainrule.data._labelled.prepare import LabelledTexts as LabelledTexts
+    from chainrule.data._labelled.prepare import Labels as Labels
+    from chainrule.data._labelled.prepare import encoded_part as encoded_part
+    from chainrule.data._labelled.prepare import labelled_batches as labelled_batches
+    from chainrule.data._labelled.prepare import labelled_evaluation as labelled_evaluation
+    from chainrule.data._labelled.prepare import load_counts as load_counts
+    from chainrule.data._labelled.prepare import load_ngrams as load_ngrams
+    from chainrule.data._labelled.prepare import open_labelled as open_labelled
+    from chainrule.data._labelled.prepare import part_facts as part_facts
+    from chainrule.data._labelled.prepare import prepare_labelled as prepare_labelled
 
 __getattr__, __dir__ = attach(__name__)

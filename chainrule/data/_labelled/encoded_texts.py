@@ -132,11 +132,7 @@ def _most_frequent(counts: Counter[str], least: int) -> list[str]:
 
 
 def _parts(word: str) -> set[str]:
-    """Return the n-grams of a word between its bounds.
-
-    >>> sorted(_parts("cat"))
-    ['<ca', '<cat', '<cat>', 'at>', 'cat', 'cat>']
-    """
+    """Return the n-grams of a word between its bounds."""
     bounded = f"<{word[:_LONGEST]}>"
     return {bounded[at : at + size] for size in NGRAMS for at in range(len(bounded) - size + 1)}
 
@@ -147,20 +143,10 @@ NOTHING = -1  # fills up a bag, as `chainrule.models.SequenceClassifier` reads i
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """N texts as numbers.
+    """N texts as numbers."""
 
-    Attributes:
-        tokens: the elements of each text: symbols, or numbers of bags where there are bags.
-        bags: the symbols of each different element; None where an element is one symbol.
-
-    >>> texts = EncodedTexts.of(["ab", "", "b"], TextSymbols("char", "ab"))
-    >>> texts.context(np.array([0, 1]))
-    {'inputs': tensor([[ 1,  2],
-            [-1, -1]]), 'lengths': tensor([2, 0])}
-    """
-
-    tokens: Ragged
-    bags: Ragged | None
+    tokens: Ragged  # the elements of each text: symbols, or numbers of bags where there are bags
+    bags: Ragged | None  # the symbols of each different element; None where an element is one symbol
 
     @classmethod
     def of(cls, texts: Iterable[str], symbols: TextSymbols) -> Self:
@@ -180,12 +166,7 @@ class EncodedTexts:
         return self.tokens.lengths
 
     def context(self, rows: Numbers, limit: int | None = None) -> dict[str, Tensor]:
-        """Some of the texts: `inputs` (B, T) symbols or (B, T, K) bags, and `lengths` (B,).
-
-        Args:
-            rows: (B,) numbers of texts.
-            limit: longer texts are cut to this many elements.
-        """
+        """Some of the texts: `inputs` (B, T) symbols or (B, T, K) bags, and `lengths` (B,)."""
         inputs, lengths = self.tokens.padded(rows, limit, NOTHING)
         if self.bags is not None:
             kinds, inverse = inputs.unique(return_inverse=True)  # each bag once, and nothing
@@ -210,11 +191,7 @@ class EncodedTexts:
 
     @classmethod
     def load(cls, store: Store, part: str, symbols: TextSymbols) -> Self:
-        """Open what `save` wrote, read from the disk on demand.
-
-        Raises:
-            ValueError: a file is missing, or damaged.
-        """
+        """Open what `save` wrote, read from the disk on demand."""
         bags = None
         if symbols.parts is not None:
             bags = Ragged.load(store, f"{part}.bags", f"{part}.bag_offsets", len(symbols))

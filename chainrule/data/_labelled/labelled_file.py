@@ -51,28 +51,16 @@ class LabelledFile:
     The first row is a header where it has the columns asked for by name, or one of the usual names (text, sentence,
     review, ...; label, class, sentiment, ...); or where `header_evidence` speaks for it. Without the usual names, the
     label is the column of two with fewer different cells.
-
-    Args:
-        path: the file; "-" is standard input, for texts alone.
-        text_column: name, or number from 1, of the column of texts; found by itself where it can be.
-        label_column: the same of the labels.
-        labelled: whether labels are wanted. Without, a file with one column is as good.
-        like: the columns of another file: taken by name where this one has a header with them, else, where it has no
-            header, by number.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is empty, or it does not tell which columns are meant.
     """
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path,  # the file; "-" is standard input, for texts alone
         *,
-        text_column: str | None = None,
-        label_column: str | None = None,
-        labelled: bool = True,
-        like: Columns | None = None,
+        text_column: str | None = None,  # name, or number from 1, of the column of texts
+        label_column: str | None = None,  # the same of the labels
+        labelled: bool = True,  # whether labels are wanted. Without, a file with one column is as good
+        like: Columns | None = None,  # the columns of another file
     ):
         self.path = str(path)
         self._file = DelimitedFile(path)
@@ -108,11 +96,7 @@ class LabelledFile:
         self._skip_first = self._plain and self.columns.header and like is not None and like.header
 
     def __iter__(self) -> Generator[LabelledText, None, None]:
-        """Yield the rows; an empty text is kept.
-
-        Raises:
-            ValueError: a row has no such column, or an empty label; the file and its line are named.
-        """
+        """Yield the rows; an empty text is kept."""
         if self._plain and self._delimiter is None:
             skip = self._skip_first
             for line, text in self._file.lines():

@@ -1,24 +1,112 @@
 """Prepare labelled texts on disk: labels and symbols from the training part, then all texts as numbers."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isnan, nan
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.data._labelled.batches import Labels, labelled_evaluation
+from chainrule.data._atomic import Record, read_record
+from chainrule.data._batches import Batch, Batches, Shuffled, by_length, check_fraction, hold_out, in_order
 from chainrule.data._labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule.data._labelled.labelled_file import LabelledFile, LabelledText
-from chainrule.data._split import check_fraction, hold_out
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._text import fingerprint
 from chainrule.data._word_vectors import read_vectors
 from chainrule.layers._ngram_scores import NgramScores
+
+
+class Labels(Record):
+    """Names of labels and their numbers, 0..C-1, in the order of the names (numbers by their value)."""
+
+    def __init__(self, counts: Mapping[str, int]):
+        if len(counts) < 2 or min(counts.values()) < 1:
+            raise ValueError(
+                f"counts: expected two labels or more, each seen, got {len(counts)} of {dict(counts)!r:.80}"
+            )
+        self.counts = {name: counts[name] for name in sorted(counts, key=_order)}
+        self.names = tuple(self.counts)
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+
+    @classmethod
+    def fit(cls, labels: Iterable[str]) -> Self:
+        """Labels of a training set."""
+        return cls(Counter(labels))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def encode(self, name: str) -> int:
+        """Return the number of a label."""
+        if name not in self._numbers:
+            raise ValueError(f"the label {name!r:.60} was not seen in training, where there were {self.listed()}")
+        return self._numbers[name]
+
+    def listed(self, most: int = 8) -> str:
+        """Return the names in a line, the first few of many."""
+        listing = ", ".join(name if len(name) <= 24 else name[:23] + "…" for name in self.names[:most])
+        return listing if len(self) <= most else f"{listing}, ... ({len(self)})"
+
+    @property
+    def prior(self) -> tuple[float, ...]:
+        """The share of each in training."""
+        total = sum(self.counts.values())
+        return tuple(count / total for count in self.counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1, "counts": self.counts}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Build what `to_json` described; raise ValueError for anything else."""
+        return read_record(cls, {"counts": dict[str, int]}, content)
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    try:
+        value = float(name)
+    except ValueError:
+        value = nan
+    return (True, 0.0, name) if isnan(value) else (False, value, name)
+
+
+_BATCHES_IN_POOL = 32
+
+
+def labelled_batches(
+    texts: EncodedTexts,
+    labels: Numbers,  # (N,) their numbers
+    batch_size: int,
+    limit: int | None = None,  # longer texts are cut to this many elements
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Batches:
+    """Labels given texts, in the order of `Shuffled`, sorted by length in pools of 32 batches."""
+    sort = by_length(texts.lengths)
+    order = Shuffled(
+        len(texts), batch_size, seed, shard, name="texts", sort=sort, pool=_BATCHES_IN_POOL, within_pool=True
+    )
+    return Batches(order, lambda _, rows: _batch(texts, labels, order.own(rows), limit))
+
+
+def labelled_evaluation(
+    texts: EncodedTexts, labels: Numbers, batch_size: int, limit: int | None = None, rows: Numbers | None = None
+) -> Iterator[Batch]:
+    """Every row once, or those with the numbers in `rows`, in order."""
+    lengths = texts.lengths if limit is None else np.minimum(texts.lengths, limit)
+    return (_batch(texts, labels, chosen, limit) for chosen in in_order(len(texts), batch_size, rows, lengths))
+
+
+def _batch(texts: EncodedTexts, labels: Numbers, rows: Numbers, limit: int | None) -> Batch:
+    numbers = torch.from_numpy(np.asarray(labels[rows], dtype=np.int64))
+    return Batch(numbers, context=texts.context(rows, limit), whole=True)
+
 
 _MANIFEST = "labelled.json"
 _COUNTS = "counts"
@@ -29,17 +117,11 @@ _FEWEST = 2  # rows to train on
 
 @dataclass(frozen=True)
 class LabelledPart:
-    """Texts of one part.
+    """Texts of one part."""
 
-    Attributes:
-        texts: N of them, as numbers.
-        labels: (N,) numbers of labels.
-        lines: (N,) line of each in its file.
-    """
-
-    texts: EncodedTexts
-    labels: Numbers
-    lines: Numbers
+    texts: EncodedTexts  # N of them, as numbers
+    labels: Numbers  # (N,) numbers of labels
+    lines: Numbers  # (N,) line of each in its file
 
     def save(self, writer: StoreWriter, part: str) -> None:
         """Write all arrays, each as PART.NAME."""
@@ -57,72 +139,37 @@ class LabelledPart:
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """A prepared classification.
+    """A prepared classification."""
 
-    Attributes:
-        symbols: of the texts.
-        labels: of the classification.
-        train: to train on.
-        valid: held out.
-        valid_texts: held-out texts as written in the file, to show.
-        manifest: content of labelled.json: fingerprints, columns and counts.
-    """
-
-    symbols: TextSymbols
-    labels: Labels
-    train: LabelledPart
-    valid: LabelledPart
-    valid_texts: tuple[str, ...]
-    manifest: dict[str, Any]
+    symbols: TextSymbols  # of the texts
+    labels: Labels  # of the classification
+    train: LabelledPart  # to train on
+    valid: LabelledPart  # held out
+    valid_texts: tuple[str, ...]  # held-out texts as written in the file, to show
+    manifest: dict[str, Any]  # content of labelled.json: fingerprints, columns and counts
 
 
 def prepare_labelled(
     path: str | Path,
-    directory: str | Path,
+    directory: str | Path,  # created if it is missing; `labelled.json` is the last file written into it
     *,
-    validation: str | Path | None = None,
-    validation_fraction: float = 0.1,
+    validation: str | Path | None = None,  # a validation file, with columns found as in the first file
+    validation_fraction: float = 0.1,  # share of the rows that is held out otherwise, drawn from the seed
     text_column: str | None = None,
     label_column: str | None = None,
     level: TextLevel = "word",
     lower: bool = True,
     ngrams: bool = True,
     min_count: int = 2,
-    limit: int = 1024,
-    ngram_order: int = 0,
+    limit: int = 1024,  # elements after which a text will be cut
+    ngram_order: int = 0,  # symbols of the longest n-grams that naive Bayes of the training part counts; 0 for none
     seed: int = 0,
-    like: tuple[TextSymbols, Labels] | None = None,
-    vectors: str | Path | None = None,
+    like: tuple[TextSymbols, Labels] | None = None,  # other texts whose symbols and labels are reused
+    vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> LabelledTexts:
     """Read labelled texts, hold some out, and write both parts as numbers into a directory.
 
     Symbols and labels are made of the training part alone.
-
-    Args:
-        path: see `LabelledFile`.
-        directory: created if it is missing; `labelled.json` is the last file written into it.
-        validation: a validation file, with columns found as in the first file; by default rows are held out.
-        validation_fraction: share of the rows that is held out otherwise, drawn from the seed.
-        text_column, label_column: see `LabelledFile`.
-        level, lower, ngrams, min_count: see `TextSymbols`.
-        limit: elements after which a text will be cut.
-        ngram_order: symbols of the longest n-grams that naive Bayes of the training part counts; 0 for none.
-        seed: of the rows held out.
-        like: other texts whose symbols and labels are reused; other options of symbols are ignored.
-        vectors: of words, to begin with; see `read_vectors`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: columns are missing, there is one label or one text alone, too few rows, or a label that is held
-            out was never trained on.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     rows = Path(folder) / "rows.tsv"
-    ...     _ = rows.write_text("\\n".join(f"it is {word} {n}\\t{word}" for n in range(20) for word in ("good", "bad")))
-    ...     data = prepare_labelled(rows, Path(folder) / "data")
-    ...     data.labels.names, len(data.train.texts), len(data.valid.texts)
-    (('bad', 'good'), 36, 4)
     """
     check_fraction("validation_fraction", validation_fraction)
     file = LabelledFile(path, text_column=text_column, label_column=label_column)
@@ -186,20 +233,12 @@ def open_labelled(directory: str | Path) -> LabelledTexts:
 
 
 def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
-    """Read the result of `label_counts` from a prepared folder.
-
-    Raises:
-        ValueError: the file is missing, or holds something else.
-    """
+    """Read the result of `label_counts` from a prepared folder."""
     return np.array(Store(directory, _MANIFEST, "texts").array(_COUNTS, "i8", shape))
 
 
 def load_ngrams(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
-    """Read the result of `ngram_weights` from a prepared folder.
-
-    Raises:
-        ValueError: the file is missing, or holds something else.
-    """
+    """Read the result of `ngram_weights` from a prepared folder."""
     return np.array(Store(directory, _MANIFEST, "texts").array(_NGRAMS, "f4", shape))
 
 
@@ -237,11 +276,7 @@ def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[n
 
 
 def encoded_part(rows: Sequence[LabelledText], symbols: TextSymbols, labels: Labels, path: str) -> LabelledPart:
-    """Rows as numbers.
-
-    Raises:
-        ValueError: a label was not seen in training; the file and its line are named.
-    """
+    """Rows as numbers."""
     numbers = []
     for row in rows:
         try:

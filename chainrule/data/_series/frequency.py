@@ -5,7 +5,7 @@ from calendar import monthrange
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Literal
 
@@ -21,24 +21,11 @@ _NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week"}
 
 @dataclass(frozen=True)
 class Frequency:
-    """`count` units from one row to the next.
+    """`count` units from one row to the next."""
 
-    Args:
-        unit: seconds; business days, Monday to Friday; months of the calendar; or their last days.
-        count: 1 to 10^9.
-        day: of months whose rows are of the 29th or 30th: this day, or the last of a month without it; else 0.
-
-    Raises:
-        ValueError: the count or the day is out of range.
-
-    >>> hourly = Frequency("seconds", 3600)
-    >>> str(hourly), hourly.season, hourly.after(datetime(2016, 7, 1, 23))
-    ('every hour', 24, datetime.datetime(2016, 7, 2, 0, 0))
-    """
-
-    unit: Unit
-    count: int
-    day: int = 0
+    unit: Unit  # seconds; business days, Monday to Friday; months of the calendar; or their last days
+    count: int  # 1 to 10^9
+    day: int = 0  # of months whose rows are of the 29th or 30th: this day, or the last of a month without it; else 0
 
     def __post_init__(self) -> None:
         if self.day not in ((0, 29, 30) if self.unit == "months" else (0,)):
@@ -50,24 +37,13 @@ class Frequency:
     def find(
         cls,
         dates: Sequence[datetime],
-        lines: Sequence[int],
-        where: str,
+        lines: Sequence[int],  # the line of each in the file, for errors
+        where: str,  # the name of the file, for errors
         *,
-        gaps: bool = False,
-        known: "Frequency | None" = None,
+        gaps: bool = False,  # whether dates may be further apart; `complete_dates` looks at them
+        known: "Frequency | None" = None,  # returned if the dates fit it
     ) -> "Frequency":
-        """Return the step between dates, which must be equally spaced.
-
-        Args:
-            dates: at least two.
-            lines: the line of each in the file, for errors.
-            where: the name of the file, for errors.
-            gaps: whether dates may be further apart; `complete_dates` looks at them.
-            known: returned if the dates fit it: dates within one week may be business days or all days.
-
-        Raises:
-            ValueError: the dates are not sorted, one comes twice, or some are missing and may not.
-        """
+        """Return the step between dates, which must be equally spaced."""
         places = list(zip(dates, lines, strict=True))
         cls._check_repeated(places, where)
         for (before, _), (date, line) in pairwise(places):
@@ -137,11 +113,7 @@ class Frequency:
         return cls("seconds", max(round(usual.total_seconds()), 1))
 
     def after(self, date: datetime) -> datetime:
-        """Return the date of the next row.
-
-        Raises:
-            ValueError: it is past the year 9999.
-        """
+        """Return the date of the next row."""
         try:
             return self._after(date)
         except (OverflowError, ValueError):  # of days; of months
@@ -200,10 +172,6 @@ def calendar_names(frequency: Frequency, dates: Sequence[datetime]) -> list[str]
     """Return the cycles that dates go through at least twice, except cycles shorter than a step.
 
     A shorter record shows no repetition of the cycle: a model would memorise single dates.
-
-    >>> hours = Frequency("seconds", 3600)
-    >>> calendar_names(hours, [datetime(2024, 1, 1), datetime(2024, 3, 1)])
-    ['time of day', 'day of week']
     """
     days = {"business days": DAY, "months": 30 * DAY, "month ends": 30 * DAY}
     step = days.get(frequency.unit, frequency.count)
@@ -212,11 +180,7 @@ def calendar_names(frequency: Frequency, dates: Sequence[datetime]) -> list[str]
 
 
 def calendar_features(dates: Sequence[datetime], names: Sequence[str]) -> Floats:
-    """Sine and cosine of the place in each cycle, (T, 2·cycles): Monday is as near to Sunday as to Tuesday.
-
-    >>> calendar_features([datetime(2024, 1, 1, 6)], ["time of day"]).round(3)
-    array([[1., 0.]])
-    """
+    """Sine and cosine of the place in each cycle, (T, 2·cycles): Monday is as near to Sunday as to Tuesday."""
     columns = []
     for name in names:
         angles = np.array([math.tau * CYCLES[name][1](date) for date in dates])
@@ -228,12 +192,6 @@ def complete_dates(
     dates: Sequence[datetime], lines: Sequence[int], frequency: Frequency, where: str
 ) -> tuple[list[datetime], list[int]]:
     """Return all dates from the first to the last, and the index of each input date among them.
-
-    Args:
-        dates: sorted.
-        lines: the line of each in the file, for errors.
-        frequency: the step.
-        where: the name of the file, for errors.
 
     >>> days = Frequency("seconds", 86_400)
     >>> found, places = complete_dates([datetime(2024, 2, 28), datetime(2024, 3, 1)], [2, 3], days, "sales.csv")
@@ -268,11 +226,6 @@ def spread_out(values: Floats, places: Sequence[int]) -> Floats:
 def fill_in(values: Floats, names: Sequence[str], where: str) -> Floats:
     """Columns (T, S) whose NaN are on the line between the values before and after.
 
-    Args:
-        values: each column has a value.
-        names: of the columns, for errors.
-        where: the name of the file, for errors.
-
     >>> fill_in(np.array([[1.0], [np.nan], [np.nan], [4.0]]), ["heat"], "sales.csv")[:, 0].tolist()
     [1.0, 2.0, 3.0, 4.0]
     """
@@ -287,3 +240,37 @@ def fill_in(values: Floats, names: Sequence[str], where: str) -> Floats:
                 )
         column[~present] = np.interp(rows[~present], rows[present], column[present])
     return filled
+
+
+def on_one_clock(dates: Sequence[datetime], utc_offset: int | None = None) -> tuple[list[datetime], int | None]:
+    """Local times, and the offset of their clock from UTC in seconds; None where no zone is to be told.
+
+    Where all dates have the same time of day they tell days, and each keeps its own local time. Else the clock is that
+    of their only offset, or UTC where offsets change, as with daylight saving.
+    """
+    offsets = {date.utcoffset() for date in dates}
+    if offsets == {None}:
+        return list(dates), None
+    if utc_offset is None and len({date.time() for date in dates}) > 1:
+        only = offsets.pop() if len(offsets) == 1 else None
+        utc_offset = 0 if only is None else round(only.total_seconds())
+    return [as_shown(date, utc_offset) for date in dates], utc_offset
+
+
+def as_shown(date: datetime, utc_offset: int | None) -> datetime:
+    """Return a date as the clock shows it, without a zone: its own local time where no offset is given.
+
+    >>> str(as_shown(datetime.fromisoformat("2024-01-01T00:00+02:00"), 3600))
+    '2023-12-31 23:00:00'
+    """
+    if date.tzinfo is None or utc_offset is None:
+        return date.replace(tzinfo=None)
+    try:
+        return date.astimezone(clock(utc_offset)).replace(tzinfo=None)
+    except OverflowError:
+        raise ValueError(f"expected dates of the years 1 to 9999 in all zones, got {date}") from None
+
+
+def clock(utc_offset: int) -> timezone:
+    """Return the zone of an offset in seconds."""
+    return timezone(timedelta(seconds=utc_offset))

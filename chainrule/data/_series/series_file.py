@@ -1,5 +1,6 @@
 """A file of series: a row for each moment, a column for each series."""
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,17 +11,167 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data._delimited import Row
-from chainrule.data._series.clock import clock, on_one_clock
-from chainrule.data._series.frequency import Frequency
-from chainrule.data._series.layout import MOST_CELLS, Reader, lay_out, static_cells
-from chainrule.data._tables.cell_column import MISSING, as_number
-from chainrule.data._tables.dates import as_date, is_date_like, writes_months
+from chainrule.data._series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
+from chainrule.data._tables.cell_column import MISSING, as_date, as_number, is_date_like, is_odd_number, writes_months
 from chainrule.data._tables.table_file import TableFile
+
+MOST_CELLS = 1 << 24
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of one item, or of a whole file with a column for each series."""
+
+    step: Frequency | None
+    dates: list[datetime]
+    values: Floats
+    known: Floats
+    observed: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Reader:
+    file: TableFile
+    where: str
+    targets: list[str]
+    covariates: list[str]
+    fill: bool
+
+    def read(self, rows: list[Row], dates: list[datetime], frequency: Frequency | None, what: str = "") -> Part:
+        """Numbers of rows at regular steps; `what` names the item in errors."""
+        where, fill, lines, step = self.where, self.fill, [line for line, _ in rows], None
+        if dates:
+            date_step = Frequency.find(dates, lines, where, gaps=fill, known=frequency)
+            step = frequency if fill and frequency is not None else date_step
+        places = [self.file.names.index(name) for name in self.targets]
+        last = len(rows)
+        while last and all(rows[last - 1][1][index] in MISSING for index in places):
+            last -= 1
+        if not last:
+            raise ValueError(
+                f"{where}: expected values in {what or ', '.join(self.targets):.200}, got empty cells only"
+            )
+        values = _numbers(rows[:last], places, self.targets, where, fill)
+        known_places = [self.file.names.index(name) for name in self.covariates]
+        covariates = _numbers(rows, known_places, self.covariates, where, fill)
+        observed = np.ones(values.shape, dtype=bool)
+        if fill:
+            if step is not None:
+                dates, row_places = complete_dates(dates, lines, step, where)
+                values, covariates = spread_out(values, row_places[:last]), spread_out(covariates, row_places)
+            observed = ~np.isnan(values)
+            values, covariates = fill_in(values, self.targets, where), fill_in(covariates, self.covariates, where)
+        return Part(step, dates, values, covariates, observed)
+
+
+@dataclass(frozen=True)
+class Layout(Part):
+    """All items side by side, see `SeriesFile`."""
+
+    spans: npt.NDArray[np.int64]
+
+
+def lay_out(
+    reader: Reader,
+    rows: list[Row],
+    dates: list[datetime],
+    groups: dict[str, list[int]],
+    frequency: Frequency | None,
+) -> Layout:
+    """Items side by side, by their dates; without dates from the first row on."""
+    parts: dict[str, Part] = {}
+    for name in sorted(groups, key=lambda name: -len(groups[name])):  # the longest tells the step
+        numbers = groups[name]
+        own = [rows[number] for number in numbers]
+        if dates and len(own) < 2:
+            raise ValueError(f"{reader.where} line {own[0][0]}: expected at least two rows of {name!r:.60}, got one")
+        part = reader.read(own, [dates[number] for number in numbers] if dates else [], frequency, name)
+        if part.step is not None and frequency is not None and part.step != frequency:
+            raise ValueError(
+                f"{reader.where} line {own[0][0]}: expected rows {frequency}, as of other items, got rows {part.step} "
+                f"of {name!r:.60}"
+            )
+        frequency = part.step
+        parts[name] = part
+    grid: list[datetime] = []
+    if frequency is not None:
+        grid, last = [min(part.dates[0] for part in parts.values())], max(part.dates[-1] for part in parts.values())
+        most = MOST_CELLS // len(parts)
+        while grid[-1] < last:
+            grid.append(frequency.after(grid[-1]))
+            if len(grid) > most:
+                raise ValueError(
+                    f"{reader.where}: expected at most {MOST_CELLS:,} items × dates, got more up to {last}: keep the "
+                    "last rows, or fewer items"
+                )
+    row_of = {date: row for row, date in enumerate(grid)}
+    starts = []
+    for name in groups:
+        first = parts[name].dates[0] if grid else None
+        if first is not None and first not in row_of:
+            raise ValueError(
+                f"{reader.where}: {name!r:.60} begins at {first}, which is no whole number of steps after {grid[0]}, "
+                f"as rows are {frequency}: move its dates"
+            )
+        starts.append(0 if first is None else row_of[first])
+    ordered = [parts[name] for name in groups]
+    spans = np.array([[start, start + len(part.values)] for start, part in zip(starts, ordered, strict=True)])
+    length = max(start + len(part.known) for start, part in zip(starts, ordered, strict=True))
+    count = len(ordered)
+    if length * count * (1 + len(reader.covariates)) > MOST_CELLS:
+        raise ValueError(f"{reader.where}: expected at most {MOST_CELLS:,} items × rows, got more: keep the last rows")
+    values = np.full((int(spans.max()), count), np.nan)
+    observed = np.zeros(values.shape, dtype=bool)
+    covariates = np.full((length, count, len(reader.covariates)), np.nan)
+    for number, (part, (start, stop)) in enumerate(zip(ordered, spans, strict=True)):
+        values[start:stop, number] = part.values[:, 0]
+        observed[start:stop, number] = part.observed[:, 0]
+        covariates[start : start + len(part.known), number] = part.known
+    return Layout(frequency, grid, values, covariates, observed, spans)
+
+
+def static_cells(
+    rows: list[Row], numbers: list[int], places: list[int], file: TableFile, where: str
+) -> tuple[str, ...]:
+    """Return the cells of an item that are the same in all its rows."""
+    first = rows[numbers[0]][1]
+    for number in numbers:
+        line, cells = rows[number]
+        for index in places:
+            if cells[index] != first[index]:
+                raise ValueError(
+                    f"{where} line {line}, column {file.names[index]!r}: expected {first[index]!r:.60} in all rows of "
+                    f"an item, got {cells[index]!r:.60}: name it with --covariates, if it changes"
+                )
+    return tuple(first[index] for index in places)
+
+
+def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str, fill: bool) -> Floats:
+    """Return the numbers of some columns; NaN for an empty cell where those will be filled in."""
+    numbers = np.full((len(rows), len(places)), np.nan)
+    for row, (line, cells) in enumerate(rows):
+        for column, index in enumerate(places):
+            cell = cells[index]
+            empty = cell in MISSING
+            if empty and fill:
+                continue
+            number = None if empty else as_number(cell)
+            if number is None or not math.isfinite(number):
+                expected = "a value, got an empty cell" if empty else f"a finite number, got {cell!r:.80}"
+                plain = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
+                remedy = "train with --fill to have it filled in" if empty else plain
+                raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
+            numbers[row, column] = number
+    for name, series in zip(names, numbers.T, strict=True):
+        if np.isnan(series).all():
+            raise ValueError(f"{where}, column {name!r}: expected values, got empty cells only")
+    return numbers
+
 
 DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
 ITEM_NAMES = frozenset(("item_id", "unique_id", "series_id", "item"))
 ALL = "all"
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -29,42 +180,25 @@ class SeriesFile:
 
     A file in long form has an item in each row, whose series may begin and end anywhere. Where they have dates they
     are laid out by these, else each begins in the first row; outside its span a series is NaN.
-
-    Args:
-        where: the name of the file, for errors.
-        targets: names of the series that are forecast; of a file in long form its items.
-        covariates: names of the columns that are known in advance.
-        date: the name of the column of dates; None for a file without dates.
-        frequency: the step between dates; None without any.
-        dates: (N,) local times, empty without dates.
-        utc_offset: of their clock, in seconds; None where dates have no zone, or tell days; see `on_one_clock`.
-        monthly: whether dates are written as months, 2024-01.
-        values: (T, S) the targets, T <= N: rows after them, with empty targets, are the future.
-        known: (N, F) the covariates; of a file in long form (N, S, F).
-        observed: (T, S) which of the values are in the file; others are filled in.
-        spans: (S, 2) the first row of each series, and the one after its last.
-        item: the name of the column of items; None for a file with a column for each series.
-        value: the name of the column of their values.
-        statics: of each item, the cells of the columns that tell what never changes.
-        date_format: how dates are written, see `datetime.strptime`; empty for ISO 8601.
     """
 
-    where: str
-    targets: tuple[str, ...]
-    covariates: tuple[str, ...]
-    date: str | None
-    frequency: Frequency | None
-    dates: list[datetime]
+    where: str  # the name of the file, for errors
+    targets: tuple[str, ...]  # names of the series that are forecast; of a file in long form its items
+    covariates: tuple[str, ...]  # names of the columns that are known in advance
+    date: str | None  # the name of the column of dates; None for a file without dates
+    frequency: Frequency | None  # the step between dates; None without any
+    dates: list[datetime]  # (N,) local times, empty without dates
+    # of their clock, in seconds; None where dates have no zone, or tell days; see `on_one_clock`
     utc_offset: int | None
-    monthly: bool
-    values: Floats
-    known: Floats
-    observed: npt.NDArray[np.bool_]
-    spans: npt.NDArray[np.int64]
-    item: str | None = None
-    value: str = ""
-    statics: tuple[tuple[str, ...], ...] = ()
-    date_format: str = ""
+    monthly: bool  # whether dates are written as months, 2024-01
+    values: Floats  # (T, S) the targets, T <= N: rows after them, with empty targets, are the future
+    known: Floats  # (N, F) the covariates; of a file in long form (N, S, F)
+    observed: npt.NDArray[np.bool_]  # (T, S) which of the values are in the file; others are filled in
+    spans: npt.NDArray[np.int64]  # (S, 2) the first row of each series, and the one after its last
+    item: str | None = None  # the name of the column of items; None for a file with a column for each series
+    value: str = ""  # the name of the column of their values
+    statics: tuple[tuple[str, ...], ...] = ()  # of each item, the cells of the columns that tell what never changes
+    date_format: str = ""  # how dates are written, see `datetime.strptime`; empty for ISO 8601
 
     @property
     def future(self) -> int:
@@ -73,7 +207,8 @@ class SeriesFile:
 
     def date_text(self, date: datetime) -> str:
         """Return a date as this file writes it: a month; the day alone where steps are days or more; else the moment
-        with its offset from UTC, where there is one."""
+        with its offset from UTC, where there is one.
+        """
         if self.date_format:
             return date.strftime(self.date_format)
         if self.monthly:
@@ -86,52 +221,19 @@ class SeriesFile:
 
 
 def read_series(
-    path: str | Path,
-    target: str | None,
-    covariates: str = "",
-    date: str = "auto",
+    path: str | Path,  # CSV, with a header or without, compressed by gzip or not
+    target: str | None,  # names of the series to forecast, separated by commas
+    covariates: str = "",  # names of the columns that are known in advance, separated by commas
+    date: str = "auto",  # the name of the column of dates
     *,
-    item: str = "auto",
-    static: str = "",
-    date_format: str = "",
-    fill: bool = False,
-    frequency: Frequency | None = None,
-    utc_offset: int | None = None,
+    item: str = "auto",  # the column that names the series of each row, of a file in long form
+    static: str = "",  # names of columns that are the same in all rows of an item, separated by commas
+    date_format: str = "",  # how dates are written, such as "%d/%m/%Y"; ISO 8601 and day.month.year if empty
+    fill: bool = False,  # fill in missing rows and empty cells by straight lines between their neighbours
+    frequency: Frequency | None = None,  # the step between dates where it is known
+    utc_offset: int | None = None,  # of the clock that dates with a zone are read by, in seconds
 ) -> SeriesFile:
-    """Read a file of series.
-
-    Args:
-        path: CSV, with a header or without, compressed by gzip or not. See `TableFile` for when
-            the first row is a header.
-        target: names of the series to forecast, separated by commas; "all" for all columns that are neither dates
-            nor covariates; None where there is one only. Of a file in long form, the one column of values.
-        covariates: names of the columns that are known in advance, separated by commas.
-        date: the name of the column of dates; "auto" finds it, also where its notation cannot be read, which is an
-            error then; "none" has no such column.
-        item: the column that names the series of each row, of a file in long form; "auto" takes one of a usual name,
-            such as item_id; "none" has no such column.
-        static: names of columns that are the same in all rows of an item, separated by commas.
-        date_format: how dates are written, such as "%d/%m/%Y"; ISO 8601 and day.month.year if empty.
-        fill: fill in missing rows and empty cells by straight lines between their neighbours.
-        frequency: the step between dates where it is known: taken where the dates keep it, and with `fill` always;
-            else the most common one.
-        utc_offset: of the clock that dates with a zone are read by, in seconds; None finds it, see `on_one_clock`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a column is missing; a cell is no number, or no date; without `fill`, a cell is empty, or dates are
-            not at regular steps.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "sales.csv"
-    ...     _ = path.write_text("month,sold,holidays\\n2024-01,7,1\\n2024-02,9,0\\n2024-03,8,2\\n2024-04,,1\\n")
-    ...     file = read_series(path, "sold", covariates="holidays")
-    >>> str(file.frequency), file.values.tolist(), file.known[:, 0].tolist(), file.future
-    ('every month', [[7.0], [9.0], [8.0]], [1.0, 0.0, 2.0, 1.0], 1)
-    >>> file.date_text(file.dates[0])
-    '2024-01'
-    """
+    """Read a file of series."""
     file = TableFile(path)
     rows = list(_rows(file))
     if not rows:
@@ -207,15 +309,7 @@ def _first_cell(rows: list[tuple[int, list[str]]], index: int) -> str:
 def _date_column(
     file: TableFile, cells: dict[str, str], open_cells: dict[str, str], option: str, date_format: str
 ) -> str | None:
-    """Return the column of dates.
-
-    Args:
-        file: the file.
-        cells: the first cell of each column.
-        open_cells: first cells of the columns named neither as targets nor as covariates.
-        option: the name, "auto" or "none".
-        date_format: how dates are written; empty for the usual ways.
-    """
+    """Return the column of dates."""
     if option == "none":
         return None
     if option != "auto":

@@ -33,14 +33,9 @@ def window_context(
 
 
 def window_batch(values: Floats, features: Floats, places: Sequence[tuple[int, int]], past: int, length: int) -> Batch:
-    """Return the `length` rows from each origin on, given the `past` rows before it.
+    """Return the `length` rows of `values` (T, S) from each place (origin, series), given the `past` rows before it.
 
-    Args:
-        values: (T, S).
-        features: (N, F) covariates, N >= T; or (N, S, F), of each series.
-        places: origin and series of each row of the batch, past <= origin <= T - length.
-        past: P rows before the origin.
-        length: rows that are forecast.
+    Covariates are (N, F) with N >= T, or (N, S, F). Origins satisfy past <= origin <= T - length.
 
     >>> batch = window_batch(np.arange(10.0).reshape(10, 1), np.zeros((10, 0)), [(4, 0)], past=3, length=2)
     >>> batch.x, batch.context
@@ -124,27 +119,13 @@ def whole_spans(values: Floats) -> Spans:
     return np.tile(np.array([[0, len(values)]]), (values.shape[1], 1))
 
 
-def rolling_origins(first: int, rows: int, horizon: int, stride: int | None = None) -> list[int]:
-    """Origins `stride` rows apart, a horizon where not given, as long as all of what is forecast is known.
-
-    >>> rolling_origins(first=10, rows=24, horizon=4)
-    [10, 14, 18]
-    """
-    return list(range(first, rows - horizon + 1, stride or horizon))
+def rolling_origins(first: int, rows: int, horizon: int) -> list[int]:
+    """Origins a horizon apart, as long as all of what is forecast is known."""
+    return list(range(first, rows - horizon + 1, horizon))
 
 
 def places_of(spans: Spans, origins: Sequence[int], horizon: int, *, reach: int = 1) -> list[tuple[int, int]]:
-    """Origin and series of all forecasts that are known: in order of the origins.
-
-    Args:
-        spans: (S, 2) rows of each series, its first and the one after its last.
-        origins: rows at which forecasts begin.
-        horizon: rows that are forecast.
-        reach: rows that a series has before an origin, at least.
-
-    >>> places_of(np.array([[0, 20], [9, 16]]), [10, 14], horizon=4)
-    [(10, 0), (10, 1), (14, 0)]
-    """
+    """Origin and series of forecasts whose `horizon` is known and whose series has `reach` rows before."""
     return [
         (origin, series)
         for origin in origins
@@ -157,9 +138,6 @@ def by_past(places: Sequence[tuple[int, int]], spans: Spans, past: int) -> list[
     """Group places by the number of known past rows, `past` at most.
 
     All places of a series share the number of its first place.
-
-    >>> by_past([(10, 0), (10, 1), (14, 0)], np.array([[0, 20], [9, 16]]), past=5)
-    [(5, [0, 2]), (1, [1])]
     """
     history: dict[int, int] = {}
     for origin, series in places:
@@ -171,25 +149,15 @@ def by_past(places: Sequence[tuple[int, int]], spans: Spans, past: int) -> list[
 
 
 def window_evaluation(
-    values: Floats,
-    features: Floats,
-    places: Sequence[tuple[int, int]],
-    past: int,
-    horizon: int,
+    values: Floats,  # (T, S)
+    features: Floats,  # (N, F), or (N, S, F)
+    places: Sequence[tuple[int, int]],  # origin and series of each forecast, see `places_of`
+    past: int,  # rows before each origin that are known
+    horizon: int,  # rows that are forecast
     batch_size: int,
-    spans: Spans | None = None,
+    spans: Spans | None = None,  # (S, 2) rows of each series; all rows if not given
 ) -> Iterator[Batch]:
-    """Yield batches of the rows after each place, in order; series with less history come last.
-
-    Args:
-        values: (T, S).
-        features: (N, F), or (N, S, F).
-        places: origin and series of each forecast, see `places_of`.
-        past: rows before each origin that are known.
-        horizon: rows that are forecast.
-        batch_size: windows of a batch.
-        spans: (S, 2) rows of each series; all rows if not given.
-    """
+    """Yield batches of the rows after each place, in order; series with less history come last."""
     for history, numbers in by_past(places, whole_spans(values) if spans is None else spans, past):
         for start in range(0, len(numbers), batch_size):
             chosen = [places[number] for number in numbers[start : start + batch_size]]

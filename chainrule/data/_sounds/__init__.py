@@ -5,29 +5,21 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._sounds.batches import clip_batches, clip_evaluation
-    from chainrule.data._sounds.labels import Labelling
-    from chainrule.data._sounds.levels import LinearLevels, MuLawLevels, SoundLevels, make_levels
-    from chainrule.data._sounds.prepare import Sounds, open_sounds, prepare_sounds
-    from chainrule.data._sounds.sound_file import Collection, SoundFile, read_sound, resampled, sound_facts, write_wav
-
-__all__ = [
-    "Collection",
-    "Labelling",
-    "LinearLevels",
-    "MuLawLevels",
-    "SoundFile",
-    "SoundLevels",
-    "Sounds",
-    "clip_batches",
-    "clip_evaluation",
-    "make_levels",
-    "open_sounds",
-    "prepare_sounds",
-    "read_sound",
-    "resampled",
-    "sound_facts",
-    "write_wav",
-]
+    from chainrule.data._sounds.prepare import Labelling as Labelling
+    from chainrule.data._sounds.prepare import Sounds as Sounds
+    from chainrule.data._sounds.prepare import clip_batches as clip_batches
+    from chainrule.data._sounds.prepare import clip_evaluation as clip_evaluation
+    from chainrule.data._sounds.prepare import open_sounds as open_sounds
+    from chainrule.data._sounds.prepare import prepare_sounds as prepare_sounds
+    from chainrule.data._sounds.sound_file import Collection as Collection
+    from chainrule.data._sounds.sound_file import LinearLevels as LinearLevels
+    from chainrule.data._sounds.sound_file import MuLawLevels as MuLawLevels
+    from chainrule.data._sounds.sound_file import SoundFile as SoundFile
+    from chainrule.data._sounds.sound_file import SoundLevels as SoundLevels
+    from chainrule.data._sounds.sound_file import make_levels as make_levels
+    from chainrule.data._sounds.sound_file import read_sound as read_sound
+    from chainrule.data._sounds.sound_file import resampled as resampled
+    from chainrule.data._sounds.sound_file import sound_facts as sound_facts
+    from chainrule.data._sounds.sound_file import write_wav as write_wav
 
 __getattr__, __dir__ = attach(__name__)

@@ -1,33 +1,144 @@
 """Prepare sounds on disk: one rate, one channel, one integer a sample, in bounded memory."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
 from chainrule._typed_json import read_value
+from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, by_length, check_fraction, padded
 from chainrule.data._members import Members
-from chainrule.data._sounds.batches import Labels
-from chainrule.data._sounds.labels import Labelling, ordered
-from chainrule.data._sounds.levels import SoundLevels, make_levels
-from chainrule.data._sounds.sound_file import Collection, SoundFacts, SoundFile, read_sound, sound_facts
-from chainrule.data._split import OneInEvery, check_fraction
+from chainrule.data._sounds.sound_file import (
+    Collection,
+    SoundFacts,
+    SoundFile,
+    SoundLevels,
+    make_levels,
+    read_sound,
+    sound_facts,
+)
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._vocabulary import FileTokens, token_dtype
+from chainrule.data._vocabulary import FileTokens, Ids, Tokens, token_dtype
+
+_BATCHES_IN_POOL = 64
+Labels = npt.NDArray[np.int64]
+
+
+def clip_batches(
+    tokens: Tokens,
+    batch_size: int,
+    longest: int,
+    labels: Labels | None = None,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Batches:
+    """Clips in the order of `Shuffled`, sorted by length in pools of 64 batches.
+
+    A clip longer than `longest` is cut into pieces, each a separate sequence.
+
+    Args:
+        tokens: levels, a line a clip.
+        longest: samples of a piece.
+        labels: (clips,) integers, the context of the rows; `None` without labels.
+        batch_size, seed, shard: see `Shuffled`.
+    """
+    pieces = _Pieces(tokens, longest, labels)
+    lengths = pieces.lengths
+    order = Shuffled(
+        len(lengths), batch_size, seed, shard, name="clips", sort=by_length(lengths), pool=_BATCHES_IN_POOL
+    )
+    return Batches(order, lambda _, rows: pieces.batch(order.own(rows), int(lengths[rows].max())))
+
+
+def clip_evaluation(tokens: Tokens, batch_size: int, longest: int, labels: Labels | None = None) -> Iterator[Batch]:
+    """Every piece of every clip once, `batch_size` of similar length in a batch.
+
+    The order of batches is random with a fixed seed, so that the first ones are a fair sample of all lengths.
+    """
+    pieces = _Pieces(tokens, longest, labels)
+    order = np.argsort(pieces.lengths, kind="stable")
+    for start in np.random.default_rng(0).permutation(np.arange(0, len(order), batch_size)).tolist():
+        chosen = order[start : start + batch_size]
+        yield pieces.batch(chosen, int(pieces.lengths[chosen].max()))
+
+
+class _Pieces:
+    """Clips cut into pieces: of each the clip, where it starts and its length."""
+
+    def __init__(self, tokens: Tokens, longest: int, labels: Labels | None):
+        if longest < 1:
+            raise ValueError(f"chunk_length: expected at least 1, got {longest}")
+        if not tokens.line_count:
+            raise ValueError("clips: expected at least one, got none")
+        starts, stops = tokens.line_bounds(np.arange(tokens.line_count))
+        counts = -(-(stops - starts) // longest)
+        self._tokens, self._labels, self._clips = tokens, labels, np.repeat(np.arange(len(counts)), counts)
+        piece = np.arange(len(self._clips)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self._starts = starts[self._clips] + piece * longest
+        self.lengths = np.minimum(longest, stops[self._clips] - self._starts)
+
+    def batch(self, pieces: Ids, width: int) -> Batch:
+        """Some of the pieces, padded with 0 to a width."""
+        starts, lengths = self._starts[pieces], self.lengths[pieces]
+        x = padded(self._tokens.rows(starts, starts + lengths), width)
+        labels = None if self._labels is None else torch.from_numpy(self._labels[self._clips[pieces]])
+        return Batch(x, lengths=torch.from_numpy(lengths), context=labels)
+
+
+class Labelling:
+    """Label of a sound file, taken from its name by a pattern such as `{label}_*`, or from its folder."""
+
+    def __init__(self, pattern: str | None):
+        self.pattern = pattern
+        if pattern is None:
+            return
+        if pattern.count("{label}") != 1:
+            raise ValueError(f"label_pattern: expected {{label}} once, as in '{{label}}_*', got {pattern!r}")
+        parts = re.split(r"(\{label\}|\*)", pattern)
+        patterns = {"{label}": "(.+?)", "*": ".*?"}
+        self._expression = re.compile("".join(patterns.get(part, re.escape(part)) for part in parts))
+
+    def __call__(self, name: str) -> str:
+        *folders, file = name.split("/")
+        if self.pattern is None:
+            if not folders:
+                raise ValueError(f"{name}: expected a folder named after its label, as all the others have")
+            return folders[-1]
+        match = self._expression.fullmatch(file.rpartition(".")[0])
+        if match is None:
+            raise ValueError(f"{name}: does not fit --label-pattern {self.pattern!r}: rename it, or change the pattern")
+        return match[1]
+
+
+def ordered(labels: Iterable[str]) -> list[str]:
+    """Different labels, numbers by their size."""
+    different = set(labels)
+    return sorted(different, key=int) if all(map(_is_number, different)) else sorted(different)
+
+
+def label_number(labels: Sequence[str], label: str) -> int:
+    """Return the index of a label among the labels of a run."""
+    if label not in labels:
+        some = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        raise ValueError(f"label: expected one of {some}, got {label!r}")
+    return labels.index(label)
+
+
+def _is_number(label: str) -> bool:
+    return label.isascii() and label.isdecimal() and len(label) < 19
 
 
 class ClipWriter:
-    """The arrays of one part while they are written: samples, where clips begin, and labels.
-
-    Attributes:
-        codes: all samples, the present clip last.
-    """
+    """The arrays of one part while they are written: samples, where clips begin, and labels."""
 
     def __init__(self, writer: StoreWriter, part: str, levels: int):
-        self.codes = writer.growing(f"{part}.tokens", token_dtype(levels))
+        self.codes = writer.growing(f"{part}.tokens", token_dtype(levels))  # all samples, the present clip last
         self._clips, self._labels = (writer.growing(f"{part}.{name}", "i8") for name in ("clips", "labels"))
         self._clips.append([0])
 
@@ -45,23 +156,15 @@ class ClipWriter:
 
 @dataclass
 class Writing:
-    """Settings of writing samples, and counts of the samples written.
+    """Settings of writing samples, and counts of the samples written."""
 
-    Attributes:
-        levels, rate: of the samples written.
-        labelling, labels: of each clip; `None` and none where there are no labels.
-        skipped: files that could not be read, with the reason; filled where `skip_bad`.
-        silent: clips of one amplitude.
-        clipped: samples beyond [−1, 1].
-    """
-
-    levels: SoundLevels
+    levels: SoundLevels  # levels, rate: of the samples written
     rate: int
-    labelling: Labelling | None
+    labelling: Labelling | None  # labelling, labels: of each clip; `None` and none where there are no labels
     labels: list[str]
-    skipped: list[dict[str, str]]
-    silent: int = 0
-    clipped: int = 0
+    skipped: list[dict[str, str]]  # files that could not be read, with the reason; filled where `skip_bad`
+    silent: int = 0  # clips of one amplitude
+    clipped: int = 0  # samples beyond [−1, 1]
     skip_bad: bool = field(default=False, kw_only=True)
 
     def whole(self, files: Iterable[SoundFile], part: ClipWriter) -> None:
@@ -117,22 +220,14 @@ _PARTS = ("train", "valid")
 
 @dataclass(frozen=True)
 class Sounds:
-    """Prepared sounds.
+    """Prepared sounds."""
 
-    Attributes:
-        levels: meaning of each integer.
-        train: levels of all samples, uint8 or uint16, a line a clip, read from the disk on demand.
-        valid: the same of the sounds held out.
-        train_labels, valid_labels: (clips,) of each clip; `None` without labels.
-        manifest: content of sounds.json: rate, labels, counts, fingerprints.
-    """
-
-    levels: SoundLevels
-    train: FileTokens
-    valid: FileTokens
-    train_labels: Labels | None
+    levels: SoundLevels  # meaning of each integer
+    train: FileTokens  # levels of all samples, uint8 or uint16, a line a clip, read from the disk on demand
+    valid: FileTokens  # the same of the sounds held out
+    train_labels: Labels | None  # train_labels, valid_labels: (clips,) of each clip; `None` without labels
     valid_labels: Labels | None
-    manifest: dict[str, Any]
+    manifest: dict[str, Any]  # content of sounds.json: rate, labels, counts, fingerprints
 
     @property
     def rate(self) -> int:

@@ -1,6 +1,7 @@
 """Sound files of a folder or an archive: amplitudes at one rate, block by block, and back to a file."""
 
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -29,25 +30,15 @@ BLOCK = 1 << 20  # frames read at a time: a minute at 16 kHz
 
 @dataclass(frozen=True)
 class SoundFacts:
-    """Header of a sound.
+    """Header of a sound."""
 
-    Attributes:
-        rate: frames a second.
-        frames: samples of each channel.
-        channels: 1 of mono, 2 of stereo.
-    """
-
-    rate: int
-    frames: int
-    channels: int
+    rate: int  # frames a second
+    frames: int  # samples of each channel
+    channels: int  # 1 of mono, 2 of stereo
 
 
 def sound_facts(file: SoundFile) -> SoundFacts:
-    """Read the header.
-
-    Raises:
-        ValueError: it is no sound that can be read, or has no samples.
-    """
+    """Read the header."""
     with file.open() as content, _opened(content, file.label) as sound:
         if sound.frames < 1:
             raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
@@ -55,11 +46,7 @@ def sound_facts(file: SoundFile) -> SoundFacts:
 
 
 def read_sound(file: SoundFile, rate: int) -> Iterator[Amplitudes]:
-    """Yield the mean of the channels at `rate` samples a second, in blocks of any size, each (T,).
-
-    Raises:
-        ValueError: the file is damaged, or holds amplitudes that are no numbers.
-    """
+    """Yield the mean of the channels at `rate` samples a second, in blocks of any size, each (T,)."""
     with file.open() as content, _opened(content, file.label) as sound:
         yield from resampled(_mono(sound, file.label), sound.samplerate, rate)
 
@@ -129,12 +116,7 @@ def _opened(content: BinaryIO, label: str) -> Any:
 
 
 class _WithoutLength:
-    """A wav file whose header says that it has no samples, read as one of unknown length, to its end.
-
-    Args:
-        content: the file.
-        data: where the samples begin.
-    """
+    """A wav file whose header says that it has no samples, read as one of unknown length, to its end."""
 
     def __init__(self, content: BinaryIO, data: int):
         self._content, self._unknown = content, (4, data - 4)  # the lengths of the file and of the samples
@@ -153,8 +135,7 @@ class _WithoutLength:
 def _refuse_cut_wav(content: BinaryIO, label: str) -> int | None:
     """Refuse a wav file that ends before its samples do: libsndfile reads what is left of it without a word.
 
-    Returns:
-        Offset of the samples if the header announces no samples; else None.
+    Return the offset of the samples if the header announces no samples, else None.
     """
     start = content.tell()
     size = content.seek(0, 2)
@@ -208,3 +189,108 @@ def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:
         if np.square(block).mean() > _CANCELLED * max(np.square(mean).mean(), _QUIET):
             raise ValueError(f"{label}: the channels cancel, their mean is silent: keep one of them, or leave it out")
         yield mean
+
+
+LAWS = ("mu", "linear")
+
+
+class SoundLevels(ABC):
+    """V integer levels of an amplitude."""
+
+    law: str
+
+    def __init__(self, levels: int):
+        self.levels = levels
+
+    @abstractmethod
+    def encode(self, amplitudes: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return the level of each amplitude; amplitudes beyond [−1, 1] are clipped."""
+
+    @abstractmethod
+    def decode(self, levels: npt.ArrayLike) -> Amplitudes:
+        """Return the amplitude of each level, float32: `encode(decode(v)) == v`."""
+
+    @property
+    def silence(self) -> int:
+        """The level of the amplitude 0."""
+        return int(self.encode(0.0))
+
+
+class MuLawLevels(SoundLevels):
+    r"""Levels that are as fine as the ear: dense where it is quiet (μ-law, ITU-T G.711 in its continuous form).
+
+    .. math:: y = \operatorname{sign}(x) \frac{\ln(1 + \mu |x|)}{\ln(1 + \mu)}, \quad \mu = V - 1, \qquad
+        v = \left\lfloor \frac{y + 1}{2} \mu + \frac{1}{2} \right\rfloor
+
+    and back :math:`y = 2v/\mu - 1, \; x = \operatorname{sign}(y) ((1 + \mu)^{|y|} - 1)/\mu`. The numbers equal
+    torchaudio's `mu_law_encoding`. An even V has no level at amplitude 0: with 256 levels, silence
+    comes back as 1/11,600 of the full amplitude.
+
+    Args:
+        levels: V, 256 for the 8 bits of the telephone.
+
+    Raises:
+        ValueError: fewer than 2 levels.
+
+    >>> mu = MuLawLevels(256)
+    >>> mu.encode([-1.0, -0.01, 0.0, 0.01, 1.0]).tolist()
+    [0, 98, 128, 157, 255]
+    >>> f"1/{1 / mu.decode(mu.silence):,.0f}"
+    '1/11,599'
+    """
+
+    law = "mu"
+
+    def __init__(self, levels: int = 256):
+        if levels < 2:
+            raise ValueError(f"levels: expected at least 2, got {levels}")
+        super().__init__(levels)
+
+    def encode(self, amplitudes: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        x, mu = np.clip(np.asarray(amplitudes, dtype=np.float64), -1, 1), self.levels - 1
+        y = np.sign(x) * np.log1p(mu * np.abs(x)) / np.log1p(mu)
+        return np.floor((y + 1) / 2 * mu + 0.5).astype(np.int64)
+
+    def decode(self, levels: npt.ArrayLike) -> Amplitudes:
+        mu = self.levels - 1
+        y = 2 * np.asarray(levels, dtype=np.float64) / mu - 1
+        return (np.sign(y) * np.expm1(np.abs(y) * np.log1p(mu)) / mu).astype(np.float32)
+
+
+class LinearLevels(SoundLevels):
+    r"""Levels at even distances, as a sound file of so many bits has them.
+
+    .. math:: v = \left\lfloor (x + 1)\, 2^{b-1} + \tfrac{1}{2} \right\rfloor, \qquad x = v / 2^{b-1} - 1
+
+    for b bits, V = 2^b. The samples of a 16-bit file are kept exactly by 16 bits.
+
+    Args:
+        levels: V, a power of two up to 65,536.
+
+    Raises:
+        ValueError: another number.
+
+    >>> LinearLevels(65536).encode([-1.0, 0.0, 1 / 32768]).tolist()
+    [0, 32768, 32769]
+    """
+
+    law = "linear"
+
+    def __init__(self, levels: int = 65536):
+        if not 2 <= levels <= 65536 or levels & (levels - 1):
+            raise ValueError(f"levels: expected a power of two from 2 to 65536, got {levels}")
+        super().__init__(levels)
+
+    def encode(self, amplitudes: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        v = np.floor((np.asarray(amplitudes, dtype=np.float64) + 1) * (self.levels / 2) + 0.5)
+        return np.clip(v, 0, self.levels - 1).astype(np.int64)
+
+    def decode(self, levels: npt.ArrayLike) -> Amplitudes:
+        return (np.asarray(levels, dtype=np.float64) / (self.levels / 2) - 1).astype(np.float32)
+
+
+def make_levels(law: str, levels: int) -> SoundLevels:
+    """Return the levels by the name of their law, mu or linear; raises ValueError as they do, and for another name."""
+    if law not in LAWS:
+        raise ValueError(f"law: expected one of {', '.join(LAWS)}, got {law!r}")
+    return MuLawLevels(levels) if law == "mu" else LinearLevels(levels)

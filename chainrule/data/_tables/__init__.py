@@ -5,29 +5,17 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._kinds import is_table
-    from chainrule.data._tables.column_facts import ColumnFacts, ColumnKind
-    from chainrule.data._tables.column_schema import OTHER, ColumnSchema
-    from chainrule.data._tables.column_types import parse_types
-    from chainrule.data._tables.prepare import Table, open_table, prepare_table, table_batches, table_evaluation
-    from chainrule.data._tables.schema import TableSchema
-    from chainrule.data._tables.table_file import TableFile, reads_quickly
-
-__all__ = [
-    "OTHER",
-    "ColumnFacts",
-    "ColumnKind",
-    "ColumnSchema",
-    "Table",
-    "TableFile",
-    "TableSchema",
-    "is_table",
-    "open_table",
-    "parse_types",
-    "prepare_table",
-    "reads_quickly",
-    "table_batches",
-    "table_evaluation",
-]
+    from chainrule.data._tables.column_facts import ColumnFacts as ColumnFacts
+    from chainrule.data._tables.column_facts import parse_types as parse_types
+    from chainrule.data._tables.column_schema import OTHER as OTHER
+    from chainrule.data._tables.column_schema import ColumnSchema as ColumnSchema
+    from chainrule.data._tables.prepare import Table as Table
+    from chainrule.data._tables.prepare import TableSchema as TableSchema
+    from chainrule.data._tables.prepare import open_table as open_table
+    from chainrule.data._tables.prepare import prepare_table as prepare_table
+    from chainrule.data._tables.prepare import table_batches as table_batches
+    from chainrule.data._tables.prepare import table_evaluation as table_evaluation
+    from chainrule.data._tables.table_file import TableFile as TableFile
+    from chainrule.data._tables.table_file import reads_quickly as reads_quickly
 
 __getattr__, __dir__ = attach(__name__)

@@ -4,8 +4,9 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from math import isinf, nan
 from typing import Any
 
@@ -75,21 +76,12 @@ def is_odd_number(cell: str) -> bool:
 
 
 def decimals(cell: str) -> int | None:
-    """Digits after the point of a number; None where it is written with an exponent.
-
-    >>> decimals("1.50"), decimals("-3"), decimals("1e-3")
-    (2, 0, None)
-    """
+    """Digits after the point of a number; None where it is written with an exponent."""
     return None if "e" in cell.lower() else len(cell.partition(".")[2])
 
 
 def number_text(value: float, *, whole: bool, decimals: tuple[int, int] | None = None) -> str:
     """Return a number as a cell: an integer without a point, any other with the digits that give it back.
-
-    Args:
-        value: the number; NaN gives an empty cell.
-        whole: whether it is an integer.
-        decimals: the fewest and the most digits to write after the point.
 
     >>> number_text(3.0, whole=True), number_text(0.1, whole=False), number_text(math.nan, whole=False)
     ('3', '0.1', '')
@@ -116,19 +108,12 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class NumberCells:
-    """The numbers of a column.
+    """The numbers of a column."""
 
-    Attributes:
-        values: (N,), NaN where a cell is no finite number.
-        word: place of the first cell that is neither missing nor a number, if there is one.
-        infinite: place of the first infinity.
-        fraction: place of the first finite number that is not spelt as an integer.
-    """
-
-    values: Floats
-    word: int | None
-    infinite: int | None
-    fraction: int | None
+    values: Floats  # (N,), NaN where a cell is no finite number
+    word: int | None  # place of the first cell that is neither missing nor a number, if there is one
+    infinite: int | None  # place of the first infinity
+    fraction: int | None  # place of the first finite number that is not spelt as an integer
 
 
 class CellColumn(ABC):
@@ -148,11 +133,7 @@ class CellColumn(ABC):
 
     @abstractmethod
     def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
-        """Return each different cell and how often it occurs, in the order in which they first occur.
-
-        Args:
-            among: count these alone; None counts all.
-        """
+        """Return each different cell and how often it occurs, in the order in which they first occur."""
 
     @abstractmethod
     def numbers(self, *, fraction: bool = True) -> NumberCells:
@@ -172,12 +153,7 @@ class CellColumn(ABC):
 
 
 class ListedCells(CellColumn):
-    """Cells as a sequence of Python.
-
-    >>> cells = ListedCells(["2", "?", "red", "2"])
-    >>> cells.counts(), cells.numbers().values, cells.codes({"red": 0}, 1.0)
-    ([('2', 2), ('?', 1), ('red', 1)], array([ 2., nan, nan,  2.]), array([1., 1., 0., 1.]))
-    """
+    """Cells as a sequence of Python."""
 
     def __init__(self, cells: Sequence[str]):
         self._cells = cells
@@ -220,15 +196,10 @@ class ListedCells(CellColumn):
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows in succession.
+    """Some rows in succession."""
 
-    Attributes:
-        lines: (N,) the number of the line where each row ends.
-        columns: of all cells, (D).
-    """
-
-    lines: Lines
-    columns: Sequence[CellColumn]
+    lines: Lines  # (N,) the number of the line where each row ends
+    columns: Sequence[CellColumn]  # of all cells, (D)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -256,3 +227,49 @@ def _look_at(cell: str) -> tuple[float, str]:
     if isinf(number):
         return nan, "infinite"
     return number, "fraction" if as_integer(cell) is None else "integer"
+
+
+_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?![^ T])")  # with dots nobody writes the month first
+_MONTH_NAMES = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
+    "nov(?:ember)?|dec(?:ember)?"
+)
+_DATE_LIKE = re.compile(
+    r"\d{1,4}([-/.] ?)\d{1,2}\1\d{1,4}\.?(?:[ T,].*)?"  # 01/05/2026 12:00 AM
+    r"|\d{1,2}[-/.]\d{4}|\d{4}[-/.]\d{1,2}|\d{4}[- ]?[QW]\d{1,2}"  # 01/2026, 2026-Q1
+    rf"|(?=.*\d).*\b(?:{_MONTH_NAMES})\b.*"  # 5 Jan 2026
+    r"|\d{1,2}:\d\d.*",
+    re.IGNORECASE,
+)
+
+
+def as_date(cell: str) -> datetime | None:
+    """Return the moment that a cell names by ISO 8601, a month among them, with its zone, or as day.month.year.
+
+    None for any other text, such as 01/02/2020, which is in January or in February.
+    """
+    cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
+    if month := _MONTH.fullmatch(cell):
+        year, number = map(int, month.groups())
+        return datetime(year, number, 1) if 1 <= number <= 12 and year else None
+    if "-" not in cell and "/" not in cell:  # 20160701 is a number
+        return None
+    try:
+        return datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
+    except ValueError:
+        return None
+
+
+def is_date_like(cell: str) -> bool:
+    """Return whether a cell writes a date or a time in any notation; a number never does."""
+    return as_date(cell) is not None or (as_number(cell) is None and _DATE_LIKE.fullmatch(cell) is not None)
+
+
+def writes_months(cells: Iterable[str]) -> bool:
+    """Return whether all cells name months, as 2024-01.
+
+    >>> [writes_months(cells) for cells in (["2024-01", "2024-02"], ["2024-01-01", "2024-02-01"], ["2024/1"])]
+    [True, False, False]
+    """
+    return all(re.fullmatch(r"\d{4}-\d\d", cell) for cell in cells)

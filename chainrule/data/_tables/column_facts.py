@@ -1,9 +1,12 @@
 """Counts and moments of the cells of a column, collected block by block in bounded memory."""
 
+import csv
+import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from shlex import quote
 from typing import Literal, get_args
 
 import numpy as np
@@ -21,7 +24,6 @@ from chainrule.data._tables.cell_column import (
     is_large_integer,
     is_odd_number,
 )
-from chainrule.data._tables.column_types import types_flag
 from chainrule.heads._column import Column
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
@@ -40,13 +42,7 @@ _MANY = 1000  # different integers in so many rows identify them, whatever their
 
 
 class ColumnFacts:
-    """Counts and moments of a column, and the kind that follows from them.
-
-    Args:
-        name: the name of the column, for errors.
-        where: the name of the file, for errors.
-        distinct: different cells that are counted.
-    """
+    """Counts and moments of a column, and the kind that follows from them."""
 
     def __init__(self, name: str, where: str, distinct: int = DISTINCT):
         self.name, self._where, self._most = name, where, distinct
@@ -182,12 +178,7 @@ class ColumnFacts:
         return self.distinct + (self.missing > 0) == 1
 
     def check(self, kind: ColumnKind, min_count: int) -> None:
-        """Refuse a column that cannot be of a kind.
-
-        Raises:
-            ValueError: a cell does not fit the kind, numbers are all missing, or there are more categories than are
-                counted, and rare ones are not to become one.
-        """
+        """Refuse a column that cannot be of a kind."""
         leave = f"leave it out with {self._flag('skip')}"
         if kind == "categorical":
             if self._overflowed and min_count == 1:
@@ -217,9 +208,6 @@ class ColumnFacts:
 
         In it no category or integer repeats; or there are too many categories, those rarer than `min_count` left out,
         or these are most of the rows.
-
-        Raises:
-            ValueError: it is one; the message says how to leave it out and how to keep it.
         """
         kind = self.kind()
         leave, keep = f"leave it out with {self._flag('skip')}", f"keep it with {self._flag(kind)}"
@@ -327,3 +315,33 @@ def _smoothed(counts: Iterable[int]) -> tuple[float, ...]:
     added = [count + 0.5 for count in counts]
     total = sum(added)
     return tuple(count / total for count in added)
+
+
+def parse_types(text: str) -> dict[str, str]:
+    """Return the kinds of columns that a user named.
+
+    A pair with a comma in it stands in double quotes, as in a CSV file.
+    """
+    try:
+        cells = next(csv.reader([text], skipinitialspace=True, strict=True), [])
+    except csv.Error:
+        raise ValueError(f"--types: expected pairs of double quotes, got {text!r:.80}") from None
+    pairs = [cell.rpartition("=") for cell in cells if cell.strip()]
+    for name, _, kind in pairs:
+        if not name.strip() or not kind.strip():
+            raise ValueError(
+                f"--types: expected COLUMN=KIND, separated by commas, got {name or kind!r}: "
+                "put a pair with a comma in it into double quotes"
+            )
+    return {name.strip(): kind.strip() for name, _, kind in pairs}
+
+
+def types_flag(types: Mapping[str, str]) -> str:
+    """Return the flag that names these kinds, to be pasted into a shell.
+
+    >>> print(types_flag({"price (€)": "skip", "a, b": "real"}), types_flag({"age": "real"}))
+    --types 'price (€)=skip,"a, b=real"' --types age=real
+    """
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow([f"{name}={kind}" for name, kind in types.items()])
+    return f"--types {quote(written.getvalue())}"

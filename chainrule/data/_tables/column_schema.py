@@ -28,36 +28,24 @@ _IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None, "pr
 
 @dataclass(frozen=True)
 class ColumnSchema:
-    """Conversion between the cells of a column and numbers.
+    """Conversion between the cells of a column and numbers."""
 
-    Args:
-        name: of the column.
-        kind: categorical, integer, real, or skip for one that is left out.
-        categories: texts of a categorical column, in the order of their codes: "" is a missing cell, `<other>`
-            for any that is not listed.
-        numbers: of an integer or real column, what `chainrule.heads.Column` knows of it.
-        unseen: whether `<other>`, or the missing cell of a numeric column, never occurred in training: it is scored,
-            not sampled.
-        decimals: of a real column, the fewest and the most digits after the point; None writes all that a number has.
-            Of an integer column, those with which the file writes integers, as 3.0; they are decoded without.
-        bounds: of an integer or real column, the lowest and the highest number in training: samples keep to them.
-        shares: of the symbols of the head in training, nothing impossible: a model begins with them.
-
-    Raises:
-        ValueError: these do not fit together.
-
-    >>> colour = ColumnSchema("colour", "categorical", ("blue", "red", ""))
-    >>> colour.encode("red"), colour.encode("?"), colour.decode(2.0)
-    (1.0, 2.0, '')
-    """
-
-    name: str
-    kind: ColumnKind
+    name: str  # of the column
+    kind: ColumnKind  # categorical, integer, real, or skip for one that is left out
+    # texts of a categorical column, in the order of their codes: "" is a missing cell, `<other>` for any that is not
+    # listed
     categories: tuple[str, ...] = ()
+    # of an integer or real column, what `chainrule.heads.Column` knows of it
     numbers: Column | None = field(default=None)
+    # whether `<other>`, or the missing cell of a numeric column, never occurred in training: it is scored, not
+    # sampled
     unseen: bool = False
+    # of a real column, the fewest and the most digits after the point; None writes all that a number has. Of an
+    # integer column, those with which the file writes integers, as 3.0; they are decoded without
     decimals: tuple[int, int] | None = None
+    # of an integer or real column, the lowest and the highest number in training: samples keep to them
     bounds: tuple[float, float] | None = None
+    # of the symbols of the head in training, nothing impossible: a model begins with them
     shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -82,16 +70,9 @@ class ColumnSchema:
 
     @classmethod
     def fit(cls, facts: ColumnFacts, kind: ColumnKind, min_count: int) -> "ColumnSchema":
-        """Return the schema of a column of training rows.
+        """Return the schema of a column of training rows; rarer categories than `min_count` become `<other>`.
 
-        Args:
-            facts: statistics of its cells.
-            kind: categorical, integer, real or skip.
-            min_count: rarer categories become `<other>`. Above 1 each column takes what it never saw: a categorical one
-                as `<other>`, a numeric one a missing cell.
-
-        Raises:
-            ValueError: the column cannot be of that kind, or has nothing to learn.
+        Above 1, each column takes what it never saw: a categorical one as `<other>`, a numeric one a missing cell.
         """
         if kind == "skip":
             return cls(facts.name, kind)
@@ -119,11 +100,7 @@ class ColumnSchema:
         return replace(column, prior=self.shares)
 
     def encode(self, cell: str) -> float:
-        """Return the number of a cell: a code, the number itself, or NaN.
-
-        Raises:
-            ValueError: the column takes no such cell; the message names the column and the cell, not the file.
-        """
+        """Return the number of a cell: a code, the number itself, or NaN."""
         if self.numbers is None:
             code = self._codes.get("" if cell in MISSING else cell, self._codes.get(OTHER))
             if code is None and cell in MISSING:
@@ -156,10 +133,7 @@ class ColumnSchema:
     def encode_cells(self, cells: CellColumn, checked: Flags | None = None) -> tuple[Floats, int | None]:
         """Return the numbers of cells as `encode` gives them, and the index of the first refused cell or None.
 
-        Args:
-            cells: of some rows.
-            checked: (N,) which are of training rows, from which the schema was made: the column takes those. None where
-                none are.
+        `checked` (N,) marks training rows, from which the schema was made: the column takes those.
         """
         if self.numbers is None:
             other = float(self._codes.get(OTHER, math.nan))

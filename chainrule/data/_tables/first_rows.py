@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 
 from chainrule.data._delimited import DELIMITERS, DelimitedFile, Row, with_point
-from chainrule.data._tables.cell_column import MISSING, as_number, is_odd_number
-from chainrule.data._tables.dates import is_date_like
+from chainrule.data._tables.cell_column import MISSING, as_number, is_date_like, is_odd_number
 
 HEADER = 2  # evidence that is enough where nothing else speaks for a header
 _HINT = re.compile(r'"?sep=(.|\\t)"?', re.IGNORECASE)  # Excel's
@@ -25,17 +24,11 @@ _UNIT = re.compile(r"[^#]*[^\W\d_][^#]*|[^#\w]*[%°$€£][^#\w]*")
 
 @dataclass(frozen=True)
 class Layout:
-    """Beginning of a table in a file.
+    """Beginning of a table in a file."""
 
-    Args:
-        delimiter: between its cells.
-        before: lines before it: Excel's `sep=;`, titles, comments and empty lines between them.
-        rows: its first rows, a header among them.
-    """
-
-    delimiter: str
-    before: int
-    rows: list[Row]
+    delimiter: str  # between its cells
+    before: int  # lines before it: Excel's `sep=;`, titles, comments and empty lines between them
+    rows: list[Row]  # its first rows, a header among them
 
     @property
     def cells(self) -> list[list[str]]:
@@ -128,10 +121,6 @@ def header_evidence(rows: Sequence[Sequence[str]], *, texts: int | None = None) 
     A word over numbers or dates speaks for names, and so does a word that never comes again where all others do, a
     single word over prose, and numbers that count up and are unlike those below them, such as years. A cell of the kind
     of its column, or one that comes again, speaks for data.
-
-    Args:
-        rows: the first row, and some below it.
-        texts: the place of a column of texts, where it says nothing that all others come again.
     """
     first, *others = rows
     columns = [

@@ -24,11 +24,7 @@ from chainrule.data._tables.cell_column import (
 
 
 class PolarsCells(CellColumn):
-    """Cells as a Series of polars.
-
-    Args:
-        series: of strings, none of them null.
-    """
+    """Cells as a Series of polars."""
 
     def __init__(self, series: Any):
         self._series = series
@@ -125,14 +121,7 @@ def quick_blocks(file: BinaryIO, delimiter: str, width: int, line: int, exact: E
     A stretch whose rows do not all have `width` cells on one line, or with bytes that the two readers may take
     differently, goes to the exact reader, which also says what is wrong with it. So does the whole rest of a file in
     which quotes break RFC 4180 or lines end in a lone carriage return, as nothing else tells where its rows
-    and lines end.
-
-    Args:
-        file: where the first row begins; it can be sought in.
-        delimiter: between cells.
-        width: cells of each row, at least 2.
-        line: lines before the first row.
-        exact: gives the blocks of a stretch, or of the rest of a file, that so many lines come before.
+    and lines end. `exact` gives the blocks of a stretch, or of the rest of a file, after so many lines.
     """
     held, ended = b"", False
     while not ended:

@@ -39,19 +39,6 @@ class TableFile:
     `is_header` tells whether the first row is a header, and `find_layout` what stands before it. A row of units under
     the header is left out. Cells lose the white space around them; empty lines are passed over, and so are rows of
     empty cells at the end.
-
-    Args:
-        path: a file of values separated by commas, semicolons, tabs or bars, compressed by gzip or not, or Parquet.
-        header: whether there is one; None looks.
-
-    Attributes:
-        names: of the columns: the header, or column1, column2, ...
-        header: whether there is one.
-        units: whether a row of units under it is left out.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is empty or no table, or Parquet cannot be read here.
     """
 
     def __init__(self, path: str | Path, *, header: bool | None = None):
@@ -96,14 +83,7 @@ class TableFile:
         return f"{self.path}: {' and '.join(notes)}: left out" if notes else ""
 
     def rows(self, *, empty_end: bool = False) -> Generator[Row, None, None]:
-        """Yield the rows with the number of the line where each ends (for Parquet of the row), cells as text.
-
-        Args:
-            empty_end: keep rows of empty cells at the end, which are to be filled in.
-
-        Raises:
-            ValueError: a row has more or fewer cells than there are columns, or the file is no UTF-8.
-        """
+        """Yield the rows with the number of the line where each ends (for Parquet of the row), cells as text."""
         with closing(self._parquet_rows() if self._parquet else self._lines()) as rows:
             empty: list[int] = []  # lines of rows of empty cells, which at the end are left out
             for line, cells in self._checked(rows if self._parquet else islice(rows, self._named_rows, None)):
@@ -116,11 +96,7 @@ class TableFile:
                 yield line, cells
 
     def blocks(self) -> Generator[Block, None, None]:
-        """Yield the same rows in blocks, of any size; where polars is installed, CSV is read by it.
-
-        Raises:
-            ValueError: as `rows` does, with the same messages.
-        """
+        """Yield the same rows in blocks, of any size; where polars is installed, CSV is read by it."""
         empty: list[Block] = []  # rows of empty cells, which at the end are left out
         for block in self._all_blocks():
             filled = _filled(block)

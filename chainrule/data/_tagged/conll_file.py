@@ -17,19 +17,12 @@ _BLANKS = " \t\r"  # between columns; other white space, such as a no-break spac
 
 @dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence and their lines.
+    """The words of a sentence and their lines."""
 
-    Attributes:
-        words: none where the sentence is empty.
-        tags: a tag for each word; empty if the file has no tags.
-        lines: the number of each word's line, from 1.
-        line: the number of the first word's line, or of the blank line of an empty sentence.
-    """
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
-    lines: tuple[int, ...]
-    line: int
+    words: tuple[str, ...]  # none where the sentence is empty
+    tags: tuple[str, ...]  # a tag for each word; empty if the file has no tags
+    lines: tuple[int, ...]  # the number of each word's line, from 1
+    line: int  # the number of the first word's line, or of the blank line of an empty sentence
 
 
 TEXT_HINT = "say --text if each line is a sentence"
@@ -43,44 +36,18 @@ class ConllFile:
     blanks where no line has a tab; comments may come before the words of a sentence, see `comments_of`. Blank lines end
     sentences; where there is nothing to end, a blank line is an empty sentence. A line of -DOCSTART- and the blank line
     after it separate documents and are no sentence. A file without words and blank lines is one empty sentence.
-
-    Args:
-        name: how errors call the file.
-        lines: without line ends.
-        column: which column has the tags: a name of CoNLL-U (upos, xpos, ...), or a number from 1; None takes upos, or
-            the last column.
-        word_column: which column has the words, a number from 1; not of CoNLL-U.
-        tagged: whether every word must have a tag. Otherwise tags are not looked at, and the column may be missing.
-        max_length: words of the longest sentence that is taken; None takes all.
-        documents: whether -DOCSTART- separates documents; otherwise it is a word.
-
-    Attributes:
-        conllu: whether it is CoNLL-U.
-        width: columns of each row.
-        separator: between them, a tab; None for blanks.
-        sentences: in the order of the file.
-
-    Raises:
-        ValueError: names the file and the line: a row with more or fewer columns than the first, an empty word or tag,
-            a sentence that is too long, a column that is not there.
-
-    >>> file = ConllFile("x", ["the\\tDET", "dog\\tNOUN", "", "", "barks\\tVERB"])
-    >>> [sentence.words for sentence in file.sentences]
-    [('the', 'dog'), (), ('barks',)]
-    >>> list(file.with_tags([["A", "B"], [], ["C"]]))
-    ['the\\tA\\ndog\\tB\\n', '', 'barks\\tC']
     """
 
     def __init__(
         self,
-        name: str,
+        name: str,  # how errors call the file
         lines: Sequence[str],
-        column: str | None = None,
+        column: str | None = None,  # which column has the tags: a name of CoNLL-U (upos, xpos, ...), or a number from 1
         *,
-        word_column: int = 1,
-        tagged: bool = True,
-        max_length: int | None = None,
-        documents: bool = True,
+        word_column: int = 1,  # which column has the words, a number from 1; not of CoNLL-U
+        tagged: bool = True,  # whether every word must have a tag
+        max_length: int | None = None,  # words of the longest sentence that is taken; None takes all
+        documents: bool = True,  # whether -DOCSTART- separates documents; otherwise it is a word
     ):
         self.name, self._lines, self._documents = name, lines, documents
         self.conllu = is_conllu(lines)
@@ -90,7 +57,7 @@ class ConllFile:
         self._comments = comments_of(lines, self.separator, self.width, self._tag) if documents else set()
         self._has_tags = tagged
         self._max_length = max_length
-        self.sentences = list(self._read())
+        self.sentences = list(self._read())  # in the order of the file
 
     @property
     def column(self) -> str:
@@ -218,21 +185,10 @@ class ConllFile:
 
 
 def read_conll(
-    path: str | Path,
-    column: str | None = None,
-    *,
-    word_column: int = 1,
-    tagged: bool = True,
-    max_length: int | None = None,
+    path: str | Path, column: str | None = None, *, word_column: int = 1, max_length: int | None = None
 ) -> ConllFile:
-    """Read a file, see `DelimitedFile`; other arguments as `ConllFile`'s.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no UTF-8, or `ConllFile` refuses it.
-    """
-    lines = read_lines_of(path)
-    return ConllFile(name_of(path), lines, column, word_column=word_column, tagged=tagged, max_length=max_length)
+    """Read a file, see `DelimitedFile`; other arguments as `ConllFile`'s."""
+    return ConllFile(name_of(path), read_lines_of(path), column, word_column=word_column, max_length=max_length)
 
 
 def read_lines_of(path: str | Path) -> list[str]:

@@ -1,18 +1,125 @@
 """Prepare tagged sentences on disk: a vocabulary of the training part, then all sentences as numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chainrule.data._split import check_fraction, hold_out
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from chainrule.data._batches import Batch, Batches, Rows, Shuffled, by_length, check_fraction, hold_out, in_order
+from chainrule.data._ragged import row_places
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._tagged.batches import TaggedSentences, number_sentences
 from chainrule.data._tagged.conll_file import ConllFile, Sentence, read_conll
-from chainrule.data._tagged.tag_scheme import Spelling, find_spelling, impossible, repaired
-from chainrule.data._tagged.vocabulary import TaggedVocabulary
+from chainrule.data._tagged.vocabulary import (
+    UNKNOWN,
+    Numbers,
+    Spelling,
+    TaggedVocabulary,
+    find_spelling,
+    impossible,
+    repaired,
+)
 from chainrule.data._text import fingerprint
 from chainrule.data._word_vectors import read_vectors
+
+_BATCHES_IN_POOL = 32
+_EVALUATED = 64  # sentences of a batch where nothing is trained
+
+
+@dataclass(frozen=True)
+class TaggedSentences:
+    """Sentences as numbers: their words one after another."""
+
+    words: Numbers  # (N,) numbers of words
+    forms: Numbers  # (N,) rows of `spellings`
+    tags: Numbers  # (N,) numbers of tags
+    starts: npt.NDArray[np.int64]  # (S + 1,) where each sentence begins, and N
+    spellings: Numbers  # (F, C) characters of each different word, 0 past its end
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """(S,)."""
+        return np.diff(self.starts)
+
+    def batch(self, chosen: npt.NDArray[np.int64], unknown: npt.NDArray[np.bool_] | None = None) -> Batch:
+        """Some of the sentences: tags as x, words and characters as context; those flagged are unknown."""
+        lengths, rows = row_places(self.starts, chosen)
+        real, places = rows >= 0, rows[rows >= 0]
+        words, tags = np.zeros((2, *rows.shape), dtype=np.int64)
+        words[real] = self.words[places] if unknown is None else np.where(unknown, UNKNOWN, self.words[places])
+        tags[real] = self.tags[places]
+        spelled = self.spellings[self.forms[places]]
+        longest = int((spelled != 0).any(0).sum()) if len(places) else 1
+        characters = np.zeros((*rows.shape, max(longest, 1)), dtype=np.int64)
+        characters[real] = spelled[:, : max(longest, 1)]
+        context = {"words": torch.from_numpy(words), "characters": torch.from_numpy(characters)}
+        return Batch(torch.from_numpy(tags), torch.from_numpy(lengths), context=context)
+
+
+def number_sentences(sentences: Sequence[Sentence], vocabulary: TaggedVocabulary) -> TaggedSentences:
+    """Sentences as numbers; tags of sentences without are 0."""
+    forms: dict[str, int] = {}
+    words, places, tags = [], [], []
+    for sentence in sentences:
+        words += [vocabulary.word(word) for word in sentence.words]
+        places += [forms.setdefault(word, len(forms)) for word in sentence.words]
+        tags += [vocabulary.tag(tag) for tag in sentence.tags] if sentence.tags else [0] * len(sentence.words)
+    starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
+    return TaggedSentences(
+        np.array(words, dtype=np.int32),
+        np.array(places, dtype=np.int32),
+        np.array(tags, dtype=np.int32),
+        starts.astype(np.int64),
+        vocabulary.spell(list(forms)),
+    )
+
+
+def tagged_batches(
+    sentences: TaggedSentences,
+    counts: Sequence[int],  # how often each word of the vocabulary was seen
+    batch_size: int,
+    word_dropout: float = 0.25,  # α; 0 reads every word as it is
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Batches:
+    r"""Sentences in the order of `Shuffled`, sorted by length in pools of 32 batches.
+
+    Rare words are read as unknown by chance, so that the unknown word is learned: one that the training sentences hold
+    c times with probability α / (α + c) (Kiperwasser and Goldberg 2016). Its characters stay.
+    """
+    if not 0 <= word_dropout < float("inf"):
+        raise ValueError(f"word_dropout: expected a number >= 0, got {word_dropout}")
+    lengths = sentences.lengths
+    order = Shuffled(
+        len(sentences), batch_size, seed, shard, name="sentences", sort=by_length(lengths), pool=_BATCHES_IN_POOL
+    )
+    seen = np.array([np.inf, *counts])  # the unknown word stays what it is
+    chance = word_dropout / (word_dropout + seen) if word_dropout else np.zeros(len(seen))
+
+    def make(step: int, rows: Rows) -> Batch:
+        epoch, index = divmod(step, order.steps_per_epoch)
+        # One draw for each word of the whole batch, so that all processes together draw what one process would.
+        drawn = np.random.default_rng([seed, epoch, 1 + index]).random(int(lengths[rows].sum()))
+        pieces = np.split(drawn, np.cumsum(lengths[rows])[:-1])[order.rank :: order.world]
+        own = order.own(rows)
+        words = [sentences.words[slice(*sentences.starts[row : row + 2])] for row in own]
+        return sentences.batch(own, np.concatenate(pieces) < chance[np.concatenate(words)])
+
+    return Batches(order, make)
+
+
+def tagged_evaluation(
+    sentences: TaggedSentences, batch_size: int = _EVALUATED, rows: npt.NDArray[np.int64] | None = None
+) -> Iterator[Batch]:
+    """Every sentence once, or those with the numbers in `rows`, in order."""
+    return map(sentences.batch, in_order(len(sentences), batch_size, rows, sentences.lengths))
+
 
 _MANIFEST = "corpus.json"
 _ARRAYS = ("words", "forms", "tags", "starts", "spellings")
@@ -21,58 +128,32 @@ _PARTS = ("train", "valid")
 
 @dataclass(frozen=True)
 class TaggedCorpus:
-    """Prepared sentences.
+    """Prepared sentences."""
 
-    Attributes:
-        vocabulary: of the training part.
-        train: sentences to train on, read from the disk on demand.
-        valid: sentences held out.
-        valid_words: the words of the sentences held out, as they were written.
-        manifest: content of corpus.json: fingerprints, counts, the column and the scheme.
-    """
-
-    vocabulary: TaggedVocabulary
-    train: TaggedSentences
-    valid: TaggedSentences
-    valid_words: list[list[str]]
-    manifest: dict[str, Any]
+    vocabulary: TaggedVocabulary  # of the training part
+    train: TaggedSentences  # sentences to train on, read from the disk on demand
+    valid: TaggedSentences  # sentences held out
+    valid_words: list[list[str]]  # the words of the sentences held out, as they were written
+    manifest: dict[str, Any]  # content of corpus.json: fingerprints, counts, the column and the scheme
 
 
 def prepare_tagged(
-    path: str | Path,
-    directory: str | Path,
+    path: str | Path,  # CoNLL-U or columns, compressed by gzip or not; see `ConllFile`
+    directory: str | Path,  # created if it is missing; `corpus.json` is the last file written into it
     *,
-    column: str | None = None,
-    word_column: int = 1,
-    validation: str | Path | None = None,
+    column: str | None = None,  # of the tags; None takes upos, or the last one
+    word_column: int = 1,  # of the words, where the file is no CoNLL-U
+    validation: str | Path | None = None,  # a validation file; by default sentences of the first are held out
     validation_fraction: float = 0.1,
     max_length: int = 512,
-    repair: bool = False,
-    seed: int = 0,
-    vocabulary: TaggedVocabulary | None = None,
-    vectors: str | Path | None = None,
+    repair: bool = False,  # read impossible sequences of BIO or BIOES tags as the nearest possible ones
+    seed: int = 0,  # of the sentences held out
+    vocabulary: TaggedVocabulary | None = None,  # a vocabulary of other sentences; by default one is fitted
+    vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> TaggedCorpus:
     """Read tagged sentences and write their numbers into a directory.
 
     Empty sentences are left out: there is nothing to learn of them.
-
-    Args:
-        path: CoNLL-U or columns, compressed by gzip or not; see `ConllFile`.
-        directory: created if it is missing; `corpus.json` is the last file written into it.
-        column: of the tags; None takes upos, or the last one.
-        word_column: of the words, where the file is no CoNLL-U.
-        validation: a validation file; by default sentences of the first are held out.
-        validation_fraction: of the sentences.
-        max_length: words of a sentence.
-        repair: read impossible sequences of BIO or BIOES tags as the nearest possible ones.
-        seed: of the sentences held out.
-        vocabulary: a vocabulary of other sentences; by default one is fitted.
-        vectors: of words, to begin with; see `read_vectors`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: names the file and the line of what cannot be read; too few sentences; a tag that the vocabulary
-            does not have, or the sentences to train on.
     """
     check_fraction("validation_fraction", validation_fraction)
     if max_length < 1:

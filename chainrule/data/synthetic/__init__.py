@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data.synthetic._adding import AddingProblem
-    from chainrule.data.synthetic._agreement import SubjectVerbAgreement
     from chainrule.data.synthetic._recall import CopyMemory, DelayedRecall, Parity
-    from chainrule.data.synthetic._task import SymbolTask, SyntheticBatch, SyntheticTask
+    from chainrule.data.synthetic._task import (
+        AddingProblem,
+        SubjectVerbAgreement,
+        SymbolTask,
+        SyntheticBatch,
+        SyntheticTask,
+    )
 
 __all__ = [
     "AddingProblem",

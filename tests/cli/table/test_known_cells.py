@@ -50,7 +50,7 @@ def test_many_completions_of_a_row_take_no_more_memory(command, named_run, tmp_p
         return complete(model, x, known, **options)
 
     monkeypatch.setattr(decoding, "complete", counted)
-    monkeypatch.setattr("chainrule._app.tasks.table.rows._TOGETHER", 40)
+    monkeypatch.setattr("chainrule._app.tasks.table.verbs._TOGETHER", 40)
     (tmp_path / "part.csv").write_text("colour,size,count\n,1.5,3\n,2.5,4\n")
     drawn = command("sample", named_run, "--complete", tmp_path / "part.csv", "-n", 9, "--particles", 8, "--json").out
     assert [json.loads(line)["size"] for line in drawn.splitlines()] == [1.5] * 9 + [2.5] * 9

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data._images.augmentation import Augmentation
+from chainrule.data._images.batches import Augmentation
 
 
 def random(seed=0):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data._images.augmentation import LARGEST, Augmentation, RandomOperations, draw_operations
+from chainrule.data._images.batches import LARGEST, Augmentation, RandomOperations, draw_operations
 
 
 def random(seed=0):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from chainrule.data._series.frequency import Frequency
-from chainrule.data._series.schema import SeriesSchema
+from chainrule.data._series.prepare import SeriesSchema
 from chainrule.data._series.series_file import read_series
 
 DAYS = "date,heat,wind\n" + "".join(f"2024-01-{day:02},{day},{day % 3}\n" for day in range(1, 15))

@@ -11,7 +11,7 @@ from sound_files import tone, wav_bytes, write
 from chainrule.data import _members as members
 from chainrule.data._kinds import is_sounds
 from chainrule.data._sounds import Collection, Labelling, read_sound
-from chainrule.data._sounds.labels import label_number, ordered
+from chainrule.data._sounds.prepare import label_number, ordered
 
 NAMES = ["b/2.wav", "a/1.wav", "a/3.WAV"]
 

@@ -8,16 +8,9 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.heavy import np
+from chainrule._app.heavy import caption_data, np
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.caption.prediction import (
-    CaptionerInspection,
-    CaptionEvaluation,
-    CaptionOptions,
-    caption,
-    evaluate_captioner,
-    inspect_captioner,
-)
+from chainrule._app.tasks.caption import verbs
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted, size_of
 from chainrule._app.tasks.likelihood_record import Basis
@@ -25,7 +18,6 @@ from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source, Task
-from chainrule.data import _captions
 
 if TYPE_CHECKING:
     from chainrule.data._captions import PreparedCaptions
@@ -118,15 +110,15 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/captions.json"
     metric_name = "bleu"
-    Prediction, predict = CaptionOptions, caption
+    Prediction, predict = verbs.CaptionOptions, verbs.caption
     PLOTS = (".png",)
     several = True
-    Evaluation, evaluate = CaptionEvaluation, evaluate_captioner
-    Inspection, inspect = CaptionerInspection, inspect_captioner
+    Evaluation, evaluate = verbs.CaptionEvaluation, verbs.evaluate_captioner
+    Inspection, inspect = verbs.CaptionerInspection, verbs.inspect_captioner
 
     @cached_property
     def prepared(self) -> "PreparedCaptions":
-        return _captions.open_captions(self.path / DATA)
+        return caption_data.open_captions(self.path / DATA)
 
     def held_out_captions(self, image: int) -> list[str]:
         """Return the reference captions of a held-out image, as the vocabulary decodes them."""
@@ -160,7 +152,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
         assert path is not None
-        return _captions.store_fingerprint(path)
+        return caption_data.store_fingerprint(path)
 
     def prepare(self, old: "CaptionTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
@@ -168,11 +160,11 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         with TemporaryDirectory(prefix="chainrule-") as folder:
             captions = sources["captions"]
             if captions is None:
-                file = _captions.captions_in(sources["source"])
+                file = caption_data.captions_in(sources["source"])
                 captions = str(Path(folder) / PurePosixPath(file.name).name)
                 with file.open() as content:
                     Path(captions).write_bytes(content.read())
-            manifest = _captions.prepare_captions(
+            manifest = caption_data.prepare_captions(
                 self.path / DATA,
                 sources["source"],
                 captions,
@@ -205,8 +197,8 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         prepared, training = self.prepared, self.training
-        batches = _captions.caption_batches(prepared.train, training.batch_size, training.seed, shard)
-        return batches, lambda: _captions.caption_evaluation(prepared.valid)
+        batches = caption_data.caption_batches(prepared.train, training.batch_size, training.seed, shard)
+        return batches, lambda: caption_data.caption_evaluation(prepared.valid)
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts
@@ -216,9 +208,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         yield f"images are {how[self.data.fit]} to {facts.size}×{facts.size} pixels ({others} for another way)"
 
     def validation_metric(self) -> "ValidationMetric":
-        from chainrule._app.tasks.caption.searching import caption_metric
-
-        return caption_metric(self)
+        return verbs.caption_metric(self)
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         part, perplexity = measured_part(rows, self.facts.valid.images), evaluation.perplexity

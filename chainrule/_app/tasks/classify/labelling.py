@@ -98,12 +98,12 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
             yield f"{counted(counts['cut'], 'text')} cut after element {limit}"
 
     def page() -> str:
-        from chainrule._app.tasks.classify.attention_page import attention_page
+        from chainrule._app.pages.attention_page import attention_page
 
         return str(attention_page(_attended(run, pictured), names, f"{run.path}: texts of {data[0]}"))
 
     def figure() -> "Figure":
-        from chainrule._app.tasks.classify.attention_page import attention_figure
+        from chainrule._app.pages.attention_page import attention_figure
 
         return attention_figure(_attended(run, pictured)[:_DRAWN], names)
 
@@ -196,7 +196,6 @@ class LabelEvaluation(CheckedOptions):
 
 
 def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluation, *, device: str) -> Result:
-
     from chainrule._app.tasks.classify.validation_metric import ROWS, label_log_probs, surest_mistakes
     from chainrule.metrics import classification_scores
 
@@ -296,7 +295,7 @@ def inspect_classifier(run: "ClassifyTask", data: str | None, options: Classifie
     }
     page = ""
     if model.attention is not None:
-        from chainrule._app.tasks.classify.attention_page import attention_page
+        from chainrule._app.pages.attention_page import attention_page
 
         page = str(attention_page(read, names, f"{run.path}: {source}"))
         figures["attention"] = _attention(read, options.top)

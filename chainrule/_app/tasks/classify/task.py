@@ -23,17 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from chainrule._app.heavy import np, torch
 from chainrule._app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.classify.labelling import (
-    ClassifierInspection,
-    LabelEvaluation,
-    LabelledEmbedding,
-    Labelling,
-    TextColumn,
-    embed_texts,
-    evaluate_labels,
-    inspect_classifier,
-    label_texts,
-)
+from chainrule._app.tasks.classify import labelling
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.likelihood_record import Basis
@@ -60,7 +50,7 @@ _MODEL = "SequenceClassifier"
 
 
 @dataclass(frozen=True)
-class LabelledData(TextColumn, SplitOptions):
+class LabelledData(labelling.TextColumn, SplitOptions):
     label_column: str | None = None
     """Column of the labels (name, or number from 1); detected by default."""
     level: Literal["word", "char", "byte"] = "word"
@@ -139,11 +129,11 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     PLAIN: ClassVar[dict[str, Any]] = {"ngram_order": 1, "ngrams": False, "naive_bayes": False}
     PREPARED = f"{DATA}/labelled.json"
     metric_name = "accuracy"
-    Prediction, predict = Labelling, label_texts
+    Prediction, predict = labelling.Labelling, labelling.label_texts
     PLOTS = (".html", ".png")
-    Evaluation, evaluate = LabelEvaluation, evaluate_labels
-    Inspection, inspect = ClassifierInspection, inspect_classifier
-    Embedding, embed = LabelledEmbedding, embed_texts
+    Evaluation, evaluate = labelling.LabelEvaluation, labelling.evaluate_labels
+    Inspection, inspect = labelling.ClassifierInspection, labelling.inspect_classifier
+    Embedding, embed = labelling.LabelledEmbedding, labelling.embed_texts
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
@@ -224,7 +214,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return [part for part, is_added in parts.items() if is_added]
 
     def build(self) -> "SequenceClassifier":
-
         options, labels, symbols = self.config.options, len(self.labels), len(self.symbols)
         model = self._network()
         if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():
@@ -287,7 +276,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             )
 
     def validation_metric(self) -> "ValidationMetric":
-
         from chainrule._app.tasks.classify.validation_metric import ROWS, label_metric
 
         texts, limit = self.texts(), self.data.max_length

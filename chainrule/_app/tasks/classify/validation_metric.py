@@ -69,10 +69,6 @@ def surest_mistakes(log_probs: Tensor, true: Tensor, most: int) -> list[tuple[in
 
 
 def shortened(text: str) -> str:
-    """Cut a text to one short line.
-
-    >>> shortened("so\\ngood")
-    'so good'
-    """
+    """Cut a text to one short line."""
     line = " ".join(text.split())
     return line if len(line) <= _WIDTH else line[: _WIDTH - 3] + "..."

@@ -91,8 +91,8 @@ def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEval
 
 
 def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None, trained: TrainedRows) -> int:
-    from chainrule.data._series.clock import as_shown
-    from chainrule.data._tables.dates import as_date
+    from chainrule.data._series.frequency import as_shown
+    from chainrule.data._tables.cell_column import as_date
 
     if start is None:
         complete = trained.count >= run.facts.rows.train  # all training rows are here
@@ -120,7 +120,6 @@ def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str
 def _scores(
     run: "ForecastTask", file: "SeriesFile", places: list[tuple[int, int]], options: ForecastEvaluation, device: str
 ) -> dict[str, Any]:
-
     from chainrule.metrics import seasonal_naive
     from chainrule.metrics._forecasting import ForecastScores, naive_paths
     from chainrule.training import evaluate as likelihood
@@ -178,7 +177,6 @@ class ForecastInspection(CheckedOptions):
 
 
 def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspection, *, seed: int) -> Report:
-
     from chainrule.training import evaluate
 
     values, features, spans, first = _rows_of(run, data)

@@ -17,19 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Facts, OptimisationOptions, Parts, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, quoted, size_of, sparkline
-from chainrule._app.tasks.forecast.evaluation import (
-    ForecastEvaluation,
-    ForecastInspection,
-    evaluate_series,
-    inspect_series,
-)
+from chainrule._app.tasks.forecast import evaluation
 from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, predict_series
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
-from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay
-from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule._app.tasks.task import Shard, Source, Task, averaged_with, share_of
 from chainrule._printing import one_line
 from chainrule.data import _series, _tables
 
@@ -121,8 +115,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     PREPARED = f"{DATA}/series.json"
     Prediction, predict = ForecastPrediction, predict_series
     PLOTS = PLOTS
-    Evaluation, evaluate = ForecastEvaluation, evaluate_series
-    Inspection, inspect = ForecastInspection, inspect_series
+    Evaluation, evaluate = evaluation.ForecastEvaluation, evaluation.evaluate_series
+    Inspection, inspect = evaluation.ForecastInspection, evaluation.inspect_series
     writes_page = False
 
     @classmethod

@@ -14,8 +14,7 @@ from chainrule._app.tasks.bundle import Bundle
 from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import RowLayout, layout_rows
 from chainrule.data import png
-from chainrule.data._images.reduction import Reduction
-from chainrule.data._images.source import Pixels
+from chainrule.data._images.source import Pixels, Reduction
 from chainrule.data._images.stacked import image_layout, read_header
 
 _NOTE = "decompression restores the pixels as PNG files, whose bytes may differ"

@@ -198,7 +198,8 @@ class ImageDataTask(Task[M]):
 
 
 def describe_labels(classes: tuple[str, ...] | None) -> str:
-    """
+    """Count the labels and name the first ones.
+
     >>> describe_labels(("cat", "dog")), describe_labels(None)
     ('2 labels: cat, dog', 'no labels')
     """

@@ -12,34 +12,12 @@ from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.capabilities import (
-    CheckedRows,
-    Checks,
-    Compresses,
-    Embeds,
-    FileCodec,
-    Inspects,
-    Interpolates,
-    Reconstructs,
-    Samples,
-    Scores,
-)
+from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates, Interpolates, Reconstructs
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import OptimisationOptions, within
 from chainrule._app.tasks.display import quoted
-from chainrule._app.tasks.image.codes import (
-    ImageEmbedding,
-    ImageInterpolation,
-    ImageReconstruction,
-    embed_images,
-    interpolate_images,
-    preview_images,
-    reconstruct_images,
-)
+from chainrule._app.tasks.image import codes, verbs
 from chainrule._app.tasks.image.image_data import ImageData, ImageDataTask
-from chainrule._app.tasks.image.inspection import ImageInspection, inspect_images
-from chainrule._app.tasks.image.sampling import ImageSampling, Sampler, sample_images
-from chainrule._app.tasks.image.scoring import ImageScoring, score_images
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.size_schedule import SizeSchedule
@@ -79,18 +57,7 @@ class ImageTraining(OptimisationOptions):
     """Peak learning rate; by default 0.01 for a model with a code, 0.003 with AdamW."""
 
 
-class ImageTask(
-    CodedTask["ImageModel"],
-    ImageDataTask["ImageModel"],
-    Scores,
-    Samples,
-    Inspects,
-    Checks,
-    Compresses,
-    Embeds,
-    Reconstructs,
-    Interpolates,
-):
+class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"], Generates, Reconstructs, Interpolates):
     name = "image"
     help = "Train a model of images: exact likelihoods, samples and completions, or a latent code and bounds."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -141,14 +108,14 @@ class ImageTask(
         "hierarchical-vae": _OF_A_CODE,
         "autoencoder": _OF_A_CODE | {"optimiser": "adamw"},
     }
-    Scoring, score = ImageScoring, score_images
-    Sampling, sample = ImageSampling, sample_images
+    Scoring, score = verbs.ImageScoring, verbs.score_images
+    Sampling, sample = verbs.ImageSampling, verbs.sample_images
     FILES = (".png",)
     DEFAULT_NUMBER = 16
-    Inspection, inspect = ImageInspection, inspect_images
-    Embedding, embed = ImageEmbedding, embed_images
-    Reconstruction, reconstruct = ImageReconstruction, reconstruct_images
-    Interpolation, interpolate = ImageInterpolation, interpolate_images
+    Inspection, inspect = codes.ImageInspection, codes.inspect_images
+    Embedding, embed = codes.ImageEmbedding, codes.embed_images
+    Reconstruction, reconstruct = codes.ImageReconstruction, codes.reconstruct_images
+    Interpolation, interpolate = codes.ImageInterpolation, codes.interpolate_images
 
     @property
     def conditions(self) -> tuple[str, ...] | None:
@@ -197,9 +164,9 @@ class ImageTask(
 
         def preview(trained: Any, step: int, seconds: float) -> Preview:
             if self.has_code:
-                images = preview_images(self, trained, step)
+                images = codes.preview_images(self, trained, step)
             else:
-                sampler = Sampler(self, trained)
+                sampler = verbs.Sampler(self, trained)
                 images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
             drawn = png(grid(images))
             write_bytes(self.path / SAMPLES, drawn)

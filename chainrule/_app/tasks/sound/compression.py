@@ -14,7 +14,7 @@ from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import CodedBatch, RowLayout
 from chainrule.coding._container import unpacked
 from chainrule.coding._range_coder import read_even, write_even
-from chainrule.data._sounds.labels import Labelling, label_number
+from chainrule.data._sounds.prepare import Labelling, label_number
 
 if TYPE_CHECKING:
     from chainrule.data._sounds import SoundLevels

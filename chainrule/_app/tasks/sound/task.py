@@ -12,32 +12,14 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import modes, np, torch
-from chainrule._app.tasks.capabilities import (
-    CheckedRows,
-    Checks,
-    Compresses,
-    Embeds,
-    FileCodec,
-    Inspects,
-    Samples,
-    Scores,
-)
+from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, loudness_line, quoted
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule
-from chainrule._app.tasks.sound.verbs import (
-    SoundEmbedding,
-    SoundInspection,
-    SoundSampling,
-    SoundScoring,
-    embed_sounds,
-    inspect_sounds,
-    sample_sounds,
-    score_sounds,
-)
+from chainrule._app.tasks.sound import verbs
 from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule.data import _sounds
 
@@ -120,7 +102,7 @@ class SoundFacts(Facts):
                 raise ValueError(f"{name}: expected a whole number from 2 to {most}, got {value}")
 
 
-class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Compresses):
+class SoundTask(Task["WaveNet"], Generates):
     name = "sound"
     help = "Train a WaveNet on sounds. Needs two packages: pip install soundfile scipy."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -142,11 +124,11 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         )
     }
     PREPARED = f"{DATA}/sounds.json"
-    Scoring, score = SoundScoring, score_sounds
-    Sampling, sample = SoundSampling, sample_sounds
+    Scoring, score = verbs.SoundScoring, verbs.score_sounds
+    Sampling, sample = verbs.SoundSampling, verbs.sample_sounds
     FILES = (".wav",)
-    Inspection, inspect = SoundInspection, inspect_sounds
-    Embedding, embed = SoundEmbedding, embed_sounds
+    Inspection, inspect = verbs.SoundInspection, verbs.inspect_sounds
+    Embedding, embed = verbs.SoundEmbedding, verbs.embed_sounds
     writes_page = False
 
     @property
@@ -158,7 +140,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return self.facts.labels
 
     def label(self, name: str) -> int:
-        from chainrule.data._sounds.labels import label_number
+        from chainrule.data._sounds.prepare import label_number
 
         if not self.labels:
             raise ValueError(
@@ -235,7 +217,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
-
             from chainrule.data import write_wav
             from chainrule.decoding._sample_paths import draw_for
 

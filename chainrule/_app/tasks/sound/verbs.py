@@ -84,7 +84,6 @@ def _labels(run: "SoundTask", label: str | None, n: int) -> "Tensor | None":
 
 
 def _prompt(run: "SoundTask", path: Path) -> "Tensor":
-
     files = _sounds.Collection(path).files
     if len(files) != 1:
         raise ValueError(f"--prompt: expected one sound, got {len(files)} in {path}")
@@ -154,7 +153,7 @@ def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: 
 
 def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[str | None, Tensor | None]":
     """Return the label of a file, from its name if not given, also as the model reads it, (1,)."""
-    from chainrule.data._sounds.labels import label_number
+    from chainrule.data._sounds.prepare import label_number
 
     name = label if label is not None or not run.labels else run.labelling(file.name)
     if name is None:
@@ -206,7 +205,6 @@ class SoundEmbedding:
 
 
 def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device: str) -> Result:
-
     model = run.model(device)
     model_device = modes.device_of(model)
 
@@ -287,7 +285,7 @@ def _held_out(run: "SoundTask", rows: int, most: int) -> "tuple[list[Tensor], Te
 
 def _read(run: "SoundTask", data: str, rows: int, most: int) -> "tuple[list[Tensor], Tensor | None]":
     """Read the beginnings of the first files, and their labels."""
-    from chainrule.data._sounds.labels import label_number
+    from chainrule.data._sounds.prepare import label_number
 
     clips, labels = [], []
     for file in _sounds.Collection(data).files[:rows]:

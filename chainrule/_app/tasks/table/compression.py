@@ -20,7 +20,7 @@ from chainrule.data._tables.cell_column import LARGEST, MISSING, MOST_DECIMALS, 
 
 if TYPE_CHECKING:
     from chainrule.data._tables.column_schema import ColumnSchema
-    from chainrule.data._tables.schema import TableSchema
+    from chainrule.data._tables.prepare import TableSchema
     from chainrule.models import TableMADE
 
 SEPARATORS = (", ", ",", ";", "\t", "|")

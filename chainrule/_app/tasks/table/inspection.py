@@ -15,7 +15,7 @@ from chainrule._app.tasks.codes import about_code, code_report, error_words, err
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted
 from chainrule._app.tasks.output import inspect_again
-from chainrule._app.tasks.table.rows import nats_of
+from chainrule._app.tasks.table.verbs import nats_of
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
@@ -95,7 +95,6 @@ def _table(columns: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
-
     from chainrule._app.pages.code_page import code_sections
     from chainrule.diagnostics import active_units
 
@@ -135,7 +134,6 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
 
 
 def _pairs(run: "TableTask", model: "TableVAE", x: "Tensor", generator: "torch.Generator") -> "Table":
-
     from chainrule._app.pages.page import Table
 
     with torch.no_grad():

@@ -31,7 +31,7 @@ def suggestion(path: str | Path) -> str:
 
 
 def _suggested(path: str | Path, what: str, task: str, flags: Sequence[str], column: str) -> str:
-    from chainrule.data._tables.column_types import types_flag
+    from chainrule.data._tables.column_facts import types_flag
 
     command = " ".join(["chainrule train", quote(str(path)), f"--task {task}", *flags])
     skip = f" (or, for a table of the other columns, {types_flag({column: 'skip'})})" if column else ""
@@ -40,7 +40,7 @@ def _suggested(path: str | Path, what: str, task: str, flags: Sequence[str], col
 
 def _dates(columns: Sequence[Sequence[str]]) -> int | None:
     """Find the first column of almost distinct dates."""
-    from chainrule.data._tables.dates import is_date_like
+    from chainrule.data._tables.cell_column import is_date_like
 
     for index, cells in enumerate(columns):
         fewest = max(_FEWEST_DATES, _DATED * len(cells))

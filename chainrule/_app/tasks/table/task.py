@@ -19,16 +19,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import modes, torch
-from chainrule._app.tasks.capabilities import (
-    CheckedRows,
-    Checks,
-    Compresses,
-    Embeds,
-    FileCodec,
-    Inspects,
-    Samples,
-    Scores,
-)
+from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import (
     Facts,
@@ -45,16 +36,9 @@ from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model, check_memory
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import describe_passes, limit_passes
+from chainrule._app.tasks.table import verbs
 from chainrule._app.tasks.table.inspection import TableInspection, inspect_table
 from chainrule._app.tasks.table.other_tasks import suggestion
-from chainrule._app.tasks.table.rows import (
-    TableEmbedding,
-    TableSampling,
-    TableScoring,
-    embed_rows,
-    sample_rows,
-    score_table,
-)
 from chainrule._app.tasks.task import Shard, Source
 from chainrule.data import _tables
 
@@ -107,7 +91,7 @@ class TableFacts(Facts):
     columns: list[FoundColumn]
 
 
-class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
+class TableTask(CodedTask["TableMADE"], Generates):
     name = "table"
     help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -124,10 +108,10 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     CODED = ("vae",)
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
-    Scoring, score = TableScoring, score_table
-    Sampling, sample = TableSampling, sample_rows
+    Scoring, score = verbs.TableScoring, verbs.score_table
+    Sampling, sample = verbs.TableSampling, verbs.sample_rows
     Inspection, inspect = TableInspection, inspect_table
-    Embedding, embed = TableEmbedding, embed_rows
+    Embedding, embed = verbs.TableEmbedding, verbs.embed_rows
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
@@ -236,7 +220,6 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
-
             device = modes.device_of(trained)
             sampler = deepcopy(trained)
             sampler.exclude(self.schema.unseen())

@@ -21,15 +21,7 @@ from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA, WEIGHTS
 from chainrule._app.tasks.size_schedule import describe_passes, record_resolved, resolve_decay, time_passes
-from chainrule._app.tasks.tag.inspection import TagInspection, inspect_tagger
-from chainrule._app.tasks.tag.tagging import (
-    TagEmbedding,
-    TagEvaluation,
-    Tagging,
-    embed_sentences,
-    evaluate_tags,
-    tag_file,
-)
+from chainrule._app.tasks.tag import verbs
 from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule.data import _tagged
 
@@ -107,10 +99,10 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     }
     PLAIN: ClassVar[dict[str, Any]] = {"template_passes": 0.0}
     PREPARED = f"{DATA}/corpus.json"
-    Prediction, predict = Tagging, tag_file
-    Evaluation, evaluate = TagEvaluation, evaluate_tags
-    Inspection, inspect = TagInspection, inspect_tagger
-    Embedding, embed = TagEmbedding, embed_sentences
+    Prediction, predict = verbs.Tagging, verbs.tag_file
+    Evaluation, evaluate = verbs.TagEvaluation, verbs.evaluate_tags
+    Inspection, inspect = verbs.TagInspection, verbs.inspect_tagger
+    Embedding, embed = verbs.TagEmbedding, verbs.embed_sentences
     writes_page = False
 
     @classmethod

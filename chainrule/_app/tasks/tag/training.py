@@ -126,11 +126,7 @@ def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
 
 
 def side_by_side(words: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
-    """Format a tagged sentence; wrong tags show the right one.
-
-    >>> side_by_side(["Time", "flies"], ["NOUN", "VERB"], ["NOUN", "NOUN"])
-    'Time/NOUN flies/NOUN(is VERB)'
-    """
+    """Format a tagged sentence; wrong tags show the right one."""
     cells = [
         f"{word}/{tag}" if tag == true else f"{word}/{tag}(is {true})"
         for word, true, tag in zip(words, gold, predicted, strict=True)

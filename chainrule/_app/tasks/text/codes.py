@@ -115,7 +115,6 @@ def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: in
 
 def sentence_preview(run: "TextTask") -> OnValidation:
     def preview(trained: Any, step: int, seconds: float) -> str:
-
         generator = torch.Generator(next(trained.parameters()).device).manual_seed(step)
         return "\n".join(text_of(run, ids)[0] for ids in trained.sample(_SHOWN, generator).tolist())
 

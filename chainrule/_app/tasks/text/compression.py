@@ -14,7 +14,7 @@ from torch import Tensor
 from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import CodedBatch, RowLayout
 from chainrule.coding._container import unpacked
-from chainrule.data._characters import split_words
+from chainrule.data import WordVocabulary
 from chainrule.data._vocabulary import REPLACEMENT
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ SYMBOLS_OF_A_STREAM = 4096
 SYMBOLS_OF_A_PART = 1 << 16  # a part has its own checksum: damage costs so many symbols, or a stream
 MOST_UNKNOWN = 0.2  # a larger share of symbols outside the vocabulary makes another file than the model is for
 _SURROGATE = re.compile("[\ud800-\udfff]")  # a byte that is no UTF-8, as Python decodes it
-_UNKNOWN_WORD = re.compile(r"(?<!\S)<unk>(?!\S)")
 
 
 class TextCodec(FileCodec):
@@ -103,7 +102,9 @@ def _symbols(vocabulary: "Vocabulary", data: bytes) -> "tuple[Ids, dict[str, Any
         text, extra = _regular_lines(vocabulary, text)
     ids = vocabulary.encode(text)
     if vocabulary.unknown is not None:
-        units = text if vocabulary.level == "char" else re.findall(r"\n|\S+", text, re.ASCII)
+        units = list(text)
+        if isinstance(vocabulary, WordVocabulary):
+            units = [unit for line in text.split("\n") for unit in (*vocabulary.split(line), "\n")]
         unknown = [units[index] for index in np.flatnonzero(ids == vocabulary.unknown)]
         if unknown:
             extra["unknown"] = "".join(unknown) if vocabulary.level == "char" else unknown
@@ -119,9 +120,10 @@ def _bytes(vocabulary: "Vocabulary", ids: "Ids", extra: dict[str, Any], unknown:
         for index in np.flatnonzero(ids == vocabulary.unknown):
             characters[index] = next(unknown)
         return "".join(characters).encode("utf-8", "surrogateescape")
-    text = vocabulary.decode(ids)
-    if vocabulary.level == "word":
-        text = _UNKNOWN_WORD.sub(lambda _: next(unknown), text)
+    if isinstance(vocabulary, WordVocabulary):
+        text = vocabulary.decode_with(ids, unknown)
+    else:
+        text = vocabulary.decode(ids)
     if "lines" in extra:
         text = "\n".join(_with_lines(text.split("\n") if extra["kept"] else [], dict(extra["lines"])))
     return text.encode("utf-8", "surrogateescape")
@@ -131,8 +133,8 @@ def _regular_lines(vocabulary: "Vocabulary", text: str) -> tuple[str, dict[str, 
     """Separate the lines that symbols restore exactly from the others."""
     regular_lines, left_out = [], []
     for number, line in enumerate(text.split("\n")):
-        if vocabulary.level == "word":
-            regular = " ".join(split_words(line)) == line
+        if isinstance(vocabulary, WordVocabulary):
+            regular = vocabulary.join(vocabulary.split(line)) == line
         else:
             regular = not _SURROGATE.search(line)
         if regular:

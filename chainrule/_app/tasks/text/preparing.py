@@ -73,6 +73,7 @@ def prepared(run: "TextTask", vocabulary: "Vocabulary | None" = None) -> Corpus:
             validation_fraction=data.validation_fraction,
             vocabulary_size=data.vocabulary_size,
             min_count=data.min_count,
+            split_punctuation=data.split_punctuation,
             tokenizer=sources["tokenizer"],
             vocabulary=vocabulary,
             progress=progress,
@@ -116,7 +117,8 @@ Window = tuple[Tensor, Tensor | None]
 
 def own_window(run: "TextTask", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
     """Return held-out symbols (B, T), the lengths of lines, and the part's name: a stream too short uses its training
-    part."""
+    part.
+    """
     corpus = open_corpus(run.path / DATA)
     if corpus.reading == "lines":
         return *_lines_window(_lines(corpus.valid), rows, steps, str(run.path)), "held-out"

@@ -267,11 +267,7 @@ def expected_nats(run: "TextTask") -> float:
 
 
 def surprise(nats: float, elements: int, expected: float) -> float:
-    """Standardise the excess nats of a row by the root of its length, so that rows of unequal length compare.
-
-    >>> surprise(12.0, 4, 1.0)
-    4.0
-    """
+    """Standardise the excess nats of a row by the root of its length, so that rows of unequal length compare."""
     return (nats - elements * expected) / math.sqrt(elements)
 
 

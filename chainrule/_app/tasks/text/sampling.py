@@ -125,22 +125,20 @@ def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tu
 
 
 def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
-    from chainrule.data._characters import split_words
+    from chainrule.data import WordVocabulary
 
     ids = vocabulary.encode(prompt)
     if vocabulary.unknown is None or vocabulary.unknown not in ids:
         return ids
-    if vocabulary.level == "word":
-        parts, remedy = (
-            [word for word in split_words(prompt) if word != "<unk>"],
-            "; write <unk> for a word not in the list",
-        )
+    if isinstance(vocabulary, WordVocabulary):
+        words = [word for word in vocabulary.split(prompt) if word != "<unk>"]
+        unseen = [repr(vocabulary.join([word])) for word in dict.fromkeys(words) if word not in vocabulary.words]
+        kind, remedy = "word", "; write <unk> for a word not in the list"
     else:
-        parts, remedy = list(dict.fromkeys(prompt)), ""
-    unseen = [repr(part) for part in dict.fromkeys(parts) if vocabulary.unknown in vocabulary.encode(part)]
+        unseen = [repr(part) for part in dict.fromkeys(prompt) if vocabulary.unknown in vocabulary.encode(part)]
+        kind, remedy = "character", ""
     if not unseen:
         return ids
-    kind = "word" if vocabulary.level == "word" else "character"
     raise ValueError(
         f"--prompt: the model never saw the {kind}{'s' if len(unseen) > 1 else ''} {', '.join(unseen)}: "
         f"leave {'them' if len(unseen) > 1 else 'it'} out, or train on text that contains "

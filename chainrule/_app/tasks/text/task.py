@@ -7,23 +7,13 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from chainrule._app.tasks.capabilities import (
-    CheckedRows,
-    Checks,
-    Compresses,
-    Embeds,
-    FileCodec,
-    Inspects,
-    Samples,
-    Scores,
-)
+from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule._app.tasks.display import counted, format_duration, format_passes, quoted, size_of
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule._app.tasks.recipe import averaged_with, share_of
 from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY
-from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule._app.tasks.task import Shard, Source, Task, averaged_with, share_of
 from chainrule._app.tasks.text.inspection import TextInspection, inspect_text
 from chainrule._app.tasks.text.options import CODED, DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 from chainrule._app.tasks.text.rows import TextScoring, score_text
@@ -69,7 +59,7 @@ class TextFacts(Facts):
         return not (self.train.elements or self.valid.elements)
 
 
-class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
+class TextTask(CodedTask["AutoregressiveModel"], Generates):
     name = "text"
     help = "Train a model of a text."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -152,6 +142,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
                     f"--position learned: ends after --context-length {context} symbols, got {longest}: use rotary, "
                     f"or --reading lines with a --line-length of at most {context}"
                 )
+        if config.data.split_punctuation and config.data.level != "word":
+            raise ValueError(f"split_punctuation: splits words, got --level {config.data.level}: use --level word")
         if getattr(config.options, "adaptive_softmax", False) and config.data.level != "word":
             raise ValueError(
                 "adaptive_softmax: needs symbols numbered by frequency, which --level word has, "

@@ -192,7 +192,6 @@ class TranslatorInspection(CheckedOptions):
 
 
 def inspect_translator(run: "TranslateTask", file: str | None, options: TranslatorInspection, *, seed: int) -> Report:
-
     from chainrule._app.pages.attention_page import AttentionExample
 
     pairs, translator = _pairs(run, file, options.rows), translator_of(run, None, "cpu")

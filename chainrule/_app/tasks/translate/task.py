@@ -12,7 +12,7 @@ from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.heavy import np
+from chainrule._app.heavy import np, pair_data
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, flag, measured_part, quoted
@@ -21,16 +21,7 @@ from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
 from chainrule._app.tasks.task import Shard, Source, Task
-from chainrule._app.tasks.translate.prediction import (
-    PLOTS,
-    TranslationEvaluation,
-    TranslationOptions,
-    TranslatorInspection,
-    evaluate_translator,
-    inspect_translator,
-    translate,
-)
-from chainrule.data import _pairs
+from chainrule._app.tasks.translate import prediction
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.translate.searching import TranslationModel
@@ -53,7 +44,8 @@ LEARNING_RATE: dict[str, dict[str, float]] = {  # by model and optimiser; of a T
 
 def resolve_training(config: RunConfig, explicit_flags: frozenset[str], steps_per_epoch: int) -> RunConfig:
     """Resolve the options of a new run: learning rate, dropout, and for a Transformer warm-up, batch and feed-forward
-    size."""
+    size.
+    """
     options, training, transformer = config.options, config.training, config.model == "transformer"
     passes = expected_passes(config, steps_per_epoch)
     rate = LEARNING_RATE[config.model][training.optimiser]
@@ -201,10 +193,10 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/pairs.json"
     metric_name = "bleu"
-    Prediction, predict = TranslationOptions, translate
-    PLOTS = PLOTS
-    Evaluation, evaluate = TranslationEvaluation, evaluate_translator
-    Inspection, inspect = TranslatorInspection, inspect_translator
+    Prediction, predict = prediction.TranslationOptions, prediction.translate
+    PLOTS = prediction.PLOTS
+    Evaluation, evaluate = prediction.TranslationEvaluation, prediction.evaluate_translator
+    Inspection, inspect = prediction.TranslatorInspection, prediction.inspect_translator
 
     @property
     def tokenize(self) -> str:
@@ -219,7 +211,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
     @cached_property
     def pairs(self) -> "Pairs":
-        return _pairs.open_pairs(self.path / DATA)
+        return pair_data.open_pairs(self.path / DATA)
 
     @classmethod
     def run_name(cls, request: RunConfig) -> str:
@@ -239,7 +231,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         del options["tokenize"]  # of the metric
-        manifest = _pairs.prepare_pairs(
+        manifest = pair_data.prepare_pairs(
             self.path / DATA,
             sources["source"],
             sources["target"],
@@ -268,7 +260,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         pairs, training = self.pairs, self.training
-        batches = _pairs.pair_batches(
+        batches = pair_data.pair_batches(
             pairs.train,
             training.batch_size,
             training.seed,
@@ -276,7 +268,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             decay=training.scheduled_sampling,
             decay_steps=training.sampling_steps,
         )
-        return batches, lambda: _pairs.pair_evaluation(pairs.valid)
+        return batches, lambda: pair_data.pair_evaluation(pairs.valid)
 
     def introduce(self) -> Iterable[str]:
         facts = self.facts

@@ -1,25 +1,107 @@
 """Prepare pairs on disk: two vocabularies from the training pairs, then all pairs as numbers, in bounded memory."""
 
+import math
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from chainrule._blocks import in_blocks
 from chainrule._typed_json import read_value
+from chainrule.data._batches import Batch, Batches, OneInEvery, Rows, Shuffled, check_fraction, in_order
 from chainrule.data._characters import WordVocabulary
 from chainrule.data._corpus import load_vocabulary
 from chainrule.data._delimited import DelimitedFile
-from chainrule.data._pairs.batches import PairedSentences
 from chainrule.data._ragged import Ragged
-from chainrule.data._split import OneInEvery, check_fraction
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._subwords import BPEVocabulary
 from chainrule.data._text import fingerprint
 from chainrule.data._vocabulary import Ids, Vocabulary
+
+DECAYS = ("none", "linear", "inverse-sigmoid")
+_BATCHES_IN_POOL = 64
+
+
+@dataclass(frozen=True)
+class PairedSentences:
+    """As many sentences of a source and of a target, each with its `<eos>`."""
+
+    source: Ragged
+    target: Ragged
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def batch(self, chosen: Ids) -> Batch:
+        """Return the targets as x, conditioned on their sources."""
+        x, lengths = self.target.padded(chosen)
+        return Batch(x, lengths, context=source_context(self.source, chosen))
+
+
+def source_context(source: Ragged, chosen: Ids) -> dict[str, Tensor]:
+    """Source sentences as the context of `chainrule.models.Seq2Seq`."""
+    tokens, lengths = source.padded(chosen)
+    return {"tokens": tokens, "lengths": lengths}
+
+
+def pair_batches(
+    pairs: PairedSentences,
+    batch_size: int,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+    *,
+    decay: str = "none",  # scheduled sampling, see `scheduled_sampling_rate`; "none" leaves it out
+    decay_steps: int = 1,  # how many steps it takes
+) -> Batches:
+    r"""Pairs in the order of `Shuffled`, sorted by target and source length in pools of 64 batches."""
+    scheduled_sampling_rate(decay, 0, decay_steps)
+    source, target = pairs.source.lengths, pairs.target.lengths
+
+    def sort(rows: Rows) -> Rows:
+        return np.lexsort((source[rows], target[rows]))
+
+    order = Shuffled(len(pairs), batch_size, seed, shard, name="pairs", sort=sort, pool=_BATCHES_IN_POOL)
+
+    def make(step: int, rows: Rows) -> Batch:
+        batch = pairs.batch(order.own(rows))
+        if decay == "none":
+            return batch
+        share = torch.full((len(batch.x),), scheduled_sampling_rate(decay, step, decay_steps))
+        return replace(batch, context={**batch.context, "scheduled_sampling_rate": share})
+
+    return Batches(order, make)
+
+
+def scheduled_sampling_rate(decay: str, step: int, steps: int) -> float:
+    r"""Return the probability that a word read is the model's own, not the one given, at a step (Bengio et al. 2015).
+
+    .. math:: \tfrac{1}{2} \min(1, i / n) \qquad\text{or}\qquad
+        \min\Bigl(\tfrac{1}{2}, 1 - \frac{k}{k - 1 + e^{i/k}}\Bigr), \quad k = n / 10
+
+    linear or as an inverse sigmoid. It rises from 0, and never past one half: at the end the model still reads words of
+    the data.
+    """
+    if decay not in DECAYS:
+        raise ValueError(f"decay: expected one of {', '.join(DECAYS)}, got {decay!r}")
+    if steps < 1:
+        raise ValueError(f"decay_steps: expected an integer >= 1, got {steps}")
+    if decay == "none":
+        return 0.0
+    if decay == "linear":
+        return min(1.0, step / steps) / 2
+    scale = max(steps / 10, 1.0)
+    return min(0.5, 1 - scale / (scale + math.exp(min(step / scale, 700.0)) - 1))
+
+
+def pair_evaluation(pairs: PairedSentences, batch_size: int = 128) -> Iterator[Batch]:
+    """Every pair once, in order."""
+    lengths = np.maximum(pairs.source.lengths, pairs.target.lengths)
+    return map(pairs.batch, in_order(len(pairs), batch_size, lengths=lengths))
 
 
 @dataclass(frozen=True)
@@ -35,14 +117,6 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
     """Yield the pairs of two files aligned line by line, or of one file of two columns.
 
     Sentences lose the white space around them, and may be empty.
-
-    Args:
-        source: the source sentences, a line each; or, where there is no `target`, lines of source TAB target.
-        target: the target sentences, a line each.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the files have different numbers of lines, a line of two columns has more or fewer, or is no UTF-8.
     """
     if target is None:
         for line, text in read_sentences(source):
@@ -83,66 +157,33 @@ _BLOCK = 8192  # pairs read together
 
 @dataclass(frozen=True)
 class Pairs:
-    """Prepared pairs.
+    """Prepared pairs."""
 
-    Attributes:
-        source_vocabulary, target_vocabulary: of the training pairs.
-        train, valid: as numbers, read from the disk on demand.
-        manifest: content of pairs.json: counts and fingerprints.
-    """
-
-    source_vocabulary: Vocabulary
+    source_vocabulary: Vocabulary  # source_vocabulary, target_vocabulary: of the training pairs
     target_vocabulary: Vocabulary
-    train: PairedSentences
+    train: PairedSentences  # train, valid: as numbers, read from the disk on demand
     valid: PairedSentences
-    manifest: dict[str, Any]
+    manifest: dict[str, Any]  # content of pairs.json: counts and fingerprints
 
 
 def prepare_pairs(
-    directory: str | Path,
-    source: str | Path,
+    directory: str | Path,  # created if it is missing; `pairs.json` is the last file written into it
+    source: str | Path,  # source sentences, or both, separated by a tab; see `read_pairs`
     target: str | Path | None = None,
     *,
-    validation_source: str | Path | None = None,
+    validation_source: str | Path | None = None,  # validation pairs; by default some of the first pairs are held out
     validation_target: str | Path | None = None,
-    level: str = "word",
-    min_count: int = 2,
-    vocabulary_size: int | None = None,
-    max_length: int = 256,
-    validation_fraction: float = 0.1,
+    level: str = "word",  # "word", text between blanks; or "bpe", pieces of words
+    min_count: int = 2,  # rarer words are `<unk>`; pieces of words, rarer than that, are not merged
+    vocabulary_size: int | None = None,  # most symbols of each vocabulary
+    max_length: int = 256,  # most symbols of a sentence, `<eos>` not counted
+    validation_fraction: float = 0.1,  # of the pairs, held out where no others are given
     seed: int = 0,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Pairs:
     """Read pairs twice, once for their vocabularies and once for their numbers, and write both into a directory.
 
     Every sentence ends in `<eos>`; an empty one is `<eos>` alone, and stays.
-
-    Args:
-        directory: created if it is missing; `pairs.json` is the last file written into it.
-        source: source sentences, or both, separated by a tab; see `read_pairs`.
-        target: target sentences.
-        validation_source: validation pairs; by default some of the first pairs are held out.
-        validation_target: their targets.
-        level: "word", text between blanks; or "bpe", pieces of words.
-        min_count: rarer words are `<unk>`; pieces of words, rarer than that, are not merged.
-        vocabulary_size: most symbols of each vocabulary; None sets no limit to words, and 4096 to pieces.
-        max_length: most symbols of a sentence, `<eos>` not counted.
-        validation_fraction: of the pairs, held out where no others are given.
-        seed: of the pairs held out.
-        vocabularies: vocabularies of sources and targets to use instead of fitted ones; level, min_count and
-            vocabulary_size are then ignored.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the files do not fit together, or have too few pairs, or a sentence that is too long.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "pairs.tsv"
-    ...     _ = file.write_text("ja\\tyes\\nnein\\tno\\n" * 10)
-    ...     pairs = prepare_pairs(Path(folder) / "data", file)
-    ...     len(pairs.train), len(pairs.valid), pairs.target_vocabulary.words
-    (18, 2, ['no', 'yes'])
     """
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
@@ -206,11 +247,7 @@ def open_pairs(directory: str | Path) -> Pairs:
 
 
 def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
-    """Return the pairs held out as they were written: sources and targets.
-
-    Raises:
-        ValueError: one side has more sentences than the other, or none: a file was changed.
-    """
+    """Return the pairs held out as they were written: sources and targets."""
     store = Store(directory, _MANIFEST, "pairs")
     texts = []
     for side in SIDES:
@@ -223,11 +260,7 @@ def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
 
 
 def encode_sentence(vocabulary: Vocabulary, sentence: str, max_length: int, name: str, line: int) -> Ids:
-    """Return the symbols of a sentence, `<eos>` last.
-
-    Raises:
-        ValueError: it is longer than `max_length`; the message names the file and the line.
-    """
+    """Return the symbols of a sentence, `<eos>` last."""
     symbols = vocabulary.encode(f"{sentence}\n")
     if len(symbols) - 1 > max_length:
         raise ValueError(

@@ -1,18 +1,22 @@
-"""Models of symbols prepared for many steps with the same weights: layouts and look-ups made once, compiled loops."""
+"""Models of symbols prepared for many steps with the same weights: look-ups made once, and compiled loops."""
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from chainrule._base import Executor
 from chainrule.heads import Categorical
 from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._row_vectors import prepared_linear
 from chainrule.layers._cells import symbols_of
 from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import GRU, RNN
+from chainrule.layers._sequence_layer import LOOK_UP_LIMIT, LayerStep
 from chainrule.state import State, count_rows
 
 if TYPE_CHECKING:
@@ -20,57 +24,64 @@ if TYPE_CHECKING:
     from chainrule.models._model_mean import ModelMean
     from chainrule.models._ngram_lm import NgramLM
     from chainrule.models._recurrent_lm import RecurrentLM
+    from chainrule.models._symbol_model import SymbolModel
     from chainrule.models._wavenet import WaveNet
 
-LOOK_UP_LIMIT = 2**25  # elements of a table W_ih E + b that a prepared step may hold: 128 MiB in float32
 
+class SymbolExecutor(Executor):
+    """A model of symbols whose layer and head are prepared, and whose input vectors are looked up if they are few."""
 
-class RecurrentExecutor(Executor):
-    """A recurrent language model whose projections W_ih E + b are looked up, if the table is not too large."""
+    model: "SymbolModel"
 
-    model: "RecurrentLM"
-
-    def __init__(self, model: "RecurrentLM"):
+    def __init__(self, model: "SymbolModel"):
         super().__init__(model)
-        self._plain = not model.training and may_prepare(model)
-        single = model.reads_single_vectors
-        if not self._plain or (single and not self._is_narrow):
+        self.may_replace = not model.training and may_prepare(model)
+        if not self.may_replace:
             return
         with torch.no_grad():
-            self._start = torch.full((1,), model.vocab_size, device=model.recurrent.weight_hh_l0.device)
-            vectors = model.vectors(torch.arange(model.vocab_size + 1, device=self._start.device)) if single else None
-            self._advance = model.recurrent.prepare(vectors)
-            if model.adaptive is None:
-                assert model.bias_ho is not None
-                self._bias, self._weight = model.bias_ho, model.output_weight().t()
+            self._start, vectors = model.start(1), None
+            count = model.vocab_size + 1
+            if model.reads_single_vectors and count * model.vectors(self._start).shape[-1] <= LOOK_UP_LIMIT:
+                vectors = model.vectors(torch.arange(count, device=self._start.device))
+            self._looks_up = vectors is not None
+            self._advance, self._predict = self.parts(vectors)
         self.step = self._prepared_step
 
-    @property
-    def _is_narrow(self) -> bool:
-        return (self.model.vocab_size + 1) * len(self.model.recurrent.weight_ih_l0) <= LOOK_UP_LIMIT
+    def parts(self, vectors: Tensor | None) -> tuple[LayerStep, Callable[[Tensor, Tensor], Distribution]]:
+        """Prepare the layer, to read integers where vectors (V + 1, N) are given, and the head."""
+        model = self.model
+        advance = model.layer.prepare() if vectors is None else model.layer.prepare_for(vectors)
+        if model.bias_ho is None:  # no single product
+            return advance, model.conditional
+        predict = prepared_linear(model.output_weight(), model.bias_ho)
+        return advance, lambda h, before: Categorical(predict(h))
 
     def _prepared_step(self, x_prev: Tensor | None, state: State) -> tuple[Any, State]:
-        model = self.model
-        recurrent, recent = model.parts(state)
-        x_prev = self._start.expand(count_rows(recurrent)) if x_prev is None else symbols_of(x_prev)
-        if model.ngrams is not None and recent is not None:
-            ngrams, recent = model.ngrams.step(x_prev, recent)
-            x_prev = model.vectors(x_prev) + ngrams
-        h, recurrent = self._advance(x_prev, recurrent)
-        if model.adaptive is not None:
-            return model.adaptive(h), model.joined(recurrent, recent)
-        return Categorical(torch.addmm(self._bias, h, self._weight)), model.joined(recurrent, recent)
+        layer, recent = self.model.parts(state)
+        symbols = self._start.expand(count_rows(layer)) if x_prev is None else symbols_of(x_prev)
+        features = symbols
+        if not self._looks_up:
+            rows, recent = self.model.embedded(symbols.unsqueeze(1), recent)
+            features = rows.squeeze(1)
+        h, layer = self._advance(features, layer)
+        return self._predict(h, symbols), self.model.joined(layer, recent)
+
+
+class RecurrentExecutor(SymbolExecutor):
+    """A recurrent language model, whose long sequences compiled loops draw."""
+
+    model: "RecurrentLM"
 
     def compiled_scores(self, state: State) -> "Scores | None":
         model = self.model
         loops = compiled_loops(model.recurrent.weight_hh_l0)
-        if loops is None or model.adaptive is not None or not self._plain:
+        if loops is None or model.adaptive is not None or not self.may_replace:
             return None
         recurrent, recent = model.parts(state)
         cells, weight, bias = _compiled_cells(loops, model.recurrent, recurrent)
         if model.embedding is None:
             read = loops.looked_up(weight.t() + bias)
-        elif model.ngrams is None and self._is_narrow:
+        elif model.ngrams is None and (model.vocab_size + 1) * len(weight) <= LOOK_UP_LIMIT:
             read = loops.looked_up(model.vectors(torch.arange(model.vocab_size + 1, device="cpu")) @ weight.t() + bias)
         else:
             past = None if model.ngrams is None or recent is None else (*model.ngrams.tables_apart(), recent[0])
@@ -95,31 +106,19 @@ def _compiled_cells(loops: ModuleType, layer: Recurrent, state: State) -> "tuple
     return cells, weight_ih[0], biases[0]
 
 
-class WaveNetExecutor(Executor):
-    """A WaveNet whose inputs are looked up, and whose layers share their products."""
+class WaveNetExecutor(SymbolExecutor):
+    """A WaveNet, whose long sequences compiled loops draw."""
 
     model: "WaveNet"
 
-    def __init__(self, model: "WaveNet"):
-        super().__init__(model)
-        self._plain = may_prepare(model)
-        if not self._plain:
-            return
-        with torch.no_grad():
-            self._start = torch.full((1,), model.levels, device=model.stack.residual.device)
-            table = model.embedded(torch.arange(model.levels + 1, device=self._start.device))
-            self._advance = model.stack.prepare(table, [model.skip, model.hidden, model.output])
-        self.step = self._prepared_step
-
-    def _prepared_step(self, x_prev: Tensor | None, state: State) -> tuple[Any, State]:
-        symbols = self._start.expand(len(state["end"])) if x_prev is None else x_prev.long()
-        scores, state = self._advance(symbols, state)
-        return self.model.head(scores, symbols), state
+    def parts(self, vectors: Tensor | None) -> tuple[LayerStep, Callable[[Tensor, Tensor], Distribution]]:
+        head = self.model.head
+        return self.model.stack.prepare_for(vectors, head.linears), head.distribution
 
     def compiled_scores(self, state: State) -> "Scores | None":
         model, stack = self.model, self.model.stack
         loops = compiled_loops(stack.residual)
-        if loops is None or model.components is not None or not self._plain:
+        if loops is None or model.components is not None or not self.may_replace:
             return None
         layers = stack.convolutions
         bias = torch.stack([cast(Tensor, layer.bias) for layer in layers])
@@ -129,7 +128,7 @@ class WaveNetExecutor(Executor):
             [layer.weight for layer in layers],
             bias if state["bias"] is None else bias + state["bias"][0],
             stack.residual,
-            [(linear.weight, linear.bias) for linear in (model.skip, model.hidden, model.output)],
+            [(linear.weight, linear.bias) for linear in model.head.linears],
         )
         return scores
 

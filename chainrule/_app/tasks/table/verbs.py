@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from chainrule._app.tasks.table.task import TableTask
-    from chainrule.data._tables.schema import PartialRow, TableSchema
+    from chainrule.data._tables.prepare import PartialRow, TableSchema
     from chainrule.models import TableMADE
 
 _BLOCK = 1024  # rows drawn together
@@ -77,7 +77,7 @@ def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, de
 
 def _known_row(run: "TableTask", where: str) -> "PartialRow":
     """Parse the cells that `--where` names."""
-    from chainrule.data._tables.schema import PartialRow
+    from chainrule.data._tables.prepare import PartialRow
 
     pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
     values = {name.strip(): value for name, _, value in pairs}
@@ -93,7 +93,6 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
 
 
 def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:
-
     model = run.model(device)
     model.exclude(run.schema.unseen())
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
@@ -110,7 +109,6 @@ def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[st
 def _completed(
     run: "TableTask", partial: "Iterator[PartialRow]", n: int, particles: int, seed: int, device: str
 ) -> Iterator[list[str]]:
-
     model = run.model(device)
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     uncertain = 0
@@ -252,7 +250,6 @@ class TableEmbedding:
 
 
 def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: str) -> Result:
-
     model = run.code_model(device, "embed")
     model_device = modes.device_of(model)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule._app.pages.image_page import LabelledImage
-    from chainrule._app.tasks.classify_images.task import ClassifyImagesTask
+    from chainrule._app.tasks.classify.image_task import ClassifyImagesTask
     from chainrule.models import ImageClassifier
 
 _DISTANCE_ROWS = 64  # whose attention is averaged

@@ -15,8 +15,8 @@ from cyclopts import Parameter
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.classify.image_inspection import ImageClassifierInspection, inspect_classifier
 from chainrule._app.tasks.classify.labelling import label_cells, label_columns
-from chainrule._app.tasks.classify_images.inspection import ImageClassifierInspection, inspect_classifier
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.data._images import ImageSource, PreparedImages
-    from chainrule.data._images.augmentation import Augmentation
+    from chainrule.data._images.batches import Augmentation
     from chainrule.models import ImageClassifier
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
@@ -66,7 +66,7 @@ class ImageClassifierTraining(OptimisationOptions):
     """Strength of random operations, as a share of the maximum."""
 
     def augmentation(self, levels: int) -> "Augmentation":
-        from chainrule.data._images.augmentation import Augmentation
+        from chainrule.data._images.batches import Augmentation
 
         return Augmentation(
             self.shift, self.rotate, self.scale, self.flip, self.random_operations, self.magnitude, levels
@@ -203,7 +203,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 
     def validation_metric(self) -> "ValidationMetric":
-
         from chainrule._app.tasks.classify.validation_metric import label_metric
         from chainrule.data._images.batches import labelled_image_evaluation
 
@@ -243,7 +242,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return Basis("label", f"{counted(len(self.classes), 'label')}", given="the image")
 
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Result:
-
         from chainrule._app.tasks.classify.labelling import figure_notes, label_figures
         from chainrule._app.tasks.classify.validation_metric import surest_mistakes
         from chainrule.metrics import classification_scores
@@ -273,7 +271,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return CheckedRows(self.model(), labels, context, note=f"{len(labels)} held-out images")
 
     def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Result:
-
         model = self.model(device)
         model_device = modes.device_of(model)
 

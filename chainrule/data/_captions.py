@@ -1,8 +1,12 @@
 """Prepare captioned images on disk: pixels of one size, a vocabulary, captions as numbers; in bounded memory."""
 
+import json
+import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -11,31 +15,136 @@ import numpy.typing as npt
 import torch
 
 from chainrule._typed_json import read_value
-from chainrule.data._batches import Batch, Batches, Rows, Shuffled, in_order
-from chainrule.data._captions.caption_file import Caption, ImageStore, read_captions
+from chainrule.data._batches import Batch, Batches, Rows, Shuffled, hold_out, in_order
 from chainrule.data._characters import WordVocabulary
-from chainrule.data._images.folder import Fit, images_in
-from chainrule.data._pairs.prepare import encode_sentence
+from chainrule.data._delimited import DelimitedFile
+from chainrule.data._images.folder import Fit, Reading, images_in
+from chainrule.data._kinds import IMAGES
+from chainrule.data._members import Member, Members
+from chainrule.data._packed import plain_name
+from chainrule.data._pairs import encode_sentence
 from chainrule.data._ragged import Ragged
-from chainrule.data._split import hold_out
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._text import fingerprint
+from chainrule.data._text import check_file, fingerprint, open_bytes
 from chainrule.data._vocabulary import Ids
+
+_HEADERS = ("image,caption", "image_name,caption_text")
+CAPTIONS = (".txt", ".tsv", ".csv", ".json")
+_MOST_BYTES = 1 << 28  # of JSON, which is held in memory
+_NUMBERED = re.compile(r"#\d+$")
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A caption of an image, and the number of its line, from 1."""
+
+    line: int
+    image: str
+    text: str
+
+
+def read_captions(path: str | Path) -> Iterator[Caption]:
+    """Yield the captions of a file, compressed or not.
+
+    A line is `name.jpg TAB caption`, the name with or without a number (`name.jpg#3`); or, under a header
+    `image,caption`, it is `name.jpg,caption`. A .json file is an object with images and annotations, as in COCO.
+    Images may have several captions.
+    """
+    if plain_name(path).endswith(".json"):
+        yield from _coco_captions(path)
+        return
+    file = DelimitedFile(path)
+    with closing(file.lines()) as lines:
+        _, first = next(lines, (1, ""))
+    commas = first.strip().lower() in _HEADERS
+    for line, cells in islice(file.quoted_rows(","), 1, None) if commas else file.plain_rows("\t"):
+        columns = [cell.strip() for cell in cells]
+        if not any(columns):
+            continue
+        if len(columns) != 2 or not columns[0]:
+            expected = "a name, a comma and a caption" if commas else "a name, a tab and a caption"
+            raise ValueError(
+                f"{path} line {line}: expected {expected}, got {(',' if commas else chr(9)).join(cells)!r:.80}"
+            )
+        if not columns[1]:
+            raise ValueError(f"{path} line {line}: expected a caption of {columns[0]!r:.80}, got none: leave it out")
+        yield Caption(line, _NUMBERED.sub("", columns[0]), columns[1])
+
+
+def _coco_captions(path: str | Path) -> Iterator[Caption]:
+    """Yield the captions of COCO's annotations, numbered as the annotations from 1."""
+    with open_bytes(check_file(path)) as file:
+        raw = file.read(_MOST_BYTES + 1)
+    if len(raw) > _MOST_BYTES:
+        raise ValueError(f"{path}: expected at most {_MOST_BYTES >> 20} MiB of JSON, got more: write lines instead")
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError):
+        content = None
+    fields = content if isinstance(content, dict) else {}
+    images, annotations = fields.get("images"), fields.get("annotations")
+    if not isinstance(images, list) or not isinstance(annotations, list):
+        raise ValueError(f"{path}: expected JSON with the lists images and annotations, as captions of COCO")
+    names = {}
+    for number, image in enumerate(images, 1):
+        if not isinstance(image, dict) or not isinstance(image.get("file_name"), str):
+            raise ValueError(f"{path}: image {number}: expected an object with id and file_name, got {image!r:.80}")
+        names[str(image.get("id"))] = image["file_name"]
+    for number, annotation in enumerate(annotations, 1):
+        fields = annotation if isinstance(annotation, dict) else {}
+        text, name = fields.get("caption"), names.get(str(fields.get("image_id")))
+        if not isinstance(text, str) or not text.strip() or name is None:
+            raise ValueError(
+                f"{path}: annotation {number}: expected an object with a caption and the image_id of one of the "
+                f"{len(names):,} images, got {annotation!r:.80}"
+            )
+        yield Caption(number, name, " ".join(text.split()))
+
+
+def captions_in(images: str | Path) -> Member:
+    """Return the file of captions in an archive or a folder of images."""
+    try:
+        files = Members(images, CAPTIONS, "file of captions").files
+    except ValueError:
+        files = []
+    named = [file for file in files if "caption" in file.name.lower()] or files
+    if len(named) != 1:
+        listing = ", ".join(file.name for file in named) or "none"
+        raise ValueError(f"{images}: expected one file of captions in it, got {listing:.120}: name it with --captions")
+    return named[0]
+
+
+class ImageStore:
+    """The images of an archive or a folder, found by the last part of their names."""
+
+    def __init__(self, path: str | Path, size: int, fit: Fit = "crop"):
+        self.path = Path(path)  # the archive or the folder; see `Members`
+        self._reading = Reading(size=(size, size), colour="rgb", fit=fit)
+        self._members: dict[str, Member] = {}
+        for member in Members(path, IMAGES, "image").files:
+            other = self._members.setdefault(PurePosixPath(member.name).name, member)
+            if other is not member:
+                raise ValueError(f"{path}: {other.name} and {member.name}: expected one image of each name")
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    def image(self, name: str) -> npt.NDArray[np.uint8]:
+        """(3, S, S), values from 0 to 255."""
+        with self._members[name].open() as file:
+            return self._reading.image(file, self._members[name].label)[0]
 
 
 @dataclass(frozen=True)
 class CaptionedImages:
-    """N images, each with one caption or several.
+    """N images, each with one caption or several."""
 
-    Attributes:
-        images: (N, 3, S, S), values from 0 to 255.
-        captions: the captions of the first image, then of the second, ..., each with its `<eos>`.
-        offsets: (N + 1,) where the captions of each image begin, and their number.
-    """
-
-    images: npt.NDArray[np.uint8]
-    captions: Ragged
-    offsets: Ids
+    images: npt.NDArray[np.uint8]  # (N, 3, S, S), values from 0 to 255
+    captions: Ragged  # the captions of the first image, then of the second, ..., each with its `<eos>`
+    offsets: Ids  # (N + 1,) where the captions of each image begin, and their number
 
     def __len__(self) -> int:
         return len(self.images)
@@ -54,22 +163,12 @@ class CaptionedImages:
 
 
 def caption_batches(
-    captioned: CaptionedImages,
-    batch_size: int,
-    seed: int = 0,
-    shard: tuple[int, int] = (0, 1),
-    *,
-    mirror: bool = True,
+    captioned: CaptionedImages, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)
 ) -> Batches:
     """Images in the order of `Shuffled`, with one of the captions of each.
 
     The captions of an image take turns from epoch to epoch, starting from a random one. Half of the images are
     mirrored, a different half in each epoch.
-
-    Args:
-        captioned: images and captions.
-        batch_size, seed, shard: see `Shuffled`.
-        mirror: whether half of the images are.
     """
     order = Shuffled(len(captioned), batch_size, seed, shard, name="captioned")
     turn = np.random.default_rng(seed).integers(1 << 32, size=len(captioned))
@@ -79,7 +178,7 @@ def caption_batches(
     def mirrored(epoch: int) -> npt.NDArray[np.bool_]:
         random = np.random.default_rng([seed, epoch])
         random.permutation(len(captioned))  # skip the draws of the order
-        return np.asarray(random.random(len(captioned)) < (0.5 if mirror else 0.0))
+        return np.asarray(random.random(len(captioned)) < 0.5)
 
     def make(step: int, rows: Rows) -> Batch:
         epoch, images = step // order.steps_per_epoch, order.own(rows)
@@ -100,57 +199,31 @@ _MANIFEST = "captions.json"
 
 @dataclass(frozen=True)
 class PreparedCaptions:
-    """Captioned images in a prepared folder.
+    """Captioned images in a prepared folder."""
 
-    Attributes:
-        vocabulary: words of the training captions.
-        train, valid: images and captions, pixels read from the disk on demand.
-        manifest: content of captions.json: counts and fingerprints.
-    """
-
-    vocabulary: WordVocabulary
-    train: CaptionedImages
+    vocabulary: WordVocabulary  # words of the training captions
+    train: CaptionedImages  # train, valid: images and captions, pixels read from the disk on demand
     valid: CaptionedImages
-    manifest: dict[str, Any]
+    manifest: dict[str, Any]  # content of captions.json: counts and fingerprints
 
 
 def prepare_captions(
-    directory: str | Path,
-    images: str | Path,
+    directory: str | Path,  # created if it is missing; `captions.json` is the last file written into it
+    images: str | Path,  # a zip file or a folder
     captions: str | Path,
     *,
-    dev_images: str | Path | None = None,
-    validation_captions: str | Path | None = None,
-    size: int = 64,
-    fit: Fit = "crop",
-    min_count: int = 3,
-    max_length: int = 100,
-    lower_case: bool = True,
+    dev_images: str | Path | None = None,  # those to hold out, if they are not among `images`
+    validation_captions: str | Path | None = None,  # of the images to hold out; if not given, some images are drawn
+    size: int = 64,  # S, every image becomes (S, S)
+    fit: Fit = "crop",  # how; see `chainrule.data._images.Reading`
+    min_count: int = 3,  # rarer words are `<unk>`
+    max_length: int = 100,  # most words of a caption
+    lower_case: bool = True,  # whether captions are read in lower case
     validation_fraction: float = 0.1,
     seed: int = 0,
-    vocabulary: WordVocabulary | None = None,
+    vocabulary: WordVocabulary | None = None,  # vocabulary of other captions
 ) -> PreparedCaptions:
-    """Read images and captions and write them into a directory.
-
-    Args:
-        directory: created if it is missing; `captions.json` is the last file written into it.
-        images: a zip file or a folder.
-        captions: see `read_captions`. Images without one are left out.
-        dev_images: those to hold out, if they are not among `images`.
-        validation_captions: of the images to hold out; if not given, some images are drawn.
-        size: S, every image becomes (S, S).
-        fit: how; see `chainrule.data._images.Reading`.
-        min_count: rarer words are `<unk>`.
-        max_length: most words of a caption.
-        lower_case: whether captions are read in lower case.
-        validation_fraction: of the images.
-        seed: of those held out.
-        vocabulary: vocabulary of other captions; replaces a fitted one, and `min_count` is ignored.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a caption has no image, an image or a line cannot be read, there are too few images.
-    """
+    """Read images and captions and write them into a directory."""
     if not 8 <= size <= 1024:
         raise ValueError(f"size: expected from 8 to 1024 pixels, got {size}")
     store = ImageStore(images, size, fit)
@@ -228,11 +301,7 @@ def _open_part(store: Store, part: str, count: int, size: int, vocabulary: WordV
 
 
 def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
-    """Return the captions of each image, in lower case or as they are, in the order in which the images come first.
-
-    Raises:
-        ValueError: an image is missing, or there is no caption; the message names file and line.
-    """
+    """Return the captions of each image, in lower case or as they are, in the order in which the images come first."""
     by_image: dict[str, list[Caption]] = {}
     named: dict[str, str] = {}  # with its folders, which the store may have others of
     for caption in read_captions(path):

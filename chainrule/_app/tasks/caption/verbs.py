@@ -1,26 +1,32 @@
 """Caption images, compare captions with human references, and look inside a captioner."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from chainrule._app.heavy import modes, np, torch
+from chainrule._app.heavy import caption_data, modes, np, pair_data, torch
 from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, NBestOptions, SearchOptions, within
 from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.output import attention_report, inspect_again
-from chainrule.data import _captions, _pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
     from chainrule._app.tasks.caption.task import CaptionData, CaptionTask
-    from chainrule.data import Batch
+    from chainrule._base import TrainableModel
+    from chainrule.data import Batch, WordVocabulary
     from chainrule.data._captions import Caption, ImageStore
     from chainrule.data._images.source import Pixels
+    from chainrule.decoding import Decoded
     from chainrule.models import Captioner
+    from chainrule.training import MetricValue, ValidationMetric
+    from chainrule.training._validation import Rows
+
+_COMPARED = 300  # held-out images whose captions are compared at each validation
+_SHOWN = 2
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,6 @@ class CaptionOptions(NBestOptions):
 
 
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
-
-    from chainrule._app.tasks.caption.searching import search, words_of
     from chainrule.decoding import rescored
 
     if not images:
@@ -88,7 +92,6 @@ def read_image(path: Path, data: "CaptionData") -> "Pixels":
 
 def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor") -> "Figure":
     """Draw the attention for each word of a caption."""
-    from chainrule._app.tasks.caption.searching import attention_over
     from chainrule.diagnostics._attention_maps import image_attention
 
     if run.config.options.attention is None:
@@ -117,13 +120,12 @@ class CaptionEvaluation(SearchOptions):
 
 
 def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Result:
-    from chainrule._app.tasks.caption.searching import search, words_of
     from chainrule.metrics import caption_bleu
 
     if data is None or options.captions is None:
         raise ValueError("DATA and --captions: expected images and their reference captions: give both")
-    store = _captions.ImageStore(Path(data), run.data.image_size, run.data.fit)
-    people = _captions.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
+    store = caption_data.ImageStore(Path(data), run.data.image_size, run.data.fit)
+    people = caption_data.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
     shown_names = _turned(names, options.seed) if options.shuffle else names
     model, vocabulary = run.model(device), run.prepared.vocabulary
@@ -177,7 +179,7 @@ def _perplexity(
 
     def batches() -> "Iterator[Batch]":
         for image, captions in zip(shown_names, people, strict=True):
-            rows = [_pairs.encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
+            rows = [pair_data.encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
             x, lengths = Ragged.of(rows).padded(np.arange(len(rows)))
             yield Batch(x, lengths, context=torch.from_numpy(store.image(image)).expand(len(rows), -1, -1, -1))
 
@@ -200,9 +202,7 @@ class CaptionerInspection(CheckedOptions):
 
 
 def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerInspection, *, seed: int) -> Report:
-
     from chainrule._app.pages.attention_page import AttentionExample
-    from chainrule._app.tasks.caption.searching import attention_over, search, words_of
 
     images = _images(run, file, options.rows)
     model, vocabulary = run.model(), run.prepared.vocabulary
@@ -233,3 +233,64 @@ def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str,
         (f"held-out image {index + 1}", np.array(valid.images[index]), run.held_out_captions(index))
         for index in range(min(rows, len(valid)))
     ]
+
+
+def search(
+    model: "Captioner",
+    images: "Iterable[np.ndarray]",
+    vocabulary: "WordVocabulary",
+    *,
+    beam: int,
+    n_best: int = 1,
+    max_length: int,
+    length_penalty: float = 0.0,
+    batch_size: int = 64,
+) -> "Iterator[Decoded]":
+    """Search the most probable captions of each image (3, S, S), in order."""
+    from chainrule._blocks import in_blocks
+    from chainrule.decoding import beam_search
+
+    device = modes.device_of(model)
+    for block in in_blocks(images, batch_size):
+        yield from beam_search(
+            model,
+            torch.from_numpy(np.stack(block)).to(device),
+            beam_size=beam,
+            n_best=n_best,
+            max_length=max_length,
+            eos=vocabulary.eos,
+            length_penalty=length_penalty,
+        )
+
+
+def words_of(result: "Decoded", vocabulary: "WordVocabulary") -> list[str]:
+    """Decode the captions of one image, best first."""
+    return [vocabulary.decode(sequence.tolist()).strip() for sequence in result.sequences]
+
+
+def attention_over(model: "Captioner", image: "np.ndarray", symbols: "Tensor") -> "Tensor":
+    """Return the attention over the P regions of an image (3, S, S) for each of T symbols, (T, P)."""
+    device = modes.device_of(model)
+    with torch.no_grad():
+        return model.attended(symbols.unsqueeze(0).to(device), torch.from_numpy(image).unsqueeze(0).to(device))[0].cpu()
+
+
+def caption_metric(run: "CaptionTask") -> "ValidationMetric":
+    """Measure BLEU-4 of greedy captions of the first held-out images; show two of them."""
+    from chainrule.metrics import caption_bleu
+    from chainrule.training import MetricValue, ValidationMetric
+
+    vocabulary, valid = run.prepared.vocabulary, run.prepared.valid
+    references = [run.held_out_captions(image) for image in range(min(_COMPARED, len(valid)))]
+
+    def answer(model: "TrainableModel", rows: "Rows") -> Sequence[str]:
+        images = (valid.images[row] for row in rows)
+        results = search(cast("Captioner", model), images, vocabulary, beam=1, max_length=run.data.max_length)
+        return [words_of(each, vocabulary)[0] for each in results]
+
+    def compare(rows: "Rows", captions: Sequence[str], step: int) -> "MetricValue":
+        true = [references[row] for row in rows]
+        examples = [f"{caption}   ({row[0]})" for caption, row in list(zip(captions, true, strict=True))[:_SHOWN]]
+        return MetricValue("bleu", caption_bleu(captions, true).value, "\n".join(examples))
+
+    return ValidationMetric(len(references), answer, compare)
