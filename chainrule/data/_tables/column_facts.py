@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from shlex import quote
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,9 @@ from chainrule.data._tables.cell_column import (
     is_large_integer,
     is_odd_number,
 )
-from chainrule.heads._column import Column
+
+if TYPE_CHECKING:
+    from chainrule.heads._column import Column
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
 MOST_CATEGORIES = 1_000
@@ -254,14 +256,16 @@ class ColumnFacts:
             counts[""] = self.missing
         return _smoothed(counts.values())
 
-    def number_shares(self, column: Column) -> tuple[float, ...]:
+    def number_shares(self, column: "Column") -> tuple[float, ...]:
         """Return the share of each symbol of a numeric column in training: atoms, missing, any other number."""
         counts = self._number_counts()
         atoms = [counts[atom] for atom in column.atoms]
         return _smoothed([*atoms, *[self.missing] * column.missing, self._numbers - sum(atoms)])
 
-    def numbers(self, kind: Literal["integer", "real"], *, missing: bool) -> Column:
+    def numbers(self, kind: Literal["integer", "real"], *, missing: bool) -> "Column":
         """Return the column as a head takes it: unit, atoms and bounds."""
+        from chainrule.heads._column import Column  # imports torch, which a mistake in --types does without
+
         self._take(len(self._waiting))
         scale = math.sqrt(self._squares / self._numbers)
         counts = self._number_counts()
