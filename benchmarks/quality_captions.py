@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from chainrule._app.tasks.caption.searching import search, words_of
 from side_by_side import claim, publish
 
+from chainrule._app.tasks.caption.verbs import search, words_of
 from chainrule.data import WordVocabulary
 from chainrule.data._captions import (
     CaptionedImages,

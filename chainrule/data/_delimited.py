@@ -4,10 +4,11 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from itertools import chain, islice
 from pathlib import Path
+from shlex import quote
 from typing import BinaryIO
 
 from chainrule.data._packed import open_unpacked, plain_name
@@ -195,3 +196,33 @@ def _has_rows(cell: str, delimiter: str, width: int) -> bool:
 
 
 csv.field_size_limit(LARGEST_CELL)
+
+
+def parse_types(text: str) -> dict[str, str]:
+    """Return the kinds of columns that a user named.
+
+    A pair with a comma in it stands in double quotes, as in a CSV file.
+    """
+    try:
+        cells = next(csv.reader([text], skipinitialspace=True, strict=True), [])
+    except csv.Error:
+        raise ValueError(f"--types: expected pairs of double quotes, got {text!r:.80}") from None
+    pairs = [cell.rpartition("=") for cell in cells if cell.strip()]
+    for name, _, kind in pairs:
+        if not name.strip() or not kind.strip():
+            raise ValueError(
+                f"--types: expected COLUMN=KIND, separated by commas, got {name or kind!r}: "
+                "put a pair with a comma in it into double quotes"
+            )
+    return {name.strip(): kind.strip() for name, _, kind in pairs}
+
+
+def types_flag(types: Mapping[str, str]) -> str:
+    """Return the flag that names these kinds, to be pasted into a shell.
+
+    >>> print(types_flag({"price (€)": "skip", "a, b": "real"}), types_flag({"age": "real"}))
+    --types 'price (€)=skip,"a, b=real"' --types age=real
+    """
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow([f"{name}={kind}" for name, kind in types.items()])
+    return f"--types {quote(written.getvalue())}"

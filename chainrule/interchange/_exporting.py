@@ -13,12 +13,111 @@ from safetensors.torch import save_file
 from chainrule._app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, REPORT, VOCABULARY
 from chainrule._app.tasks.task import Task
 from chainrule._app.tasks.text.task import TextTask
+from chainrule._printing import one_line
+from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from chainrule.data._atomic import umask, write_json, write_text
-from chainrule.interchange._card import model_card
+from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.interchange._causal_lm import causal_lm, misfit
 from chainrule.interchange._graphs import write_graphs
-from chainrule.interchange._tokenizer import START, tokenizer_of
+from chainrule.interchange._packages import package
 from chainrule.models import TransformerLM
+
+START = "<|start|>"
+_BLANKS = r"[ \t\r\v\f]+"
+
+
+def tokenizer_of(vocabulary: Vocabulary) -> Any:
+    """Return a `tokenizers.Tokenizer` that encodes a text as the vocabulary does, behind the start symbol V."""
+    library = package("tokenizers")
+    models, splits, decoders = library.models, library.pre_tokenizers, library.decoders
+    if isinstance(vocabulary, WordVocabulary) and vocabulary.split_punctuation:
+        raise ValueError("a tokenizer.json cannot join split punctuation again: train with --level bpe to export it")
+    byte_level = splits.ByteLevel(add_prefix_space=False, use_regex=isinstance(vocabulary, BPEVocabulary))
+    if isinstance(vocabulary, CharVocabulary | WordVocabulary):
+        is_char = isinstance(vocabulary, CharVocabulary)
+        names = {
+            vocabulary.decode([number]): number for number in range(len(vocabulary)) if number != vocabulary.unknown
+        }
+        tokenizer = library.Tokenizer(models.WordLevel(names | {UNKNOWN: vocabulary.unknown}, unk_token=UNKNOWN))
+        if is_char:
+            tokenizer.pre_tokenizer = splits.Split(library.Regex(r"[\s\S]"), "isolated")
+            tokenizer.decoder = decoders.Fuse()
+        else:
+            lines, blanks = splits.Split("\n", "isolated"), splits.Split(library.Regex(_BLANKS), "removed")
+            tokenizer.pre_tokenizer = splits.Sequence([lines, blanks])
+    elif isinstance(vocabulary, BPEVocabulary):
+        pieces = {piece: number for number, piece in enumerate(vocabulary.pieces)}
+        tokenizer = library.Tokenizer(models.BPE(vocab=pieces, merges=vocabulary.merges))
+        tokenizer.pre_tokenizer, tokenizer.decoder = byte_level, decoders.ByteLevel()
+        if vocabulary.eos is not None:
+            tokenizer.add_tokens([library.AddedToken("\n", normalized=False)])
+    else:
+        pieces = {piece: number for number, piece in enumerate(BPEVocabulary([]).pieces)}
+        tokenizer = library.Tokenizer(models.BPE(vocab=pieces, merges=[]))
+        tokenizer.pre_tokenizer, tokenizer.decoder = byte_level, decoders.ByteLevel()
+    tokenizer.add_special_tokens([library.AddedToken(START, special=True, normalized=False)])
+    assert tokenizer.token_to_id(START) == len(vocabulary), (EOS, tokenizer.get_vocab_size())
+    tokenizer.post_processor = library.processors.TemplateProcessing(
+        single=f"{START} $A", special_tokens=[(START, len(vocabulary))]
+    )
+    return tokenizer
+
+
+def model_card(
+    run: Task[Any], *, library: str, load: str, language: str = "python", notes: tuple[str, ...] = ()
+) -> str:
+    """Markdown with the front matter that the Hugging Face Hub reads."""
+    about = {"facts": None}
+    facts = {name: text for name, text in run.describe(about).items() if name}
+    best = run.held_out()
+    model = run.model()
+    rows = {
+        "task": run.name,
+        "model": run.config.model,
+        "parameters": f"{sum(weight.numel() for weight in model.parameters()):,}",
+        **facts,
+    }
+    options = {
+        name: value for name, value in run.config.to_json(run.name)["model"]["options"].items() if value is not None
+    }
+    figures = {}
+    if best is not None:
+        is_nats = best.basis.quantity == "nats"
+        name = f"{'bits' if is_nats else best.basis.quantity} per {best.basis.unit}"
+        figures = {name: f"{best.bits_per_element if is_nats else best.nats_per_element:.4f} ({best.basis.how})"}
+        if is_nats and best.bits_per_byte is not None:
+            figures["bits per byte"] = f"{best.bits_per_byte:.4f}"
+        figures["measured on"] = f"{best.elements:,} held-out elements, data {best.data[:12]}"
+    tags = "\n".join(f"- {tag}" for tag in ("chainrule", run.name, run.config.model))
+    task = "pipeline_tag: text-generation\n" if run.name == "text" else ""
+    parts = [
+        f"---\nlibrary_name: {library}\n{task}tags:\n{tags}\n---\n",
+        f"# {_cell(Path(run.path).resolve().name)}\n",
+        f"A model of the task {run.name}, trained with chainrule.\n",
+        _table(rows),
+        "## Figures\n",
+        _table(figures) if figures else "No validation was recorded.\n",
+        "## Options\n",
+        _table({name: str(value) for name, value in options.items()}),
+        "## Load it\n",
+        f"```{language}\n{load}\n```\n",
+        *(f"{note}\n" for note in notes),
+    ]
+    return "\n".join(parts)
+
+
+def _table(rows: dict[str, str]) -> str:
+    lines = ["| | |", "|---|---|", *(f"| {_cell(name)} | {_cell(text)} |" for name, text in rows.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Text that ends no cell and begins no markup."""
+    plain = one_line(text)
+    for mark in "\\`|<>[]*_#":
+        plain = plain.replace(mark, f"\\{mark}")
+    return plain
+
 
 Form = Literal["hub", "onnx", "torch-export"]
 _LEFT = (CHECKPOINT, REPORT, "tensorboard", ".*")

@@ -1,7 +1,11 @@
 """Runs made of models that were trained elsewhere."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
 
 from chainrule._app.tasks.config import Duration, Fingerprint, RunConfig
 from chainrule._app.tasks.run_directory import VOCABULARY, WEIGHTS, TemporaryFolder, refuse_existing
@@ -10,12 +14,182 @@ from chainrule._app.tasks.text.task import TextCounts, TextFacts, TextTask
 from chainrule.data._atomic import read_json
 from chainrule.data._text import fingerprint
 from chainrule.interchange._checkpoint import Checkpoint
-from chainrule.interchange._foreign import Foreign, gpt2, nanogpt, recurrent
 from chainrule.interchange._symbols import Symbols, read_symbols
+from chainrule.layers._pointwise import EPSILON
 from chainrule.training import save_weights
 
 if TYPE_CHECKING:
     from chainrule._app.run import Run
+
+
+_ACTIVATIONS = {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu": "gelu", "relu": "relu"}
+_GATES = {4: "lstm", 3: "gru", 1: "rnn"}
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A model from elsewhere: the name that the task text has for its kind, options and weights."""
+
+    model: str
+    options: dict[str, Any]
+    weights: dict[str, Tensor]
+
+
+def nanogpt(file: Checkpoint, symbols: Symbols) -> Foreign:
+    """Read a checkpoint of nanoGPT: `model_args` and the state dict."""
+    arguments = file.about.get("model_args")
+    heads = arguments.get("n_head") if isinstance(arguments, dict) else None
+    if type(heads) is not int:
+        raise ValueError(f"{file.path}: expected a checkpoint of nanoGPT with model_args and n_head in it, got none")
+    return _gpt2(file, symbols, heads, "gelu")
+
+
+def gpt2(file: Checkpoint, symbols: Symbols, config: Mapping[str, Any]) -> Foreign:
+    """GPT-2 in `transformers`, described by the content of its config.json."""
+    if config.get("model_type") != "gpt2":
+        raise ValueError(
+            f"config.json: expected model_type gpt2, got {config.get('model_type')!r:.40}: no other is imported"
+        )
+    activation = config.get("activation_function", "gelu_new")
+    epsilon, heads = config.get("layer_norm_epsilon", 1e-5), config.get("n_head", 12)
+    wrong = [
+        f"activation_function {activation!r:.40}" if activation not in _ACTIVATIONS else "",
+        f"layer_norm_epsilon {epsilon!r:.40}" if epsilon != EPSILON else "",
+        f"n_head {heads!r:.40}" if type(heads) is not int else "",
+        "scale_attn_weights false" if config.get("scale_attn_weights", True) is not True else "",
+        "scale_attn_by_inverse_layer_idx" if config.get("scale_attn_by_inverse_layer_idx") else "",
+        "add_cross_attention" if config.get("add_cross_attention") else "",
+    ]
+    if reason := next(filter(None, wrong), ""):
+        raise ValueError(f"config.json: {reason}: chainrule has no such model")
+    return _gpt2(file, symbols, heads, _ACTIVATIONS[activation])
+
+
+def _gpt2(file: Checkpoint, symbols: Symbols, heads: int, activation: str) -> Foreign:
+    prefix = "transformer." if file.has("transformer.wte.weight") else ""
+    vocabulary, size = _matrix(file, f"{prefix}wte.weight")
+    positions, _ = _matrix(file, f"{prefix}wpe.weight")
+    symbols.check(vocabulary, file.path)
+    if heads < 1 or size % heads:
+        raise ValueError(f"{file.path}: expected a number of heads that divides {size} features, got {heads}")
+    layers = 0
+    while file.has(f"{prefix}h.{layers}.ln_1.weight"):
+        layers += 1
+    first = f"{prefix}h.0"
+    turned = file.shape(f"{first}.attn.c_attn.weight") == (size, 3 * size)  # Conv1D: inputs first
+    hidden = _matrix(file, f"{first}.mlp.c_fc.weight")[1 if turned else 0]
+    bias = file.has(f"{first}.attn.c_attn.bias")
+
+    def product(name: str, outputs: int, inputs: int) -> Iterator[tuple[str, Tensor]]:
+        weight = file.take(f"{name}.weight", *((inputs, outputs) if turned else (outputs, inputs)))
+        yield "weight", weight.t() if turned else weight
+        if bias:
+            yield "bias", file.take(f"{name}.bias", outputs)
+
+    def norm(name: str, ours: str) -> dict[str, Tensor]:
+        weight = file.take(f"{name}.weight", size)
+        shift = file.take(f"{name}.bias", size) if file.has(f"{name}.bias") else weight.new_zeros(size)
+        return {f"{ours}.weight": weight, f"{ours}.bias": shift}
+
+    table = file.take(f"{prefix}wte.weight", vocabulary, size)
+    head = "lm_head.weight" if file.has("lm_head.weight") else f"{prefix}wte.weight"
+    output, shift = symbols.outputs(file.take(head, vocabulary, size), None)
+    weights = {
+        "embedding.weight": symbols.inputs(table) / size**0.5,
+        "stack.positions.weight": file.take(f"{prefix}wpe.weight", positions, size),
+        "weight_ho": output,
+        "bias_ho": shift,
+        **norm(f"{prefix}ln_f", "stack.norm"),
+    }
+    for layer in range(layers):
+        there, here = f"{prefix}h.{layer}", f"stack.blocks.layers.{layer}"
+        weights |= norm(f"{there}.ln_1", f"{here}.norm1") | norm(f"{there}.ln_2", f"{here}.norm2")
+        weights |= {f"{here}.mixer.in_proj_{part}": x for part, x in product(f"{there}.attn.c_attn", 3 * size, size)}
+        weights |= {f"{here}.mixer.out_proj.{part}": x for part, x in product(f"{there}.attn.c_proj", size, size)}
+        weights |= {f"{here}.feed_forward.linear1.{part}": x for part, x in product(f"{there}.mlp.c_fc", hidden, size)}
+        weights |= {
+            f"{here}.feed_forward.linear2.{part}": x for part, x in product(f"{there}.mlp.c_proj", size, hidden)
+        }
+    options = {
+        "model_size": size,
+        "num_layers": layers,
+        "num_heads": heads,
+        "position": "learned",
+        "context_length": positions,
+        "feed_forward_size": hidden,
+        "activation": activation,
+        "bias": bias,
+        "ngram_order": 1,
+    }
+    return Foreign("transformer", options, weights)
+
+
+def recurrent(file: Checkpoint, symbols: Symbols) -> Foreign:
+    """Read a state dict of nn.LSTM, nn.GRU or nn.RNN between an embedding, or one-hot vectors, and a linear layer."""
+    matches = [name for name in file.names() if name.endswith("weight_hh_l0")]
+    if len(matches) != 1:
+        raise ValueError(f"{file.path}: expected one nn.LSTM, nn.GRU or nn.RNN (weight_hh_l0), got {len(matches)}")
+    prefix = matches[0].removesuffix("weight_hh_l0")
+    own = [name for name in file.names() if name.startswith(prefix) and "_l" in name.removeprefix(prefix)]
+    if other := [name for name in own if name.endswith("_reverse") or "weight_hr" in name]:
+        raise ValueError(
+            f"{file.path}: {other[0]}: bidirectional layers and projections are no model of what comes next"
+        )
+    rows, hidden = _matrix(file, matches[0])
+    if not hidden or rows % hidden or rows // hidden not in _GATES:
+        raise ValueError(f"{file.path}: {matches[0]}: expected 4, 3 or 1 times {hidden} rows, got {rows}")
+    layers = sum(name.startswith(f"{prefix}weight_hh_l") for name in own)
+    inputs = _matrix(file, f"{prefix}weight_ih_l0")[1]
+    others = [name for name in file.names() if name not in own and len(file.shape(name)) == 2]
+    output = next((name for name in reversed(others) if file.shape(name)[1] == hidden), "")
+    embedding = next((name for name in others if name != output and file.shape(name)[1] == inputs), "")
+    if not output or len(others) > 2:
+        raise ValueError(
+            f"{file.path}: expected an embedding (V, {inputs}) and a linear layer (V, {hidden}) beside the recurrent "
+            f"layers, got {', '.join(f'{name} {file.shape(name)}' for name in others) or 'no matrix'}"
+        )
+    vocabulary = file.shape(output)[0]
+    if not embedding and inputs != vocabulary:
+        raise ValueError(
+            f"{file.path}: expected an embedding (V, {inputs}), or one-hot vectors ({vocabulary}), got none"
+        )
+    symbols.check(vocabulary, file.path)
+    head = file.take(output, vocabulary, hidden)
+    table = (
+        file.take(embedding, vocabulary, inputs)
+        if embedding
+        else head.new_zeros(vocabulary, vocabulary).fill_diagonal_(1)
+    )
+    bias = output.removesuffix("weight") + "bias"
+    weight, shift = symbols.outputs(head, file.take(bias, vocabulary) if file.has(bias) else None)
+    weights = {"embedding.weight": symbols.inputs(table), "weight_ho": weight, "bias_ho": shift}
+    for layer in range(layers):
+        shapes = {"weight_ih": (rows, inputs if layer == 0 else hidden), "weight_hh": (rows, hidden)}
+        for name, shape in (shapes | {"bias_ih": (rows,), "bias_hh": (rows,)}).items():
+            there = f"{prefix}{name}_l{layer}"
+            absent = name.startswith("bias") and not file.has(there)
+            weights[f"recurrent.{name}_l{layer}"] = head.new_zeros(rows) if absent else file.take(there, *shape)
+    options = {
+        "hidden_size": hidden,
+        "num_layers": layers,
+        "embedding_size": inputs,
+        "ngram_order": 1,
+        "ngram_dropout": 0.0,
+        "dropout": 0.0,
+        "embedding_dropout": 0.0,
+        "tie_weights": False,
+        "adaptive_softmax": False,
+        "num_members": 1,
+    }
+    return Foreign(_GATES[rows // hidden], options, weights)
+
+
+def _matrix(file: Checkpoint, name: str) -> tuple[int, int]:
+    shape = file.shape(name)
+    if len(shape) != 2:
+        raise ValueError(f"{file.path}: {name}: expected a matrix, got shape {shape}")
+    return shape[0], shape[1]
+
 
 Kind = Literal["nanogpt", "torch-rnn", "huggingface"]
 

@@ -5,7 +5,6 @@ All of them are below /playground. What streams is one JSON object a line (appli
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -18,6 +17,7 @@ from chainrule.serve import _playground_answers as answers
 from chainrule.serve import _playground_images as images
 from chainrule.serve import _playground_text as texts
 from chainrule.serve._guard import Busy
+from chainrule.serve._routes import finite
 from chainrule.serve._state import ServerState
 from chainrule.serve._stream import Request as TextRequest
 
@@ -291,15 +291,3 @@ def lines(records: AsyncIterator[Mapping[str, Any]]) -> StreamingResponse:
             await records.aclose()  # type: ignore[attr-defined]  # a generator, typed as an iterator
 
     return StreamingResponse(written(), media_type="application/x-ndjson")
-
-
-def finite(value: Any) -> Any:
-    """Return the same content with null for numbers that JSON cannot write."""
-    match value:
-        case float():
-            return value if isfinite(value) else None
-        case dict():
-            return {key: finite(part) for key, part in value.items()}
-        case list() | tuple():
-            return [finite(part) for part in value]
-    return value

@@ -96,19 +96,19 @@ def answered(value: Any) -> Any:
     """Return the result of a method of a run as JSON; NaN and infinite numbers become null."""
     match value:
         case Result():
-            return _finite(_table(value))
+            return finite(_table(value))
         case Report():
-            return _finite({"findings": value.findings, "lines": list(value.lines)})
+            return finite({"findings": value.findings, "lines": list(value.lines)})
         case bytes():
             return {"data": base64.b64encode(value).decode()}
         case list():
-            return {"rows": [_finite(plain_value(item, item)) for item in value]}
+            return {"rows": [finite(plain_value(item, item)) for item in value]}
     if hasattr(value, "tolist"):
-        return {"rows": _finite(value.tolist())}
+        return {"rows": finite(value.tolist())}
     if frames.is_frame(value):
         frame = frames.as_frame(value)
-        return {"rows": [_finite(dict(zip(frame.columns, row, strict=True))) for row in frame.rows()]}
-    return _finite(asdict(value) if is_dataclass(value) and not isinstance(value, type) else {"text": str(value)})
+        return {"rows": [finite(dict(zip(frame.columns, row, strict=True))) for row in frame.rows()]}
+    return finite(asdict(value) if is_dataclass(value) and not isinstance(value, type) else {"text": str(value)})
 
 
 def _table(result: Result) -> dict[str, Any]:
@@ -124,17 +124,17 @@ def _table(result: Result) -> dict[str, Any]:
     return {"rows": rows, "summary": plain(result.summary), "about": plain(result.about), "notes": [*result.notes()]}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Convert a value for JSON, which has no NaN, no infinity and no dates."""
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
         return value
     if hasattr(value, "tolist"):
-        return _finite(value.tolist())
-    return list(map(_finite, value)) if isinstance(value, Iterable) else str(value)
+        return finite(value.tolist())
+    return list(map(finite, value)) if isinstance(value, Iterable) else str(value)
 
 
 _STREAMED = "stream"  # which is what /v1/completions does

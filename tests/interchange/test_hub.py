@@ -10,7 +10,7 @@ import chainrule
 from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.interchange import export_run
 from chainrule.interchange._causal_lm import causal_lm, misfit
-from chainrule.interchange._tokenizer import tokenizer_of
+from chainrule.interchange._exporting import tokenizer_of
 from chainrule.models import RecurrentLM, TransformerLM
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -124,7 +124,7 @@ def test_card_has_figures_and_escapes_names(text_run, tmp_path):
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "| bits per symbol | 1.4427 (exact) |" in card
     assert card.startswith("---\nlibrary_name: transformers\n")
-    from chainrule.interchange._card import _cell
+    from chainrule.interchange._exporting import _cell
 
     assert _cell("a|b`<script>\n") == "a\\|b\\`\\<script\\>\\\\n"
 

@@ -2,8 +2,8 @@
 
 Each capability has a dataclass of its options and a method. The docstring of the dataclass is the verb's help for that
 task, its fields are the flags of the verb and the keyword arguments of the method of `chainrule.Run`. A task declares
-both in a line: `Scoring, score = TableScoring, score_table`. The method returns data, a `chainrule.Result` or
-`Report`: it formats nothing, prints nothing and writes no file.
+both in a line: `Scoring, score = verbs.TableScoring, verbs.score_table`. The method returns data, a `chainrule.Result`
+or `Report`: it formats nothing, prints nothing and writes no file.
 
 Arguments of the methods have the same meaning in all of them:
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
+    from chainrule.data._delimited import parse_types as parse_types
     from chainrule.data._tables.column_facts import ColumnFacts as ColumnFacts
-    from chainrule.data._tables.column_facts import parse_types as parse_types
     from chainrule.data._tables.column_schema import OTHER as OTHER
     from chainrule.data._tables.column_schema import ColumnSchema as ColumnSchema
     from chainrule.data._tables.prepare import Table as Table

@@ -1,17 +1,15 @@
 """Counts and moments of the cells of a column, collected block by block in bounded memory."""
 
-import csv
-import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from shlex import quote
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data._delimited import types_flag
 from chainrule.data._tables.cell_column import (
     LARGEST,
     MISSING,
@@ -24,9 +22,7 @@ from chainrule.data._tables.cell_column import (
     is_large_integer,
     is_odd_number,
 )
-
-if TYPE_CHECKING:
-    from chainrule.heads._column import Column
+from chainrule.heads._column import Column
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
 MOST_CATEGORIES = 1_000
@@ -256,16 +252,14 @@ class ColumnFacts:
             counts[""] = self.missing
         return _smoothed(counts.values())
 
-    def number_shares(self, column: "Column") -> tuple[float, ...]:
+    def number_shares(self, column: Column) -> tuple[float, ...]:
         """Return the share of each symbol of a numeric column in training: atoms, missing, any other number."""
         counts = self._number_counts()
         atoms = [counts[atom] for atom in column.atoms]
         return _smoothed([*atoms, *[self.missing] * column.missing, self._numbers - sum(atoms)])
 
-    def numbers(self, kind: Literal["integer", "real"], *, missing: bool) -> "Column":
+    def numbers(self, kind: Literal["integer", "real"], *, missing: bool) -> Column:
         """Return the column as a head takes it: unit, atoms and bounds."""
-        from chainrule.heads._column import Column  # imports torch, which a mistake in --types does without
-
         self._take(len(self._waiting))
         scale = math.sqrt(self._squares / self._numbers)
         counts = self._number_counts()
@@ -319,33 +313,3 @@ def _smoothed(counts: Iterable[int]) -> tuple[float, ...]:
     added = [count + 0.5 for count in counts]
     total = sum(added)
     return tuple(count / total for count in added)
-
-
-def parse_types(text: str) -> dict[str, str]:
-    """Return the kinds of columns that a user named.
-
-    A pair with a comma in it stands in double quotes, as in a CSV file.
-    """
-    try:
-        cells = next(csv.reader([text], skipinitialspace=True, strict=True), [])
-    except csv.Error:
-        raise ValueError(f"--types: expected pairs of double quotes, got {text!r:.80}") from None
-    pairs = [cell.rpartition("=") for cell in cells if cell.strip()]
-    for name, _, kind in pairs:
-        if not name.strip() or not kind.strip():
-            raise ValueError(
-                f"--types: expected COLUMN=KIND, separated by commas, got {name or kind!r}: "
-                "put a pair with a comma in it into double quotes"
-            )
-    return {name.strip(): kind.strip() for name, _, kind in pairs}
-
-
-def types_flag(types: Mapping[str, str]) -> str:
-    """Return the flag that names these kinds, to be pasted into a shell.
-
-    >>> print(types_flag({"price (€)": "skip", "a, b": "real"}), types_flag({"age": "real"}))
-    --types 'price (€)=skip,"a, b=real"' --types age=real
-    """
-    written = io.StringIO()
-    csv.writer(written, lineterminator="").writerow([f"{name}={kind}" for name, kind in types.items()])
-    return f"--types {quote(written.getvalue())}"

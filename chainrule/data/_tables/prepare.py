@@ -15,16 +15,10 @@ import torch
 
 from chainrule.data._atomic import Record
 from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, check_fraction, in_order
+from chainrule.data._delimited import types_flag
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._tables.cell_column import MISSING, Block, CellColumn, Flags, Lines
-from chainrule.data._tables.column_facts import (
-    COLUMN_KINDS,
-    DISTINCT,
-    MOST_CATEGORIES,
-    ColumnFacts,
-    ColumnKind,
-    types_flag,
-)
+from chainrule.data._tables.column_facts import COLUMN_KINDS, DISTINCT, MOST_CATEGORIES, ColumnFacts, ColumnKind
 from chainrule.data._tables.column_schema import ColumnSchema
 from chainrule.data._tables.table_file import TableFile
 from chainrule.data._text import fingerprint

@@ -31,7 +31,7 @@ def suggestion(path: str | Path) -> str:
 
 
 def _suggested(path: str | Path, what: str, task: str, flags: Sequence[str], column: str) -> str:
-    from chainrule.data._tables.column_facts import types_flag
+    from chainrule.data._delimited import types_flag
 
     command = " ".join(["chainrule train", quote(str(path)), f"--task {task}", *flags])
     skip = f" (or, for a table of the other columns, {types_flag({column: 'skip'})})" if column else ""

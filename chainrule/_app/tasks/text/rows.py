@@ -258,12 +258,7 @@ def _trained_on_crlf(run: "TextTask") -> bool | None:
 
 def expected_nats(run: "TextTask") -> float:
     """Return held-out nats per element at the best validation; 0 if none is recorded."""
-    from chainrule._app.tasks.run_directory import METRICS
-    from chainrule.training._records import read_metrics
-
-    path = run.path / METRICS
-    records = read_metrics(path) if path.is_file() else ()
-    return min((record["nats_per_element"] for record in records if record["event"] == "validation"), default=0.0)
+    return min((record["nats_per_element"] for record in run.metrics("validation")), default=0.0)
 
 
 def surprise(nats: float, elements: int, expected: float) -> float:
