@@ -72,9 +72,9 @@ class QueueWaveNet(nn.Module):
     def __init__(self, model: WaveNet):
         super().__init__()
         channels, self.dilations = model.stack.residual.shape[1], [layer.dilation for layer in model.stack.convolutions]
-        skips = model.skip.weight.split(channels, 1)
+        skips = model.head.skip.weight.split(channels, 1)
         self.embedding, self.hidden, self.output, self.skip_bias = (
-            model.embedding, model.hidden, model.output, model.skip.bias,
+            model.embedding, model.head.hidden, model.head.output, model.head.skip.bias,
         )  # fmt: skip
         self.past, self.present, self.residual, self.skip = (nn.ModuleList() for _ in range(4))
         for layer, skip in zip(model.stack.convolutions, skips, strict=True):
@@ -176,7 +176,7 @@ def measured(model: WaveNet, batch: int, rounds: int) -> dict[str, float]:
 
 def bare_products(model: WaveNet, batch: int, steps: int) -> Callable[[], object]:
     """The products of so many steps, each into a place of its own, on weights as `prepare` lays them out."""
-    made, linears = PreparedDilatedStack(model.stack), (model.skip, model.hidden, model.output)
+    made, linears = PreparedDilatedStack(model.stack), model.head.linears
     channels, layers = made.channels, len(made.present)
     h, gated = (np.full((channels, batch), 0.1, dtype=np.float32) for _ in range(2))
     read = np.full((layers, made.past.shape[2], batch), 0.1, dtype=np.float32)

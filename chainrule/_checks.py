@@ -34,6 +34,17 @@ def check_lengths(lengths: Any, rows: tuple[int, int] | None = None) -> None:
         raise ValueError(f"lengths: expected values in [0, {time}] (the time steps of x), got {shortest} to {longest}")
 
 
+def check_binary(x: Tensor, name: str) -> None:
+    """Raise ValueError for values other than 0 and 1."""
+    if not values_are_known(x):
+        return
+    others = x[(x != 0) & (x != 1)]
+    if others.numel():
+        raise ValueError(
+            f"{name}: expected 0 and 1, got {others[0].item():g}: binarise the columns, or model them as another kind"
+        )
+
+
 def prefix_rows(prefix: Tensor, n: int) -> Tensor:
     """(P,), (1, P, ...) or (n, P, ...) -> (n, P, ...)."""
     if not isinstance(prefix, Tensor):

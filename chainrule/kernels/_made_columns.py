@@ -82,7 +82,7 @@ class Columns:
         context, done, recent, begun = state
         first, t = done[0].shape[1], 0
         if x_prev is not None:
-            columns = torch.cat([recent[0], x_prev.unsqueeze(1)], 1)
+            columns = torch.cat([recent[0], x_prev.to(recent[0]).unsqueeze(1)], 1)
             t = first + columns.shape[1]
             if t == self.size:
                 raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")

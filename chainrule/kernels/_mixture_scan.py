@@ -10,12 +10,12 @@ from chainrule.heads import DiscretizedLogisticMixture
 from chainrule.heads._discretized_logistic_mixture import bin_centres
 from chainrule.kernels._raster_convolutions import RasterConvolutions
 from chainrule.kernels._raster_scan import RasterScan
-from chainrule.layers._gated_pyramid import GatedPyramid
 from chainrule.layers._pointwise import concatenated_elu
-from chainrule.layers._shifted_convolutions import ShiftedConv2d
 from chainrule.state import State
 
 if TYPE_CHECKING:
+    from chainrule.layers._gated_pyramid import GatedPyramid
+    from chainrule.layers._shifted_convolutions import ShiftedConv2d
     from chainrule.models._pixel_cnn_pp import PixelCNNPP
 
 
@@ -138,7 +138,7 @@ class PyramidScan:
 class _ShiftedConvolutions:
     """n shifted convolutions of one shape, divided into what they read above, to the left, and at the pixel itself."""
 
-    def __init__(self, layers: Sequence[ShiftedConv2d]):
+    def __init__(self, layers: "Sequence[ShiftedConv2d]"):
         weight = torch.stack([layer.weight for layer in layers])  # (n, out, in, 2, 2)
         self._layers = len(layers)
         self._above = weight[:, :, :, :1].flatten(0, 1)  # (n·out, in, 1, 2)
@@ -177,8 +177,8 @@ class MixtureScan(RasterScan):
 
     def __init__(self, model: "PixelCNNPP"):
         self.model = model
-        self.first = RasterConvolutions([model.first])
-        self.horizontal = PyramidScan(model.horizontal)
+        self.first = RasterConvolutions([model.streams.first])
+        self.horizontal = PyramidScan(model.streams.horizontal)
         self.head = model.output.weight.flatten(1).t()
         device = self.head.device
         self.pairs = {
@@ -188,7 +188,8 @@ class MixtureScan(RasterScan):
 
     def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
         pixels = above["pixels"]
-        _, features, vertical = self.model.vertical.rows(self.model.above(pixels), above["vertical"], label)
+        streams = self.model.streams
+        _, features, vertical = streams.vertical.rows(streams.above(pixels), above["vertical"], label)
         row = {
             "from_above": self.first.from_above(pixels[:, :, 1:]),
             "seen": self.first.begin_row(pixels),
@@ -226,7 +227,7 @@ class MixtureScan(RasterScan):
         assert self.model.output.bias is not None
         with torch.autocast(h.device.type, enabled=False):  # as in a pass, see `_outputs`
             outputs = torch.addmm(self.model.output.bias, nn.functional.elu(h.to(self.head.dtype)), self.head)
-        mixture = self.model._mixture(outputs)
+        mixture = self.model.output.mixture(outputs)
         pixel = {
             "earlier": torch.empty(len(h), 0, dtype=torch.long, device=h.device),
             "logits": mixture.logits,

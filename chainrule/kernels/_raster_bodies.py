@@ -1,25 +1,28 @@
 """The layers of the PixelCNN family and of the PixelRNN, prepared for single elements."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.kernels._lattice_lstm import lattice_cell
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions, RasterMemory
-from chainrule.layers._diagonal_lstm import DiagonalLSTM
-from chainrule.layers._gated_stacks import GatedStacks
 from chainrule.layers._lattice_lstm import lattice_lstm
-from chainrule.layers._masked_conv2d import PixelLogits
-from chainrule.layers._masked_residual_block import MaskedResidualBlock
-from chainrule.layers._row_lstm import RowLSTM, layer_bias
 from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.layers._diagonal_lstm import DiagonalLSTM
+    from chainrule.layers._gated_stacks import GatedStacks
+    from chainrule.layers._masked_conv2d import PixelLogits
+    from chainrule.layers._masked_residual_block import MaskedResidualBlock
+    from chainrule.layers._row_lstm import RowLSTM
 
 
 class RasterLogits:
     """`PixelLogits` prepared for single elements."""
 
-    def __init__(self, layer: PixelLogits):
+    def __init__(self, layer: "PixelLogits"):
         self._hidden = RasterConvolutions([layer.hidden])
         self._scores = RasterConvolutions([layer.output])
         self.convolutions = {"hidden": self._hidden, "scores": self._scores}
@@ -41,7 +44,7 @@ class RasterResidualBlocks(RasterBody):
 
     whole_rows = frozenset({"middle"})
 
-    def __init__(self, blocks: Sequence[MaskedResidualBlock]):
+    def __init__(self, blocks: "Sequence[MaskedResidualBlock]"):
         self.narrowing = RasterConvolutions([block.narrowing for block in blocks])
         self.middle = RasterConvolutions([block.middle for block in blocks])
         self.widening = RasterConvolutions([block.widening for block in blocks])
@@ -53,7 +56,7 @@ class RasterResidualBlocks(RasterBody):
         }
 
     def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
-        middle = self.middle.from_above(above["middle"])
+        middle = self.middle.from_above(torch.cat(above["layers"], 1))
         if label is not None:
             middle = middle + torch.stack([bias(label) for bias in self.label_biases], 1).unsqueeze(2)
         return above, {"middle": middle}
@@ -77,7 +80,8 @@ class RasterResidualBlocks(RasterBody):
         return x, {"narrowing": read, "middle": convolved, "widening": gathered}
 
     def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
-        return {"middle": torch.cat([above["middle"], row["middle"]], 2)[:, :, 1:]}
+        rows = torch.cat([torch.cat(above["layers"], 1), row["middle"]], 2)[:, :, 1:]
+        return {"layers": list(rows.chunk(self.middle.layers, 1))}
 
 
 class RasterGatedStacks(RasterBody):
@@ -88,7 +92,7 @@ class RasterGatedStacks(RasterBody):
     The code computes -tanh(a_1) ⊙ σ(a_2) = σ(a_2) - 2σ(2a_1) ⊙ σ(a_2); the residual product turns the sign again.
     """
 
-    def __init__(self, stacks: Sequence[GatedStacks]):
+    def __init__(self, stacks: "Sequence[GatedStacks]"):
         self.stacks = stacks
         ones = stacks[0].residual.weight.new_ones(stacks[0].residual.weight.shape[0])
         self.scale = torch.cat([2 * ones, ones])
@@ -141,7 +145,7 @@ class RasterRowLSTM(RasterBody):
 
     whole_rows = frozenset({"output", "cells"})
 
-    def __init__(self, layers: Sequence[RowLSTM]):
+    def __init__(self, layers: "Sequence[RowLSTM]"):
         self.input = RasterConvolutions([layer.input for layer in layers])
         self.output = RasterConvolutions([layer.output for layer in layers])
         order = self.input.order
@@ -157,10 +161,10 @@ class RasterRowLSTM(RasterBody):
     def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
         """Compute the state-to-state part of the gates of each pixel of a row, with biases, and the cells over it."""
         layers, side = self.input.layers, self._over.shape[3] // 2
-        gates = nn.functional.conv2d(above["hidden"], self._over, padding=(0, side), groups=layers)
+        hidden, cells = (torch.cat(parts, 1) for parts in zip(*above["layers"], strict=True))
+        gates = nn.functional.conv2d(hidden, self._over, padding=(0, side), groups=layers)
         gates = gates.reshape(len(gates), layers, -1, gates.shape[3]).transpose(2, 3)  # (B, L, W, 4M/2)
-        biases = torch.stack([layer_bias(*biases, label) for biases in self._biases], 1)  # (B or 1, L, 4M/2)
-        cells = above["cells"]
+        biases = torch.stack([_layer_bias(*biases, label) for biases in self._biases], 1)  # (B or 1, L, 4M/2)
         cells = cells.reshape(len(cells), layers, -1, cells.shape[3]).transpose(2, 3)  # (B, L, W, M/2)
         return above, {"input": gates + biases[..., self.input.order].unsqueeze(2), "cells": cells}
 
@@ -186,7 +190,8 @@ class RasterRowLSTM(RasterBody):
 
     def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
         """h and c of the row that is full."""
-        return {"hidden": row["output"], "cells": row["cells"]}
+        parts = (row[name].chunk(self.input.layers, 1) for name in ("output", "cells"))
+        return {"layers": list(zip(*parts, strict=True))}
 
 
 class RasterDiagonalLSTM(RasterBody):
@@ -198,7 +203,7 @@ class RasterDiagonalLSTM(RasterBody):
 
     whole_rows = frozenset({"input", "left"})
 
-    def __init__(self, layers: Sequence[DiagonalLSTM]):
+    def __init__(self, layers: "Sequence[DiagonalLSTM]"):
         self.input = RasterConvolutions([layer.input_left for layer in layers])
         self.output = RasterConvolutions([layer.output for layer in layers])
         self._layers = list(layers)
@@ -221,7 +226,7 @@ class RasterDiagonalLSTM(RasterBody):
 
     def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
         """Compute the part of the gates from the row above for each pixel of a row, and the stream from the right."""
-        left, right = (self._by_layer(above[name]) for name in DiagonalLSTM.carries)  # (L, W, B, M/2)
+        left, right = map(self._by_layer, zip(*above["layers"], strict=True))  # (L, W, B, M/2)
         gates = left.flatten(1, 2) @ self._up  # (L, W·B, 4M/2)
         gates = gates.view(*left.shape[:3], -1).permute(2, 0, 1, 3) + self._bias.unsqueeze(1)  # (B, L, W, 4M/2)
         if label is not None:
@@ -261,7 +266,9 @@ class RasterDiagonalLSTM(RasterBody):
 
     def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
         """h of both streams in the row that is full; that from the right runs over it now."""
-        read, over = (self._by_layer(rows).flip(1) for rows in (row["input"], above["right"]))  # (L, W, B, ...)
+        above_right = [right for _, right in above["layers"]]
+        read = self._by_layer(row["input"].chunk(self.input.layers, 1)).flip(1)  # (L, W, B, M)
+        over = self._by_layer(above_right).flip(1)
         gates = read.flatten(1, 2) @ self._right_in + over.flatten(1, 2) @ self._right_up
         gates = gates.view(*read.shape[:3], -1) + self._right_bias  # (L, W, B, 4M/2)
         if (image_right := self._layers[0].image_right) is not None:
@@ -269,11 +276,12 @@ class RasterDiagonalLSTM(RasterBody):
         if above["label"] is not None:
             gates = gates + self._label_bias(above["label"], 1).transpose(0, 1).unsqueeze(1)
         right, _ = lattice_lstm(gates.unsqueeze(2), self._right_side, (0,))  # (L, W, 1, B, M/2)
-        return {"left": row["left"], "right": right.flip(1).permute(3, 0, 4, 2, 1).flatten(1, 2)}
+        rights = right.flip(1).permute(0, 3, 4, 2, 1)  # (L, B, M/2, 1, W)
+        return {"layers": list(zip(row["left"].chunk(self.input.layers, 1), rights.unbind(0), strict=True))}
 
-    def _by_layer(self, rows: Tensor) -> Tensor:
-        """(B, L·N, 1, W) -> (L, W, B, N)."""
-        return rows.squeeze(2).unflatten(1, (self.input.layers, -1)).permute(1, 3, 0, 2)
+    def _by_layer(self, rows: Sequence[Tensor]) -> Tensor:
+        """Rows (B, N, 1, W) of each layer -> (L, W, B, N)."""
+        return torch.stack(list(rows)).squeeze(3).permute(0, 3, 1, 2)
 
     def _label_bias(self, label: Tensor, stream: int) -> Tensor:
         """Biases of labels in the gates of a stream, (B, L, 4M/2)."""
@@ -284,3 +292,9 @@ class RasterDiagonalLSTM(RasterBody):
 def _given(part: Tensor | None) -> Tensor:
     assert part is not None
     return part
+
+
+def _layer_bias(bias: Tensor | None, label_bias: nn.Module | None, label: Tensor | None) -> Tensor:
+    """b and what a label adds to it, (B, M); (1, M) where there are no labels."""
+    assert bias is not None
+    return bias.unsqueeze(0) if label_bias is None else bias + label_bias(label)

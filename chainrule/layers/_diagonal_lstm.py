@@ -42,8 +42,6 @@ class DiagonalLSTM(RasterLayer):
     torch.Size([2, 8, 5, 4])
     """
 
-    carries = ("left", "right")
-
     def __init__(
         self,
         channels: int,
@@ -57,6 +55,7 @@ class DiagonalLSTM(RasterLayer):
         half = channels // 2
         self.input_left = MaskedConv2d(channels, 4 * half, 1, "B", channel_groups, parts=4)
         self.input_right = nn.Conv2d(channels, 4 * half, 1)
+        self.reads_image = image_channels is not None
         self.image_right = None if image_channels is None else nn.Conv2d(image_channels, 4 * half, 1, bias=False)
         self.recurrent = nn.Parameter(torch.empty(2, 2, half, 4 * half))  # of each stream U_up and U_side, transposed
         self.output = MaskedConv2d(half, channels, 1, "B", channel_groups, bias=False)

@@ -1,6 +1,5 @@
 """The residual block of the PixelCNN."""
 
-from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -67,14 +66,3 @@ class MaskedResidualBlock(RasterLayer):
     def blank_rows(self, like: Tensor) -> State:
         """Zeros that W_2 reads above the image, (B, M/2, rows above, W)."""
         return like.new_zeros(len(like), self.middle.weight.shape[1], self.middle.rows_above, like.shape[3])
-
-
-def through_blocks(
-    blocks: Sequence[MaskedResidualBlock], h: Tensor, above: Tensor, label: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Features (B, M, rows, W) after all blocks, and what the rows below need: `above` of the blocks, side by side."""
-    after = []
-    for block, rows in zip(blocks, above.chunk(len(blocks), 1), strict=True):
-        h, rows = block(h, rows, label)
-        after.append(rows)
-    return h, torch.cat(after, 1)

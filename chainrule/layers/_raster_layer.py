@@ -14,6 +14,8 @@ class RasterLayer(nn.Module, ABC):
     the same output and the same last state.
     """
 
+    reads_image = False  # whether `forward` also takes the rows (B, C, n, W) of the image
+
     @abstractmethod
     def forward(self, x: Tensor, above: State = None, label: Tensor | None = None) -> tuple[Tensor, State]:
         """Read a block of n whole rows.

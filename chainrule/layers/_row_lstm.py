@@ -36,8 +36,6 @@ class RowLSTM(RasterLayer):
     torch.Size([2, 8, 5, 4])
     """
 
-    carries = ("hidden", "cells")
-
     def __init__(
         self,
         channels: int,
@@ -90,9 +88,3 @@ class RowLSTM(RasterLayer):
     def over_rows(self) -> Tensor:
         """Return the state-to-state kernel of a convolution over rows, (4M/2, M/2, 1, kernel_size)."""
         return self.recurrent.permute(2, 1, 0).unsqueeze(2)
-
-
-def layer_bias(bias: Tensor | None, label_bias: nn.Module | None, label: Tensor | None) -> Tensor:
-    """b and what a label adds to it, (B, M); (1, M) where there are no labels."""
-    assert bias is not None
-    return bias.unsqueeze(0) if label_bias is None else bias + label_bias(label)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from chainrule.models._conv_net import ConvNet
     from chainrule.models._ensemble import Ensemble
     from chainrule.models._forecaster import Forecaster
+    from chainrule.models._gated_pixel_cnn import GatedPixelCNN
     from chainrule.models._hierarchical_vae import HierarchicalVAE
     from chainrule.models._image_classifier import ImageClassifier
     from chainrule.models._image_model import ImageModel
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from chainrule.models._made_ensemble import MADEEnsemble
     from chainrule.models._multi_scale_pixel_cnn import MultiScalePixelCNN
     from chainrule.models._ngram_lm import NgramLM
-    from chainrule.models._pixel_cnn import GatedPixelCNN, PixelCNN
+    from chainrule.models._pixel_cnn import PixelCNN
     from chainrule.models._pixel_cnn_pp import PixelCNNPP
     from chainrule.models._pixel_rnn import PixelRNN
     from chainrule.models._pixel_vae import PixelVAE

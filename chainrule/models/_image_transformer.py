@@ -1,6 +1,5 @@
 """A Transformer over the pixels of an image in raster order."""
 
-from collections.abc import Callable
 from typing import Literal, final
 
 import torch
@@ -10,10 +9,10 @@ from chainrule._base import Executor
 from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
-from chainrule.kernels._row_vectors import prepared_linear
-from chainrule.layers._cells import check_vocabulary
+from chainrule.kernels._row_vectors import RowMap, prepared_linear
+from chainrule.layers._combinators import Serial
 from chainrule.layers._linear import Linear
-from chainrule.layers._pointwise import dropout
+from chainrule.layers._neighbour_embedding import NeighbourEmbedding
 from chainrule.layers._sequence_layer import LayerStep, stepping
 from chainrule.layers._transformer_stack import TransformerStack
 from chainrule.models._image_model import ImageModel
@@ -73,151 +72,79 @@ class ImageTransformer(ImageModel):
         num_classes: int | None = None,
     ):
         super().__init__(image_shape, levels, num_classes)
-        self.dropout = dropout
         if window is None:
             window = min(max(_ROWS * self.image_shape[0] * self.image_shape[2], _LEAST_WINDOW), self.sequence_length)
-        self.stack = TransformerStack(
-            model_size,
-            num_layers,
-            num_heads,
-            num_kv_heads=num_kv_heads,
-            position=None,
-            window=window,
-            context_length=self.sequence_length,
-            feed_forward_size=feed_forward_size,
-            activation=activation,
+        stack = TransformerStack(
+            model_size, num_layers, num_heads, num_kv_heads=num_kv_heads, position=None, window=window,
+            context_length=self.sequence_length, feed_forward_size=feed_forward_size, activation=activation,
             dropout=dropout,
-        )
-        channels, height, width = self.image_shape
-        # How many rows above and columns to the left.
-        above, aside = min(radius, height - 1), min(radius, width - 1)
-        moves = [(up, left) for up in range(above + 1) for left in range(-aside, aside + 1) if (up, left) > (0, 0)]
-        back = [(up * width + left) * channels for up, left in moves]
-        self.neighbours = [(1, 0, 0)] + [
-            (distance, *move)
-            for distance, move in zip(back, moves, strict=True)
-            if distance > 1  # at 1 it is the element before
-        ]
-        # A row for each symbol of each neighbour, and for what lies outside.
-        self.embedding = nn.Embedding(len(self.neighbours) * (levels + 1), model_size)
-        self.places = nn.ModuleList(nn.Embedding(size, model_size) for size in (height, width, channels) if size > 1)
-        self.label = None if num_classes is None else nn.Embedding(num_classes, model_size)
+        )  # fmt: skip
+        inputs = NeighbourEmbedding(self.image_shape, levels, model_size, radius, num_classes, dropout)
+        self.network = Serial(inputs, stack)
         self.output = Linear(model_size, levels)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new weights of the embeddings and the output; the blocks keep their weights."""
-        if self.output.weight.is_meta:
-            return
-        nn.init.normal_(self.embedding.weight, std=len(self.neighbours) ** -0.5)
-        for embedding in (*self.places, self.label):
-            if isinstance(embedding, nn.Embedding):
-                nn.init.normal_(embedding.weight, std=0.5)
-        nn.init.normal_(self.output.weight, std=(3 * self.output.in_features) ** -0.5)
-        nn.init.zeros_(self.output.bias)
+        if not self.output.weight.is_meta:
+            inputs.reset_parameters()
+            nn.init.normal_(self.output.weight, std=(3 * model_size) ** -0.5)
+            nn.init.zeros_(self.output.bias)
 
     @property
-    def _kept(self) -> int:
-        """Elements before the last one that the neighbours of the next may be."""
-        return max(back for back, _, _ in self.neighbours) - 1
+    def inputs(self) -> NeighbourEmbedding:
+        """What the blocks read."""
+        inputs, _ = self.network.layers
+        assert isinstance(inputs, NeighbourEmbedding)
+        return inputs
+
+    @property
+    def stack(self) -> TransformerStack:
+        """The blocks."""
+        _, stack = self.network.layers
+        assert isinstance(stack, TransformerStack)
+        return stack
 
     def visible_past(self, length: int) -> Tensor:
         reach = self.stack.reach
         if reach is None or reach >= length:
             return super().visible_past(length)
-        places = torch.arange(length, device="cpu")
-        # What each place reads by itself, and which places a conditional reads.
-        inputs = torch.zeros(length, length, dtype=torch.bool, device="cpu")
-        earlier = places.unsqueeze(1) - torch.tensor(self.neighbours, device="cpu")[:, 0]
-        rows, columns = self._inside(places).nonzero(as_tuple=True)
-        inputs[rows, earlier[rows, columns]] = True
         read = torch.ones(length, length, dtype=torch.bool, device="cpu").tril().triu(1 - reach)
-        return (read.float() @ inputs.float()) > 0
+        return (read.float() @ self.inputs.reads(length).float()) > 0
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         """Return all conditionals, batch shape (B, C, H, W); `lengths` has no effect: conditionals read the past."""
         self.images.checked(x)
-        label = checked_labels(context, len(x), self.num_classes)
-        position = torch.zeros(len(x), dtype=torch.long, device=self.output.weight.device)
-        features, _ = self._features(self._before(self.to_sequence(x).long(), None), label, position, None)
-        logits = self.output(self.stack(features)[0])
+        state = (self._begin(len(x), context), None)
+        logits = self.output(self.network(self._before(self.to_sequence(x).long(), None), state)[0])
         channels, _, width = self.image_shape
         return Categorical(logits.unflatten(1, (-1, width, channels)).permute(0, 3, 1, 2, 4))
 
+    def _begin(self, batch_size: int, context: Tensor | None) -> State:
+        return self.inputs.initial_state(batch_size, checked_labels(context, batch_size, self.num_classes))
+
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
-        device = self.output.weight.device
-        return {
-            "label": checked_labels(context, batch_size, self.num_classes),
-            "stack": self.stack.initial_state(batch_size),
-            "place": torch.zeros(batch_size, dtype=torch.long, device=device),
-            "recent": torch.full((batch_size, self._kept), self.levels, device=device),
-        }
+        return self._begin(batch_size, context), self.stack.initial_state(batch_size)
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
-        symbols = self._before(x.long(), x_prev)
-        features, recent = self._features(symbols, state["label"], state["place"], state["recent"])
-        h, stack = self.stack(features, state["stack"])
-        position = state["place"] + x.shape[1]
-        return Categorical(self.output(h)), {**state, "stack": stack, "place": position, "recent": recent}
+        h, state = self.network(self._before(x.long(), x_prev), state)
+        return Categorical(self.output(h)), state
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
-        return self._step(stepping(self.stack), self.output, x_prev, state)
+        return self._step(stepping(self.network), self.output, x_prev, state)
 
     def prepare(self) -> Executor:
         if self.training or not may_prepare(self):
             return Executor(self)
         with torch.no_grad():
-            advance, predict = self.stack.prepare(), prepared_linear(self.output.weight, self.output.bias)
+            advance, predict = self.network.prepare(), prepared_linear(self.output.weight, self.output.bias)
         return Executor(self, lambda x_prev, state: self._step(advance, predict, x_prev, state))
 
     def _step(
-        self, advance: LayerStep, predict: Callable[[Tensor], Tensor], x_prev: Tensor | None, state: State
+        self, advance: LayerStep, predict: RowMap, x_prev: Tensor | None, state: State
     ) -> tuple[Categorical, State]:
-        position = state["place"]
-        if x_prev is None:
-            x_prev = torch.full_like(position, self.levels)
-        features, recent = self._features(x_prev.long().unsqueeze(1), state["label"], position, state["recent"])
-        h, stack = advance(features.squeeze(1), state["stack"])
-        return Categorical(predict(h)), {**state, "stack": stack, "place": position + 1, "recent": recent}
+        x_prev = torch.full_like(state[0]["place"], self.levels) if x_prev is None else x_prev.long()
+        h, state = advance(x_prev, state)
+        return Categorical(predict(h)), state
 
     def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
         """Return the elements before each of x: `x_prev` or the start, then x without its last."""
         if x_prev is None:
             x_prev = torch.full_like(x[:, 0], self.levels)
         return torch.cat([x_prev.long().unsqueeze(1), x[:, :-1]], 1)
-
-    def _features(
-        self, symbols: Tensor, label: Tensor | None, position: Tensor, recent: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Inputs of the first block at T places, (B, T, D), and the last elements after them, (B, K)."""
-        check_vocabulary(symbols, self.levels, start=True)  # outside [0, V) the row would be another neighbour's
-        if recent is None:
-            recent = symbols.new_full((len(symbols), self._kept), self.levels)
-        past, time = torch.cat([recent, symbols], 1), symbols.shape[1]
-        offsets = torch.arange(time, device=symbols.device)
-        places = position.unsqueeze(1) + offsets
-        back = torch.tensor([back for back, _, _ in self.neighbours], device=symbols.device)
-        seen = past[:, self._kept + 1 + offsets.unsqueeze(1) - back]  # (B, T, N)
-        seen = seen.masked_fill(~self._inside(places), self.levels)
-        rows = seen + (self.levels + 1) * torch.arange(len(back), device=back.device)
-        features = nn.functional.embedding_bag(rows.flatten(0, 1), self.embedding.weight, mode="sum")
-        features = features.unflatten(0, symbols.shape)
-        for embedding, index in zip(self.places, self._indices(places), strict=True):
-            features = features + embedding(index)
-        if self.label is not None:
-            features = features + self.label(label).unsqueeze(1)
-        return dropout(features, self.dropout, self.training), past[:, past.shape[1] - self._kept :]
-
-    def _indices(self, places: Tensor) -> list[Tensor]:
-        """Return row, column and channel of places, without the axes of length 1."""
-        channels, height, width = self.image_shape
-        indices = (places // (width * channels), places // channels % width, places % channels)
-        return [index for index, size in zip(indices, (height, width, channels), strict=True) if size > 1]
-
-    def _inside(self, places: Tensor) -> Tensor:
-        """Return whether the N neighbours of each place lie in the image, (..., N)."""
-        channels, _, width = self.image_shape
-        _, up, left = torch.tensor(self.neighbours, device=places.device).unbind(1)
-        places = places.unsqueeze(-1)
-        column = places // channels % width - left
-        return (places >= 1) & (places // (width * channels) >= up) & (column >= 0) & (column < width)

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from chainrule._base import for_rows, refuse_context
 from chainrule.kernels._transforms import values_are_known
 
 
@@ -21,6 +23,26 @@ def checked_labels(context: Any, batch_size: int, num_classes: int | None) -> Te
             f"context: expected labels in [0, {num_classes}), got {int(context.min())} to {int(context.max())}"
         )
     return context.long().expand(batch_size)
+
+
+def checked_condition(context: Any, batch_size: int, size: int | None, dtype: torch.dtype) -> Tensor | None:
+    """Return features (B, size) in a dtype, or labels (B,) below `size`, a row for each of B; `None` without a size."""
+    if size is None:
+        refuse_context(context)
+        return None
+    if context is None:
+        raise ValueError(f"context: expected (B, {size}) features or (B,) labels, got None: the model is conditioned")
+    if context.is_floating_point():
+        if context.dim() != 2 or context.shape[1] != size:
+            raise ValueError(f"context: expected shape (B, {size}), got {tuple(context.shape)}")
+        context = context.to(dtype)
+    elif context.dim() != 1 or (values_are_known(context) and bool(((context < 0) | (context > size - 1)).any())):
+        got = f"shape {tuple(context.shape)}" if context.dim() != 1 else f"{int(context.min())} to {int(context.max())}"
+        raise ValueError(f"context: expected (B,) labels from 0 to {size - 1}, got {got}")
+    else:
+        context = context.long()
+    expanded: Tensor = for_rows(context, batch_size)
+    return expanded
 
 
 def check_one_label_a_row(x: Any, batch_size: int) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import cast, final
 
-import torch
 from torch import Tensor, nn
 
 from chainrule._base import for_rows
@@ -12,7 +11,7 @@ from chainrule.kernels._raster_bodies import RasterResidualBlocks
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
 from chainrule.layers._image_code import ImageCodeDecoder, ImageNetwork
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
-from chainrule.layers._masked_residual_block import MaskedResidualBlock, through_blocks
+from chainrule.layers._masked_residual_block import MaskedResidualBlock
 from chainrule.models._pixel_cnn import PixelCNN
 from chainrule.models._raster_model import MaskedImageModel
 from chainrule.state import State
@@ -101,24 +100,16 @@ class PixelDecoder(MaskedImageModel):
     def blank_rows(self, batch_size: int) -> State:
         """Zeros, the features of c among them."""
         _, height, width = self.image_shape
-        middle = self.blocks[0].middle
-        zeros = self.first.weight.new_zeros
-        return {
-            PIXELS: zeros(batch_size, self.image_shape[0], self.first.rows_above, width),
-            "middle": zeros(batch_size, len(self.layers) * middle.weight.shape[1], middle.rows_above, width),
-            WRITTEN: zeros(batch_size, self.first.weight.shape[0], height, width),
-        }
+        written = self.first.weight.new_zeros(batch_size, len(self.first.weight), height, width)
+        return {**super().blank_rows(batch_size), WRITTEN: written}
+
+    def read_image(self, image: Tensor, above: State) -> Tensor:
+        features = super().read_image(image, above)
+        return features + above[WRITTEN][:, :, : features.shape[2]]
 
     def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
-        count = pixels.shape[2]
-        image = torch.cat([above[PIXELS], pixels], 2)
-        h = self.first.below(image) + above[WRITTEN][:, :, :count]
-        h, middle = through_blocks(self.blocks, h, above["middle"], label)
-        return self.head(h), {
-            PIXELS: image[:, :, image.shape[2] - self.first.rows_above :],
-            "middle": middle,
-            WRITTEN: above[WRITTEN][:, :, count:],
-        }
+        scores, after = super().rows(pixels, above, label)
+        return scores, {**after, WRITTEN: above[WRITTEN][:, :, pixels.shape[2] :]}
 
     def narrow(self) -> PixelCNN:
         first, middle = self.first.mask.shape[3], self.blocks[0].middle.mask.shape[3]

@@ -2,17 +2,15 @@
 
 from typing import Annotated, Literal, cast, final
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterDiagonalLSTM, RasterRowLSTM
-from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
+from chainrule.kernels._raster_convolutions import RasterBody, RasterConvolutions
 from chainrule.layers._diagonal_lstm import DiagonalLSTM
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
 from chainrule.layers._row_lstm import RowLSTM
 from chainrule.models._raster_model import MaskedImageModel
-from chainrule.state import State
 
 
 @final
@@ -40,6 +38,7 @@ class PixelRNN(MaskedImageModel):
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing, in training, what a layer adds.
 
+    >>> import torch
     >>> model = PixelRNN((1, 6, 5), levels=2, kind="diagonal", channels=8, layers=2)
     >>> x = model.sample(3, generator=torch.Generator().manual_seed(0))
     >>> x.shape, model.log_prob(x).shape
@@ -83,29 +82,6 @@ class PixelRNN(MaskedImageModel):
     def recurrences(self) -> list[RowLSTM | DiagonalLSTM]:
         """The recurrent layers, from the image on."""
         return cast(list[RowLSTM | DiagonalLSTM], list(self.layers))
-
-    def blank_rows(self, batch_size: int) -> State:
-        colours, _, width = self.image_shape
-        zeros, half = self.first.weight.new_zeros, len(self.first.weight) // 2
-        return {
-            PIXELS: zeros(batch_size, colours, self.first.rows_above, width),
-            **{name: zeros(batch_size, len(self.layers) * half, 1, width) for name in self.recurrences[0].carries},
-        }
-
-    def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
-        image = torch.cat([above[PIXELS], pixels], 2)
-        h = self.first.below(image)
-        names = self.recurrences[0].carries
-        carried = zip(*(above[name].chunk(len(self.layers), 1) for name in names), strict=True)
-        following = []
-        for layer, states in zip(self.recurrences, carried, strict=True):
-            if isinstance(layer, RowLSTM):
-                h, last = layer(h, states, label)
-            else:
-                h, last = layer(h, states, label, pixels)
-            following.append(last)
-        below = {name: torch.cat(parts, 1) for name, parts in zip(names, zip(*following, strict=True), strict=True)}
-        return self.head(h), {PIXELS: image[:, :, image.shape[2] - self.first.rows_above :], **below}
 
     def narrow(self) -> "PixelRNN":
         first = self.first.mask.shape[3]

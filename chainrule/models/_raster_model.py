@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,9 @@ from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
 from chainrule.kernels._raster_scan import Conditional, MaskedScan, RasterScan
+from chainrule.layers._gated_streams import GatedStreams
 from chainrule.layers._masked_conv2d import PixelLogits
+from chainrule.layers._raster_layer import RasterLayer
 from chainrule.models._image_model import ImageModel
 from chainrule.models._labels import checked_labels
 from chainrule.state import State, count_rows, leaves
@@ -74,6 +77,23 @@ def raster_dependencies(
     for start in range(0, time, block):
         whole[start : start + block, start:] = seen[: time - start, : time - start]
     return whole.t()
+
+
+def pixel_dependencies(streams: GatedStreams, image_shape: tuple[int, int, int]) -> Tensor:
+    """Mark the earlier elements that can influence each one through streams that read whole pixels, as above."""
+    colours, height, width = image_shape
+    pyramid = streams.vertical
+    with torch.device("cpu"), torch.random.fork_rng(devices=()):
+        narrow = GatedStreams(1, 2, len(pyramid.down), pyramid.resolutions)
+    pixels = raster_dependencies(
+        narrow,
+        lambda image: narrow(image, narrow.blank_rows(len(image), width), None)[0].sum(1, keepdim=True),
+        (1, height, width),
+        period=2 ** (pyramid.resolutions - 1),
+    )
+    elements = pixels.repeat_interleave(colours, 0).repeat_interleave(colours, 1)
+    own = torch.block_diag(*[torch.ones(colours, colours, device="cpu").tril(-1)] * (height * width)) > 0
+    return elements | own
 
 
 class RasterModel(ImageModel):
@@ -200,11 +220,21 @@ def _in_sequence(conditional: Conditional) -> list[Tensor]:
 
 
 class MaskedImageModel(RasterModel):
-    """A first convolution of type A, a body of layers, and `PixelLogits` for a categorical distribution."""
+    """A first convolution of type A, `RasterLayer`s, and `PixelLogits` for a categorical distribution.
 
+    `above` is a dict of the image's rows, and of what each layer needs of earlier rows, "layers".
+    """
+
+    first: Any  # the layer that reads the image
+    layers: nn.ModuleList
     head: PixelLogits
 
-    @abstractmethod
+    def blank_rows(self, batch_size: int) -> State:
+        colours, _, width = self.image_shape
+        features = self.first.weight.new_zeros(batch_size, len(self.first.weight), 1, width)
+        layers = [cast(RasterLayer, layer).blank_rows(features) for layer in self.layers]
+        return {PIXELS: features.new_zeros(batch_size, colours, self.first.rows_above, width), "layers": layers}
+
     def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
         """Read a block of whole rows in one pass.
 
@@ -216,6 +246,17 @@ class MaskedImageModel(RasterModel):
         Returns:
             Scores (B, C·V, n, W), and `above` for the rows that follow.
         """
+        image = torch.cat([above[PIXELS], pixels], 2)
+        h, after = self.read_image(image, above), []
+        for layer, rows in zip(self.layers, above["layers"], strict=True):
+            h, rows = layer(h, rows, label, pixels) if layer.reads_image else layer(h, rows, label)
+            after.append(rows)
+        return self.head(h), {PIXELS: image[:, :, pixels.shape[2] :], "layers": after}
+
+    def read_image(self, image: Tensor, above: State) -> Tensor:
+        """The features of the first layer, (B, M, n, W), from the rows above and those read."""
+        features: Tensor = self.first.below(image)
+        return features
 
     @abstractmethod
     def narrow(self) -> "MaskedImageModel":

@@ -7,19 +7,20 @@ from typing import Annotated, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Executor, refuse_context
+from chainrule._base import Executor, refuse_context
 from chainrule._modes import wide
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads._column import Column
 from chainrule.heads._table_column import TableColumn, TableRow
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
+from chainrule.models._column_model import ColumnModel, checked_order
 from chainrule.models._table_layout import TableLayout, TableSteps
 from chainrule.state import State
 
 
 @final
-class TableMADE(AutoregressiveModel):
+class TableMADE(ColumnModel):
     r"""A dense network whose masks make its outputs the conditionals of D columns of any kind.
 
     .. math:: h^{(l)} = \mathrm{relu}((W^{(l)} \odot M^{(l)}) h^{(l-1)} + b^{(l)}), \qquad h^{(0)} = f(x), \qquad
@@ -70,9 +71,7 @@ class TableMADE(AutoregressiveModel):
         check_shares(dropout=dropout)
         self.columns, self.hidden_sizes, self.dropout = tuple(columns), (hidden_size,) * num_layers, dropout
         self.sequence_length = len(columns)
-        self.order = tuple(range(len(columns)) if order is None else map(int, order))
-        if sorted(self.order) != list(range(len(columns))):
-            raise ValueError(f"order: expected a permutation of 0 to {len(columns) - 1}, got {list(self.order)}")
+        self.order = tuple(checked_order(order, len(columns)).tolist())
         self.layout = TableLayout(columns, components)
         masks = self._masks()
         *hidden, output = masks[: num_layers + 1]
@@ -88,14 +87,8 @@ class TableMADE(AutoregressiveModel):
 
     def _outputs(self, x: Tensor) -> Tensor:
         """Return the parameters of all conditionals, (B, N)."""
-        features = self.layout.read(self._wide(x, "x")).to(self.output.weight.dtype)
-        h = features
-        for layer in self.hidden:
-            h = nn.functional.dropout(layer(h).relu(), self.dropout, self.training)
-        outputs = self.output(h)
-        if self.direct is not None:
-            outputs = outputs + self.direct(features)
-        return outputs
+        features = self.layout.read(self.wide(x, "x")).to(self.output.weight.dtype)
+        return self.network(features)
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         refuse_context(context)
@@ -115,11 +108,8 @@ class TableMADE(AutoregressiveModel):
 
     def _called(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
         """Step by `forward` of all columns, for modules that must be called; the state is the known columns."""
-        columns = state if x_prev is None else torch.cat([state, wide(x_prev).unsqueeze(1)], 1)
-        t = columns.shape[1]
-        if t == len(self.order):
-            raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")
-        outputs = self._outputs(self.from_sequence(nn.functional.pad(columns, (0, len(self.order) - t))))
+        columns, x, t = self.with_column(state, x_prev)
+        outputs = self._outputs(x)
         column = self.order[t]
         return self.layout.column(column, outputs[:, self.layout.outputs[column]]), columns
 
@@ -127,28 +117,6 @@ class TableMADE(AutoregressiveModel):
         """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""
         assert self.output.bias is not None
         self.layout.exclude(self.output.bias, symbols)
-
-    def to_sequence(self, x: Tensor) -> Tensor:
-        return self._wide(x, "x").index_select(1, torch.tensor(self.order, device=x.device))
-
-    def from_sequence(self, sequence: Tensor) -> Tensor:
-        back = torch.tensor(self.order, device=sequence.device).argsort()
-        return self._wide(sequence, "sequence").index_select(1, back)
-
-    def visible_past(self, length: int) -> Tensor:
-        if length != len(self.columns):
-            raise ValueError(f"length: expected {len(self.columns)}, the columns of every row, got {length}")
-        later = torch.ones(length, length, dtype=torch.bool, device="cpu").tril(-1)
-        if self.direct is not None or not self.hidden_sizes:
-            return later
-        reach = torch.arange(length, device="cpu").unsqueeze(1) == torch.arange(
-            length, device="cpu"
-        )  # of places in the order
-        read = torch.arange(1, length + 1, device="cpu")
-        for degrees in [*self.degrees[1:], torch.arange(length, device="cpu")]:
-            reach = ((degrees.unsqueeze(1) >= read).float() @ reach.float()) > 0
-            read = degrees
-        return reach & later
 
     @property
     def degrees(self) -> list[Tensor]:
@@ -175,8 +143,3 @@ class TableMADE(AutoregressiveModel):
         layers = [(layer.weight, layer.bias) for layer in (*self.hidden, self.output)]
         direct = None if self.direct is None else self.direct.weight
         return TableSteps(self.layout, self.order, self.degrees[1:], layers, direct)
-
-    def _wide(self, x: Tensor, name: str) -> Tensor:
-        if x.dim() != 2 or x.shape[1] != len(self.columns):
-            raise ValueError(f"{name}: expected shape (B, D) with D = {len(self.columns)}, got {tuple(x.shape)}")
-        return x

@@ -44,6 +44,7 @@ class WaveNet(SymbolModel):
         components: of a mixture of logistics instead of a categorical distribution.
         num_classes: labels that a sequence may be conditioned on, as context (B,) of integers; `None` for none.
 
+    >>> import torch
     >>> model = WaveNet(levels=16, channels=8, blocks=2, layers_per_block=3, skip_channels=8)
     >>> model.receptive_field
     15
@@ -74,7 +75,7 @@ class WaveNet(SymbolModel):
         if levels < 2 or kernel_size < 2:
             name, value = ("levels", levels) if levels < 2 else ("kernel_size", kernel_size)
             raise ValueError(f"{name}: expected at least 2, got {value}")
-        self.num_classes, layers = num_classes, blocks * layers_per_block
+        self.components, self.num_classes, layers = components, num_classes, blocks * layers_per_block
         self.embedding = LevelEmbedding(levels, channels) if components else nn.Embedding(levels + 1, channels)
         self.stack = DilatedStack(channels, [2**layer for layer in range(layers_per_block)] * blocks, kernel_size)
         self.head = LevelHead(layers * channels, skip_channels, levels, components)
@@ -87,11 +88,6 @@ class WaveNet(SymbolModel):
     @property
     def layer(self) -> DilatedStack:
         return self.stack
-
-    @property
-    def components(self) -> int | None:
-        """K, of a mixture of logistics."""
-        return self.head.components
 
     @property
     def receptive_field(self) -> int:

@@ -12,33 +12,28 @@ def model(shape=(1, 3, 4), levels=3, **options):
     return ImageTransformer(shape, levels, **{"model_size": 8, "num_layers": 1, "num_heads": 2, **options}).eval()
 
 
-def symbols_before(images, x):
-    """Arguments of `_features` for whole images."""
-    return images._before(images.to_sequence(x), None), None, torch.zeros(len(x), dtype=torch.long), None
-
-
 @pytest.mark.parametrize("shape", [(1, 3, 4), (3, 2, 2), (2, 3, 1), (1, 1, 5)])
 @pytest.mark.parametrize("radius", [1, 2, 9])
 def test_neighbours_are_the_same_channel_of_the_pixels_around(shape, radius):
     images = model(shape, radius=radius)
     channels, height, width = shape
     x = torch.randint(3, (1, *shape))
-    features, _ = images._features(*symbols_before(images, x))
-    table = images.embedding.weight.view(len(images.neighbours), 4, -1)
-    assert images.neighbours[0] == (1, 0, 0)
+    features, _ = images.inputs(images._before(images.to_sequence(x), None))
+    table = images.inputs.embedding.weight.view(len(images.inputs.neighbours), 4, -1)
+    assert images.inputs.neighbours[0] == (1, 0, 0)
     moves = {(up, left) for up in range(radius + 1) for left in range(-radius, radius + 1) if up or left > 0}
-    assert {move[1:] for move in images.neighbours[1:]} == {
+    assert {move[1:] for move in images.inputs.neighbours[1:]} == {
         (up, left) for up, left in moves if up < height and abs(left) < width and (up * width + left) * channels > 1
     }
     row = images.to_sequence(x)[0].tolist()
     for place in range(len(row)):
         i, j, k = place // (width * channels), place // channels % width, place % channels
         expected = table[0, row[place - 1] if place else 3]
-        for index, (_, up, left) in enumerate(images.neighbours[1:], start=1):
+        for index, (_, up, left) in enumerate(images.inputs.neighbours[1:], start=1):
             inside = i - up >= 0 and 0 <= j - left < width
             expected = expected + table[index, int(x[0, k, i - up, j - left]) if inside else 3]
         places = [at for at, size in zip((i, j, k), (height, width, channels), strict=True) if size > 1]
-        for embedding, at in zip(images.places, places, strict=True):
+        for embedding, at in zip(images.inputs.places, places, strict=True):
             expected = expected + embedding.weight[at]
         torch.testing.assert_close(features[0, place], expected)
 
