@@ -28,6 +28,7 @@ def shown(cell, kind="text/plain"):
     return "".join(output["data"].get(kind, "") for output in cell["outputs"] if "data" in output)
 
 
+@pytest.mark.slow
 def test_the_notebook_shows_frames_pages_and_pictures(tmp_path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")

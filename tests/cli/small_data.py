@@ -92,3 +92,11 @@ WRITERS = {
     "caption": write_captions,
     "forecast": write_series,
 }
+
+SMALL_SIZES = {  # that make a small network
+    **dict.fromkeys(("text", "table", "tag", "classify", "caption", "forecast"), "--hidden-size 8"),
+    "image": "--channels 4 --layers 1",
+    "sound": "--channels 4",
+    "classify-images": "--model vit --model-size 8 --num-heads 2",  # statistics of a batch move without a rate
+    "translate": "--model-size 8 --num-heads 2",
+}

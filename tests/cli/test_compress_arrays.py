@@ -15,7 +15,7 @@ from chainrule._app.tasks import open_run
 from chainrule.coding._batches import write_batches
 from chainrule.coding._container import read_container
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_lzma")]
+pytestmark = pytest.mark.usefixtures("without_lzma")
 
 
 @pytest.mark.parametrize("layout", ["grey", "channels first", "channels last", "idx"])

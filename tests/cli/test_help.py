@@ -16,24 +16,42 @@ VERBS = dict(described_verbs())
 FORMS = [[name] for name in VERBS] + [["train", "--task", name] for name in TASKS]
 
 
+@pytest.fixture(scope="module")
+def made():
+    """Help that was shown already."""
+    return {}
+
+
+@pytest.fixture
+def helped(command, made, monkeypatch):
+    """The help of a form on a terminal of so many columns."""
+
+    def text(form, columns=100):
+        key = (*form, columns)
+        if key not in made:
+            monkeypatch.setenv("COLUMNS", str(columns))
+            outcome = command(*form, "--help")
+            assert outcome.status == 0
+            made[key] = outcome.out
+        return made[key]
+
+    return text
+
+
 @pytest.mark.parametrize("form", FORMS, ids=" ".join)
 @pytest.mark.parametrize("columns", [80, 100])
-def test_texts_fold_at_blanks_alone(command, monkeypatch, form, columns):
+def test_texts_fold_at_blanks_alone(helped, form, columns):
     """Continuation lines of a docstring kept their indents and their line ends."""
-    monkeypatch.setenv("COLUMNS", str(columns))
-    outcome = command(*form, "--help")
-    assert outcome.status == 0
-    lines = outcome.out.splitlines()
-    assert max(map(len, lines)) <= columns
-    assert "[ARGS" not in outcome.out
-    for panel in outcome.out.split("╭")[1:]:
+    shown = helped(form, columns)
+    assert max(map(len, shown.splitlines())) <= columns
+    assert "[ARGS" not in shown
+    for panel in shown.split("╭")[1:]:
         begins = [len(line) - len(line[1:].lstrip()) for line in panel.splitlines() if line.startswith("│")]
         assert len({place for place in begins if place > 6}) <= 1, panel  # names begin before, texts at one column
 
 
-def test_the_help_of_training_names_tasks_and_data(command, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    shown = " ".join(command("train", "--help").out.replace("│", " ").split())
+def test_the_help_of_training_names_tasks_and_data(helped):
+    shown = " ".join(helped(["train"]).replace("│", " ").split())
     assert "Usage: chainrule train [OPTIONS] DATA..." in shown
     assert f"[choices: {', '.join(TASKS)}]" in shown
     assert get_args(TaskName) == tuple(TASKS)
@@ -71,10 +89,10 @@ def test_what_resembles_nothing_gets_no_suggestion(refused, arguments):
     assert "Did you mean" not in refused(*arguments)
 
 
-def test_every_synonym_leads_to_a_verb_or_an_option(command):
+def test_every_synonym_leads_to_a_verb_or_an_option(helped):
     known = {*VERBS, "--help", "--version"}
     assert all(set(ours) <= known and word not in known for word, ours in VERB_SYNONYMS.items())
-    options = "".join(command(*form, "--help").out for form in FORMS)
+    options = "".join(map(helped, FORMS))
     assert not [ours for words in OPTION_SYNONYMS.values() for ours in words if f"--{ours}" not in options]
 
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from small_data import WRITERS
+from small_data import SMALL_SIZES, WRITERS
 
 from chainrule._app.tasks import open_run, size_schedule
 from chainrule._app.tasks.classify import task as classify_task
@@ -32,7 +32,7 @@ def same_bits(tmp_path, *runs):
 @pytest.mark.parametrize("task", WRITERS)
 def test_the_printed_flags_repeat_a_run_bit_for_bit(command, tmp_path, task):
     """Timing had chosen another kernel the second time, and the printed flags did not name it."""
-    data = [*WRITERS[task](tmp_path), "--steps", 2]
+    data = [*WRITERS[task](tmp_path), *SMALL_SIZES[task].split(), "--steps", 2]
     flags = same_again(command("train", *data, "--out", tmp_path / "first"))
     again = command("train", *data, *flags, "--out", tmp_path / "second")
     assert again.status == 0, again.err

@@ -63,7 +63,9 @@ def test_clips_are_found_shown_and_learnt(command, clips, tmp_path):
 def test_a_long_sound_is_a_stream(command, tmp_path):
     write_wav(tmp_path / "long.wav", np.sin(np.arange(9000) / 5) / 2, RATE)
     out = tmp_path / "run"
-    outcome = command("train", tmp_path / "long.wav", "--out", out, "--steps", 3, *TINY, "--chunk-length", 256)
+    outcome = command(
+        "train", tmp_path / "long.wav", "--out", out, "--steps", 3, *TINY, "--chunk-length", 256, "--batch-size", 4
+    )
     assert outcome.status == 0, outcome.err
     assert "read as sound, stream" in outcome.err
     assert SoundTask.open(out).labels == []

@@ -33,7 +33,9 @@ def big(tmp_path_factory):
     path.unlink()
 
 
-@pytest.mark.parametrize(("level", "reading"), [("char", "stream"), ("byte", "lines")])
+@pytest.mark.parametrize(
+    ("level", "reading"), [("char", "stream"), pytest.param("byte", "lines", marks=pytest.mark.slow)]
+)
 def test_memory_does_not_grow_with_the_text(big, tmp_path, level, reading):
     command = [sys.executable, "-c", MEASURE, str(big), str(tmp_path / "corpus"), level, reading]
     growth = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

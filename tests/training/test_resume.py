@@ -145,12 +145,6 @@ def test_resuming_a_finished_run_changes_nothing(whole: Path, tmp_path: Path) ->
     assert (again.step, again.best, again.last, again.ended_by) == (16, result.best, result.last, "length")
 
 
-def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
-    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
-    result = train(ToyModel(), ToyStream(), held_out, options(steps=20), tmp_path, resume=True, progress=False)
-    assert result.step == 20
-
-
 def test_a_run_cannot_be_made_shorter_than_it_is(tmp_path: Path) -> None:
     train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
     with pytest.raises(ValueError, match="steps: expected at least the 16"):

@@ -138,17 +138,6 @@ def test_info_and_the_held_out_part(command, run):
     assert "43 images with 86 captions to train on, 5 with 10 held out" in command("info", run).out
 
 
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, data, tmp_path):
-    asked = [data / "images.zip", "--captions", data / "captions.txt", "--task", "caption", *TINY, "--batch-size", 8]
-    every = ["--validate-every", 3]
-    assert command("train", *asked, *every, "--steps", 6, "--out", tmp_path / "whole").status == 0
-    assert command("train", *asked, *every, "--steps", 6, "--out", tmp_path / "parts", "--seed", 0).status == 0
-    first = (tmp_path / "parts" / "metrics.jsonl").read_text()
-    assert first == (tmp_path / "whole" / "metrics.jsonl").read_text()
-    assert command("train", "--resume", "--out", tmp_path / "parts", "--steps", 9).status == 0
-    assert len((tmp_path / "parts" / "metrics.jsonl").read_text()) > len(first)
-
-
 def test_words_and_pixels_come_back(run):
     prepared = CaptionTask.open(run).prepared
     assert sorted(prepared.vocabulary.words) == ["a", "blue", "green", "red", "square", "the"]

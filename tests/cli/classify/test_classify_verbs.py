@@ -244,18 +244,6 @@ def test_inspection_shows_parts_certainty_and_attention(
     assert f"page: {page}" in shown
 
 
-def test_a_run_is_resumed_to_the_same_weights(command: Callable, files: Path, tmp_path: Path) -> None:
-    usual = ["--hidden-size", 4, "--embedding-size", 6, "--batch-size", 8, "--validate-every", 4]
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    command("train", files / "train.tsv", "--task", "classify", "--out", whole, "--epochs", 2, *usual)
-    command("train", files / "train.tsv", "--task", "classify", "--out", parts, "--epochs", 2, *usual)
-    again = command("train", "--resume", "--out", parts, "--epochs", 3)
-    assert again.status == 0, again.err
-    longer = [json.loads(line) for line in (parts / "metrics.jsonl").read_text().splitlines()]
-    assert max(record["step"] for record in longer) == 27
-    assert ClassifyTask.open(parts).config.model == ClassifyTask.open(whole).config.model == "classifier"
-
-
 @pytest.mark.parametrize(("level", "order"), [("word", 2), ("char", 6), ("byte", 6)])
 def test_ngrams_are_counted_of_pairs_of_words_or_of_six_characters(
     command: Callable, files: Path, tmp_path: Path, level: str, order: int

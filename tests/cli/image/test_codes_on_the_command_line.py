@@ -10,8 +10,6 @@ from PIL import Image
 from chainrule._app.cli.main import main
 from chainrule._app.tasks import open_run
 
-pytestmark = pytest.mark.slow
-
 SMALL = {
     "vae": ("--hidden-size", 16, "--latent-size", 4),
     "pixel-vae": ("--hidden-size", 8, "--latent-size", 3, "--channels", 4, "--decoder-channels", 4,

@@ -15,7 +15,6 @@ from small_data import TABLE_COLUMNS
 from chainrule._app.cli.main import main
 from chainrule._app.tasks.config import RunConfig
 from chainrule._app.tasks.table.task import TableTask
-from chainrule.data import Batches
 from chainrule.data._tables import parse_types
 
 
@@ -46,25 +45,6 @@ def test_a_table_is_learnt(learnt):
     trained = TableTask.open(learnt)
     x = torch.from_numpy(trained.table().valid.copy())
     assert float(-trained.model()(x).log_prob(x)[:, 3].mean().detach()) < 0.1  # the class follows from the colour
-
-
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, rows, tmp_path, monkeypatch):
-    arguments = (rows, "--steps", 20, "--hidden-size", 8, "--validation-fraction", 0.2, "--validate-every", 5)
-    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
-    at = Batches.at
-
-    def interrupted(self, step):
-        if step == 12:
-            raise KeyboardInterrupt
-        return at(self, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Batches, "at", interrupted)
-        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
-    assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
-    assert command("train", "--resume", "--out", tmp_path / "parts").status == 0
-    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
-    assert whole == parts
 
 
 def test_sampled_rows_are_rows_of_the_schema(command, run, tmp_path):

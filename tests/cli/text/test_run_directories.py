@@ -1,43 +1,14 @@
 """What training does to the directory of a run when something goes wrong."""
 
 import json
-import shutil
 import subprocess
 import sys
-from contextlib import chdir
 from pathlib import Path
 
 import pytest
+from tiny_runs import TINY, tree
 
-from chainrule._app.cli.main import main
 from chainrule._app.tasks.run_directory import lock_run
-
-TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
-
-
-@pytest.fixture
-def here(tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "log.txt").write_bytes(text_file.read_bytes())
-    return tmp_path
-
-
-@pytest.fixture(scope="module")
-def whole(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    (folder / "log.txt").write_bytes(text_file.read_bytes())
-    with chdir(folder):
-        assert main(["train", "log.txt", *map(str, TINY), "--steps", "2", "--out", "run"]) == 0
-    return folder / "run"
-
-
-@pytest.fixture
-def trained(whole: Path, here: Path) -> Path:
-    return shutil.copytree(whole, here / "run")
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +68,7 @@ def test_resuming_a_finished_run_says_that_there_is_nothing_to_do(command, train
     weights = (trained / "model.safetensors").read_bytes()
     outcome = command("train", "--resume", "--out", "run")
     assert outcome.status == 0
-    assert "Nothing to do: the run has finished its 2 steps" in outcome.out
+    assert outcome.out.startswith("\nNothing to do: the run has finished its 2 steps")
     assert "--resume --out run --steps ..." in outcome.out
     assert (trained / "model.safetensors").read_bytes() == weights
 

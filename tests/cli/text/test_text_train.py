@@ -8,22 +8,14 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from tiny_runs import TINY, tree
 
 from chainrule._app.cli.main import main
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.text.sampler import Sampler
 from chainrule.training import train
 
-TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
 LOST = {"config.json", "vocabulary.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "data"}
-
-
-@pytest.fixture
-def here(tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a text in it."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "log.txt").write_bytes(text_file.read_bytes())
-    return tmp_path
 
 
 @pytest.mark.parametrize(("options", "size", "tied"), [([], 8, True), (["--embedding-size", 3], 3, False)])
@@ -31,10 +23,6 @@ def test_words_share_their_embedding_unless_a_size_is_given(command, here, optio
     command("train", "log.txt", *TINY, "--steps", 1, "--level", "word", "--out", "words", *options)
     chosen = open_run("words").config.options
     assert (chosen.embedding_size, chosen.tie_weights, chosen.ngram_order) == (size, tied, 1)
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def test_a_text_becomes_a_run_that_the_other_verbs_take(command, here):
@@ -108,12 +96,7 @@ def test_ctrl_c_saves_and_the_run_goes_on_to_the_same_end(command, here, monkeyp
         assert (here / "cut" / name).read_bytes() == (here / "whole" / name).read_bytes()
 
 
-def test_a_finished_run_can_be_made_longer(command, here):
-    command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
-    outcome = command("train", "--resume", "--out", "run")
-    assert outcome.status == 0
-    assert outcome.out.startswith("\nNothing to do: the run has finished its 2 steps")
-    assert "--resume --out run --steps ..." in outcome.out
+def test_a_finished_run_can_be_made_longer(command, trained):
     outcome = command("train", "--resume", "--out", "run", "--steps", 4, "--json")
     assert json.loads(outcome.out)["steps"] == 4
     assert open_run("run").config.duration.steps == 4
@@ -135,13 +118,12 @@ def test_a_run_that_stopped_early_trains_on_with_more_patience(command, here):
     assert json.loads(outcome.out)["steps"] > steps
 
 
-def test_a_run_cannot_be_made_shorter_than_it_is(command, here):
-    command("train", "log.txt", *TINY, "--steps", 4, "--out", "run")
-    before = tree(here / "run")
-    outcome = command("train", "--resume", "--out", "run", "--steps", 2)
+def test_a_run_cannot_be_made_shorter_than_it_is(command, trained):
+    before = tree(trained)
+    outcome = command("train", "--resume", "--out", "run", "--steps", 1)
     assert outcome.status == 2
-    assert outcome.err.splitlines()[-1].startswith("chainrule: --steps: expected at least the 4")
-    assert tree(here / "run") == before
+    assert outcome.err.splitlines()[-1].startswith("chainrule: --steps: expected at least the 2")
+    assert tree(trained) == before
 
 
 @pytest.mark.parametrize(
@@ -155,8 +137,7 @@ def test_a_run_cannot_be_made_shorter_than_it_is(command, here):
         (["--validation", "log.txt"], ["--validation", "none"]),
     ],
 )
-def test_resuming_with_other_options_says_what_changed(command, refused, here, option, parts):
-    command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
+def test_resuming_with_other_options_says_what_changed(command, refused, here, trained, option, parts):
     before = tree(here / "run")
     line = refused("train", "--resume", "--out", "run", *option)
     for part in parts:
@@ -165,8 +146,7 @@ def test_resuming_with_other_options_says_what_changed(command, refused, here, o
     assert command("train", "log.txt", "--resume", "--out", "run", *TINY, "--steps", 3).status == 0
 
 
-def test_resuming_with_another_text_says_so(command, refused, here):
-    command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
+def test_resuming_with_another_text_says_so(command, refused, here, trained):
     before = tree(here / "run")
     size = Path("log.txt").stat().st_size
     Path("log.txt").write_bytes(Path("log.txt").read_bytes() + b"more\n")
@@ -178,8 +158,7 @@ def test_resuming_with_another_text_says_so(command, refused, here):
     assert tree(here / "run") == before
 
 
-def test_resuming_needs_the_text_only_where_its_symbols_are_gone(command, refused, here):
-    command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
+def test_resuming_needs_the_text_only_where_its_symbols_are_gone(command, refused, here, trained):
     Path("log.txt").rename("moved.txt")
     assert command("train", "--resume", "--out", "run", "--steps", 3).status == 0
     (here / "run" / "data" / "corpus.json").unlink()
@@ -187,8 +166,7 @@ def test_resuming_needs_the_text_only_where_its_symbols_are_gone(command, refuse
     assert command("train", "moved.txt", "--resume", "--out", "run", "--steps", 4).status == 0
 
 
-def test_a_run_that_is_there_is_refused_and_keeps_every_byte(command, refused, here):
-    command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
+def test_a_run_that_is_there_is_refused_and_keeps_every_byte(command, refused, here, trained):
     before = tree(here / "run")
     line = refused("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
     assert "--resume" in line
@@ -334,6 +312,5 @@ def test_no_share_to_hold_out_is_refused(refused, here):
     assert "--validation-fraction: expected" in refused("train", "log.txt", "--validation-fraction", 0, "--steps", 1)
 
 
-def test_a_rate_of_learning_while_scoring_is_named_by_its_flag(command, refused, here):
-    assert command("train", "log.txt", *TINY, "--steps", 1, "--out", "run").status == 0
+def test_a_rate_of_learning_while_scoring_is_named_by_its_flag(refused, trained):
     assert "--adapt-rate: expected" in refused("score", "run", "log.txt", "--adapt", "--adapt-rate", -1)
