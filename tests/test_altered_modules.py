@@ -134,7 +134,9 @@ MODELS = {**SEQUENCES, **MORE}
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "PixelCNNPP" else name for name in MODELS]
+)
 def test_every_way_to_compute_a_model_obeys_its_modules(name):
     model, (x, *others) = MODELS[name]()
     context = others[0] if others else None

@@ -50,6 +50,7 @@ def test_the_same_command_makes_the_same_model_at_any_speed(command, text_file, 
     same_bits(tmp_path, "first", "second")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", WRITERS)
 def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, tmp_path, monkeypatch, task):
     for module in (classify_task, forecast_task):  # else up to a thousand passes over a few rows

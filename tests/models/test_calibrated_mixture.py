@@ -57,6 +57,7 @@ def test_conditionals_are_the_weighted_mean_of_probabilities():
     assert not torch.allclose(model(x).probs, 0.3 * model.network(x).probs + 0.7 * ngrams.probs(contexts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network",
     [
@@ -228,6 +229,7 @@ def series(head="student"):
     return CalibratedMixture(Forecaster(scalings, hidden_size=8, dropout=0.0, **options), linear).double(), values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["student", "normal"])
 def test_densities_are_averaged_too(head):
     model, values = series(head)

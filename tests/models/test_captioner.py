@@ -24,6 +24,7 @@ def captioner(kind=Captioner, **options):
     return model.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"attention": "multiplicative", "input_feeding": True, "cell": "gru"}, {"attention": None, "cell": "rnn"}],

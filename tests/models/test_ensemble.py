@@ -43,6 +43,7 @@ def test_conditionals_are_the_mean_of_probabilities():
     assert not torch.allclose(model(x).probs, of_scores)  # the mean of scores is another distribution
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "members",
     [
@@ -59,6 +60,7 @@ def test_keeps_the_contract(members):
     assert report.ok, str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["student", "normal"])
 def test_densities_are_averaged_too(head):
     torch.manual_seed(0)

@@ -38,6 +38,7 @@ def values(rows=3, time=5):
     return 20 + torch.randn(rows, time, generator=torch.Generator().manual_seed(4)).cumsum(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(variant):
     model = forecaster(num_covariates=2, **VARIANTS[variant])

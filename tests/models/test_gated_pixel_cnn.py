@@ -28,6 +28,7 @@ def made(**options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(variant):
     model = made(**VARIANTS[variant])

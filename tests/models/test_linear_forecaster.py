@@ -47,6 +47,7 @@ def window(values, features, origin=200, past=12, length=6):
     return values[origin : origin + length].t(), context
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(variant):
     values, features = series()

@@ -32,6 +32,7 @@ def strong(shape=(2, 4, 5), levels=5, **options):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(variant):
     model = made(**VARIANTS[variant])

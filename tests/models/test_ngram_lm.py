@@ -17,6 +17,7 @@ def model(order=3, **options):
     return NgramLM.fit(text(), 5, order, dtype=torch.float64, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [2, 3, 5])
 def test_contract(order):
     report = check_model(model(order), text(27).view(3, 9), lengths=torch.tensor([9, 2, 4]))

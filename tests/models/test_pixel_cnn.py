@@ -25,6 +25,7 @@ def made(**options):
     return PixelCNN(**{"image_shape": (1, 5, 5), "levels": 2, "channels": 8, "layers": 2, "kernel_size": 3, **options})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(variant):
     model = made(**VARIANTS[variant])

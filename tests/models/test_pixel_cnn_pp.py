@@ -31,6 +31,7 @@ def strong(shape=(3, 5, 6), levels=5, **options):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(variant):
     model = made(**VARIANTS[variant])

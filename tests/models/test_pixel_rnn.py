@@ -32,6 +32,7 @@ def lively(kind, **options):
     return model
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(kind, variant):

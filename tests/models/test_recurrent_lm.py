@@ -28,6 +28,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(variant):
     torch.manual_seed(0)
@@ -36,6 +37,7 @@ def test_keeps_the_contract(variant):
     assert report.ok, str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tie_weights", [False, True])
 def test_an_adaptive_softmax_of_three_clusters_keeps_the_contract(tie_weights):
     model = RecurrentLM(vocab_size=6, hidden_size=8, tie_weights=tie_weights, cutoffs=(2, 4))

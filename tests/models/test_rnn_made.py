@@ -20,6 +20,7 @@ def frames(*shape, seed=0):
     return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).float()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(variant):
     model = RNNMADE(num_features=3, hidden_size=8, **VARIANTS[variant])

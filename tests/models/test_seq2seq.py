@@ -34,6 +34,7 @@ def source(rows=3):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(variant):
     x = torch.randint(V, (3, 5), generator=torch.Generator().manual_seed(2))

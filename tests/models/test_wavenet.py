@@ -26,6 +26,7 @@ def made(**options):
     return WaveNet(**{"levels": 5, "channels": 6, "skip_channels": 7, **VARIANTS["two blocks"], **options})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_the_contract(variant):
     model = made(**VARIANTS[variant])

@@ -100,6 +100,7 @@ def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(co
     assert (dates[0], len(dates)) == ("2024-08-28", 6)
 
 
+@pytest.mark.slow
 def test_a_long_budget_ends_after_the_passes_that_are_enough(command, planned, series, tmp_path, monkeypatch):
     monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
     monkeypatch.setattr(forecast_task, "_FEWEST_STEPS", 10)
