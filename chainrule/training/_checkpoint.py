@@ -65,6 +65,12 @@ def restore_checkpoint(
     return _carried_state(path, model, tensors, record.get("state")), _position(path, position)
 
 
+def check_carried(path: Path, model: nn.Module, state: State, *, follows: bool) -> None:
+    """Raise ValueError if a chunk follows another whose state a damaged checkpoint lacks."""
+    if follows and state is None and isinstance(model, AutoregressiveModel) and model.initial_state(1) is not None:
+        raise ValueError(f"{path}: its carried state is missing: the file is damaged, restore it from a copy")
+
+
 @contextmanager
 def reading_state(path: Path, *, restored: bool) -> Iterator[None]:
     """Report an unknown symbol in a restored state as a damaged file."""

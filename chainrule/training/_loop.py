@@ -13,6 +13,7 @@ from chainrule.training._callbacks import Callback, Ending
 from chainrule.training._checkpoint import (
     CHECKPOINT,
     WEIGHTS,
+    check_carried,
     load_weights,
     reading_state,
     restore_checkpoint,
@@ -267,7 +268,9 @@ class TrainingLoop:
         self._rate = learning_rate(progress, options.learning_rate, options.warmup)
         for group in self._optimiser.param_groups:
             group["lr"] = self._rate
-        with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and not self.steps):
+        if fresh_process := not self.steps:
+            check_carried(self._directory / CHECKPOINT, self._model, self._state, follows=batch.previous is not None)
+        with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and fresh_process):
             nats, state = score(self._objective, batch, self._state, self._process_group.device, progress)
         local = count_elements(batch)
         elements = int(self._process_group.sum(torch.tensor(local, device="cpu")))

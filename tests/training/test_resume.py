@@ -114,6 +114,17 @@ def test_a_carried_state_of_another_shape_is_damage(tmp_path: Path) -> None:
         train(CARRIED["transformer"](), ToyStream(), held_out, options(), directory, resume=True, progress=False)
 
 
+def test_a_missing_carried_state_is_damage(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with pytest.raises(ConnectionError):
+        train(CARRIED["transformer"](), Stopping(6), held_out, options(), directory, progress=False)
+    file = directory / "checkpoint.safetensors"
+    tensors, record = read_sealed(file)
+    write_sealed(file, tensors, record | {"state": None})
+    with pytest.raises(ValueError, match="carried state is missing"):
+        train(CARRIED["transformer"](), ToyStream(), held_out, options(), directory, resume=True, progress=False)
+
+
 def test_a_carried_symbol_that_the_model_does_not_know_is_damage(tmp_path: Path) -> None:
     def model() -> RecurrentLM:
         return RecurrentLM(SYMBOLS, hidden_size=8, embedding_size=4, ngram_order=2, ngram_buckets=1000)
