@@ -1,10 +1,10 @@
-"""Training and sampling on a GPU, beside torch.nn on the same card, and beside our own plain forms.
+"""Training and sampling on a GPU, compared with torch.nn on the same card and with our own plain forms.
 
     python benchmarks/speed_gpu.py [--rounds 7]
 
 Training: one step of AdamW on 64 rows of 256 symbols, or of images, in float32 with torch's settings and in bfloat16.
 Sampling: 64 rows of 128 symbols, or images. By turns: a model of ours; the same with `CHAINRULE_KERNELS=off`; for the
-LSTM 2×512 and the Transformer 6×384 what a user writes with torch.nn; and for the Transformer also Hugging Face's GPT-2
+LSTM 2×512 and the Transformer 6×384 the usual script with torch.nn; and for the Transformer also Hugging Face's GPT-2
 and x-transformers' decoder of that size, where they are installed.
 """
 
@@ -26,7 +26,7 @@ SYMBOLS, ROWS, TIME, DRAWN = 256, 64, 256, 128
 
 
 class PlainLSTM(nn.Module):
-    """What a user writes."""
+    """The usual script."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class PlainBlock(nn.Module):
 
 
 class PlainTransformer(nn.Module):
-    """What a user writes; it draws without a cache."""
+    """The usual script, which draws without a cache."""
 
     def __init__(self) -> None:
         super().__init__()

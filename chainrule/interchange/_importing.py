@@ -145,7 +145,7 @@ def recurrent(file: Checkpoint, symbols: Symbols) -> Foreign:
     embedding = next((name for name in others if name != output and file.shape(name)[1] == inputs), "")
     if not output or len(others) > 2:
         raise ValueError(
-            f"{file.path}: expected an embedding (V, {inputs}) and a linear layer (V, {hidden}) beside the recurrent "
+            f"{file.path}: expected an embedding (V, {inputs}) and a linear layer (V, {hidden}) next to the recurrent "
             f"layers, got {', '.join(f'{name} {file.shape(name)}' for name in others) or 'no matrix'}"
         )
     vocabulary = file.shape(output)[0]

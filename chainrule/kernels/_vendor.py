@@ -58,7 +58,7 @@ def _cudnn_in_own_type(layer: "Recurrent", weights: list[Tensor]) -> Iterator[No
     """Without autocast, which sends cuDNN float16 whatever type it is set to; with the weights in one piece.
 
     Copies of a layer, and weights that `torch.func.functional_call` puts in its place, lie scattered. The layer's own
-    are gathered once; others are gathered by cuDNN in each call, of which torch warns, advising what is impossible.
+    are gathered once. cuDNN gathers others in each call, and torch warns of that with advice that cannot be followed.
     """
     scattered = len({weight.untyped_storage().data_ptr() for weight in weights}) > 1
     if scattered and all(isinstance(weight, nn.Parameter) for weight in weights):

@@ -94,7 +94,7 @@ class NeighbourEmbedding(SequenceLayer):
         return dropout(features, self.dropout, self.training), after
 
     def reads(self, length: int) -> Tensor:
-        """Which elements each of the first places reads, (T, T) booleans, true at [t, s] for :math:`x_s`."""
+        """Return the elements that each of the first places reads: (T, T) booleans, true at [t, s] for :math:`x_s`."""
         places = torch.arange(length, device="cpu")
         earlier = places.unsqueeze(1) - torch.tensor(self.neighbours, device="cpu")[:, 0]
         rows, columns = self.inside(places).nonzero(as_tuple=True)

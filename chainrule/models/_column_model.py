@@ -1,6 +1,7 @@
-"""What models of the columns of a row share: their order, a dense network under masks, and masks that are drawn."""
+"""The base of models of the columns of a row: their order, a dense network under masks, and drawn masks."""
 
 import copy
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -25,9 +26,9 @@ class ColumnModel(AutoregressiveModel):
     dropout: float
 
     @property
+    @abstractmethod
     def degrees(self) -> list[Tensor]:
         """Degrees of the columns, then of the units of each hidden layer; see `made_degrees`."""
-        raise NotImplementedError
 
     def network(self, features: Tensor, first: Tensor | None = None, last: Tensor | None = None) -> Tensor:
         """Outputs (B, N) of features; `first` is added in the first hidden layer, `last` to the outputs."""

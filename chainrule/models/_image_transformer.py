@@ -89,7 +89,7 @@ class ImageTransformer(ImageModel):
 
     @property
     def inputs(self) -> NeighbourEmbedding:
-        """What the blocks read."""
+        """Return the input of the blocks."""
         inputs, _ = self.network.layers
         assert isinstance(inputs, NeighbourEmbedding)
         return inputs

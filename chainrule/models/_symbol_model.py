@@ -108,7 +108,7 @@ class SymbolModel(AutoregressiveModel):
         return symbols_before(x, x_prev, self.vocab_size)
 
     def inputs(self, x: Tensor, x_prev: Tensor | None = None, recent: Tensor | None = None) -> Tensor:
-        """What the layer reads before each element of a chunk (B, T), (B, T, N)."""
+        """Return the layer's input before each element of a chunk (B, T), (B, T, N)."""
         return self.embedded(self.before(x, x_prev), recent)[0]
 
     def embedded(self, symbols: Tensor, recent: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -26,7 +26,7 @@ from chainrule.data._text import fingerprint
 from chainrule.data._word_vectors import read_vectors
 
 _BATCHES_IN_POOL = 32
-_EVALUATED = 64  # sentences of a batch where nothing is trained
+_EVALUATED = 64  # sentences of a batch in evaluation
 
 
 @dataclass(frozen=True)
