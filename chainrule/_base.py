@@ -88,7 +88,7 @@ class AutoregressiveModel(LikelihoodModel):
     or codes with the model run in evaluation mode, and restore the mode of every submodule afterwards.
 
     Attributes:
-        sequence_length: T, where every x has as many elements; `None` where any number may come.
+        sequence_length: T, if every x has T elements; `None` if the length varies.
     """
 
     sequence_length: int | None = None
@@ -369,7 +369,7 @@ def refuse_context(context: Context) -> None:
 
 
 def for_rows(context: Context, batch_size: int) -> Context:
-    """A condition with as many rows as x; ValueError unless every tensor of it has so many, or one for all."""
+    """Expand a condition to the rows of x; ValueError unless each of its tensors has one row or the rows of x."""
     for leaf in leaves(context):
         if len(leaf) not in (1, batch_size):
             raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
@@ -377,7 +377,7 @@ def for_rows(context: Context, batch_size: int) -> Context:
 
 
 def fill_padding(sequence: Tensor, real: Tensor) -> Tensor:
-    """(B, T, ...) with a real element, inside the support, in place of padding, which may hold anything, NaN too."""
+    """Replace padding, which may hold anything, in (B, T, ...) by a real element inside the support."""
     if not real.numel():
         return sequence
     inside = sequence.flatten(0, 1)[real.flatten().int().argmax().view(1)].masked_fill(~real.any(), 0)

@@ -281,7 +281,7 @@ def _rows(context: Context, prefix: Tensor | None, device: torch.device) -> tupl
     several = {count for count in row_counts.values() if count != 1}
     if len(several) > 1:
         raise ValueError(
-            f"prefix: expected shape (P,), or as many rows as the context, {row_counts['context']}, or one, "
+            f"prefix: expected shape (P,), or the rows of the context, {row_counts['context']}, or one, "
             f"got {row_counts['prefix']} rows"
         )
     row_count = several.pop() if several else 1

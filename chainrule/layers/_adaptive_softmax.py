@@ -148,7 +148,7 @@ def default_cutoffs(vocab_size: int, frequencies: Sequence[float] | None = None)
 
     Args:
         vocab_size: V. Below 8,192, where the plain softmax is no large part of a step, the answer is `None`.
-        frequencies: of each symbol, (V,), in any unit; Zipf's law, :math:`q_v \propto 1 / (v + 1)`, where not given.
+        frequencies: (V,) of the symbols, in any unit; by default Zipf's law, :math:`q_v \propto 1 / (v + 1)`.
 
     Raises:
         ValueError: `frequencies` are not V numbers >= 0 with one above 0.

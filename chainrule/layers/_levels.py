@@ -13,7 +13,7 @@ from chainrule.layers._linear import Linear
 
 @final
 class LevelEmbedding(nn.Module):
-    r"""Linear embedding of levels in [0, V): :math:`w \tilde x + b`; a vector of its own for V, the start symbol.
+    r"""Linear embedding of levels in [0, V): :math:`w \tilde x + b`; a separate vector for V, the start symbol.
 
     >>> layer = LevelEmbedding(16, 4)
     >>> layer.reset_parameters()

@@ -102,7 +102,7 @@ class NgramScores(nn.Module):
 
         Args:
             texts: all of them, in batches.
-            prior: (C,) probabilities of the labels, equal where not given; the bias is their logarithm.
+            prior: (C,) probabilities of the labels, uniform by default; the bias is their logarithm.
         """
         classes = len(self.bias)
         counts = torch.zeros_like(self.table.weight, dtype=torch.float64)

@@ -39,11 +39,11 @@ class CalibratedMixture(ModelMean):
         + \lambda\, p_\mathrm{companion}(x_t \mid x_{<t}, c)
 
     The companion is fitted by counting or by least squares. An `NgramLM` knows a phrase that occurred once, and a
-    `LinearForecaster` a season that occurred a few times; a network has to read these often to learn them. In return a
-    network uses a longer past, and generalises to similar symbols. Their errors differ (Mikolov et al. 2011), so the
-    mixture often beats both, most of all with few data or a short training.
+    `LinearForecaster` a season that occurred a few times; a network must read these many times to learn them. On the
+    other hand, a network uses a longer past and generalises to similar symbols. Their errors differ (Mikolov et al.
+    2011), so the mixture often beats both, especially with few data or a short training.
 
-    The counts of an `NgramLM` are not in `state_dict`: load it into a mixture with the same ones.
+    The counts of an `NgramLM` are not in `state_dict`: load it into a mixture with the same counts.
 
     Training fits the network alone; `calibrate` fits :math:`\lambda` to held-out data. `log_prob` is the exact
     likelihood of the mean.
@@ -51,7 +51,7 @@ class CalibratedMixture(ModelMean):
     Args:
         network: of sequences (B, T).
         companion: of the same sequences, given the same context.
-        calibrated_on: elements of the held-out data that the share is fitted to, about.
+        calibrated_on: approximate number of validation elements to which the share is fitted.
 
     Raises:
         ValueError: one reads something other than sequences, or they are made for sequences of different lengths;

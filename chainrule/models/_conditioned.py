@@ -17,7 +17,7 @@ class Conditioned(Head):
         model: the model.
         context: c, a tensor of B rows.
         event_shape: the shape of one x.
-        eos: the symbol that ends a sequence; padding follows it. `None` where all are of one length.
+        eos: the symbol that ends a sequence; padding follows it. `None` if all sequences have one length.
     """
 
     def __init__(self, model: AutoregressiveModel, context: Tensor, event_shape: Any, eos: int | None = None):

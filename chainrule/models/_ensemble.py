@@ -13,21 +13,20 @@ from chainrule.state import State
 
 @final
 class Ensemble(ModelMean):
-    r"""The mean of the conditionals of K models of the same sequences, each trained for itself.
+    r"""The mean of the conditionals of K models of the same sequences, trained separately.
 
     .. math:: p(x_t \mid x_{<t}, c) = \frac{1}{K} \sum_{k=1}^{K} p_k(x_t \mid x_{<t}, c)
 
-    Models that differ in their initial weights and in their dropout make different mistakes, so that the mean is
-    better than each (Hansen and Salamon 1990; Lakshminarayanan et al. 2017): where a text is read so often that a
-    model learns it by heart, two models that read it half as often are better than one. A step costs what the steps
-    of the members cost together. Elements are symbols, or real numbers under mixtures of one class.
+    Models that differ in their initial weights and their dropout make different mistakes, so the mean is better than
+    each of them (Hansen and Salamon 1990; Lakshminarayanan et al. 2017). If one model would read a text often enough to
+    memorise it, two models that read it half as often are better. A step takes the steps of all members. Elements are
+    symbols, or real numbers under mixtures of one class.
 
-    `log_prob` is the exact likelihood of the mean. Training maximises the mean of the members' log-likelihoods, so
-    that none leaves to another what it could learn itself; they share the batches, and the limit of the gradient's
-    norm.
+    `log_prob` is the exact likelihood of the mean. Training maximises the mean of the members' log-likelihoods, so that
+    no member relies on another; they share the batches and the limit of the gradient norm.
 
     Args:
-        members: at least one, all different, each with a separate state.
+        members: at least one, all different, each with its own state.
 
     Raises:
         ValueError: there is no member, one is there twice, one has an order of its elements that is not their layout,

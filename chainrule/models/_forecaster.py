@@ -43,9 +43,9 @@ class Forecaster(AutoregressiveModel):
 
     Values are measured from an **anchor** :math:`a_t = y_{t - \text{anchor}}`: with anchor 1 the network models the
     change since the last value, with the length of a season the change since the last season, with 0 the distance from
-    the centre of the series. Relative to an anchor in the past, a new level of the series is no new situation. The
-    scale :math:`s_t` adapts to the volatility in the same way: it combines the last n changes with the usual scale s of
-    the series; n is the longest lag less the anchor, or fewer if the past is shorter. m is a mixture in the
+    the centre of the series. Relative to an anchor in the past, a new level of the series is not a new situation. The
+    scale :math:`s_t` adapts to the volatility in the same way: it combines the last n changes with the typical scale s
+    of the series; n is the longest lag minus the anchor, or less if the past is shorter. m is a mixture in the
     network's units; the density is of y in the user's units, nats, with the factor 1/s_t (the Jacobian) counted.
 
     x is what is forecast, (B, T); the context is what is known: `{"past": (B, P), "covariates": (B, P + T, F),
@@ -62,7 +62,7 @@ class Forecaster(AutoregressiveModel):
         num_layers: recurrent layers.
         dropout: share of features zeroed in training, between layers and before the output.
         head: components of the mixture of each step: student, which has heavier tails, or normal.
-        components: number of them, K.
+        components: number of mixture components, K.
         lags: which earlier values are read at each step, counted back from it.
         anchor: the lag that values are measured from; 0 for the centre.
         num_covariates: F.

@@ -29,10 +29,10 @@ class LinearForecaster(AutoregressiveModel):
     .. math:: \frac{y_t - a_t}{s_t} = b_i + \sum_{l \in \text{lags}} w_{il} \frac{y_{t-l} - a_t}{s_t} + v_i \cdot c_t
         + \sigma_i\, \varepsilon_t, \qquad \varepsilon_t \sim t_{\nu_i}
 
-    Anchor a, unit s and the context are as in a `Forecaster` with the same longest lag, so that both read the same
-    series and can be averaged. The density has a highest peak, as in the network.
-    There is nothing to train: `fit` finds the coefficients of each series. A new model has none, and is a random walk,
-    or the last season again where that is the anchor.
+    The anchor a, the scale s and the context are as in a `Forecaster` with the same longest lag, so that both read the
+    same series and can be averaged. The density is bounded, as in the network. There is nothing to train: `fit` finds
+    the coefficients of each series. A new model has zero coefficients: it is a random walk, or repeats the last season
+    if the anchor is a season.
 
     Args:
         series: the scaling of each series, fitted on training values.

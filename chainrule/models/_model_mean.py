@@ -19,7 +19,7 @@ class ModelMean(AutoregressiveModel):
 
     .. math:: p(x_t \mid x_{<t}, c) = \sum_{k=1}^{K} w_k\, p_k(x_t \mid x_{<t}, c)
 
-    A subclass names the models, and their weights where these differ. A step costs what the steps of all cost.
+    A subclass names the models, and their weights if these differ. A step takes the steps of all models.
     """
 
     @property

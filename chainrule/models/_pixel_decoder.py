@@ -26,7 +26,8 @@ class PixelDecoder(MaskedImageModel):
     .. math:: h^{(0)} = W_A * x + g(c), \qquad h^{(l)} = \mathrm{block}_l(h^{(l-1)}), \qquad
         p(x_{kij} \mid x_<, c) = \mathrm{softmax}(\mathrm{scores}(h^{(L)}_{ij}))_k
 
-    g writes M features for every pixel. The blocks see few pixels, so that what is farther away has to come from c.
+    g writes M features for every pixel. The blocks see few pixels, so information about distant pixels must come from
+    c.
 
     Args:
         context_size: numbers of c, (B, context size).

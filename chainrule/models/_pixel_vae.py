@@ -34,7 +34,7 @@ class PixelVAE(LatentModel):
         channels: of the first convolution of the encoder; each further one doubles the number.
         decoder_channels: M features of a pixel in the PixelCNN, even.
         decoder_layers: its residual blocks.
-        kernel_size: pixels to a side that a block's convolution spans, odd.
+        kernel_size: pixels per side of a block's convolution, odd.
         first_kernel_size: the same of the convolution that reads the image, at least 3.
         dropout: probability of zeroing in training, inside the blocks.
         objective: of training; see `LatentModel`.
