@@ -30,7 +30,7 @@ class AdaptiveSoftmax(nn.Module):
         hidden_size: M.
         vocab_size: V.
         cutoffs: where clusters after the shortlist begin, ascending in (0, V); none for one cluster, the plain softmax.
-        reduction: how many times narrower each cluster is than the one before it.
+        reduction: how many times narrower each cluster is than the previous one.
         input_only: symbols V, V + 1, .. that `embed` knows and no probability goes to, such as a start symbol.
 
     Source: E. Grave, A. Joulin, M. Cissé, D. Grangier and H. Jégou, Efficient softmax approximation for GPUs, 2017;

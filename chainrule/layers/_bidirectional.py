@@ -1,4 +1,4 @@
-"""Encoders in which every element knows its whole row: recurrent in both directions, or by name."""
+"""Encoders in which every element depends on its whole row: recurrent in both directions, or by name."""
 
 from typing import final
 
@@ -19,7 +19,7 @@ class Bidirectional(nn.Module):
         y_t = [\overrightarrow{h}_t, \overleftarrow{h}_t]
 
     The backward direction begins at each row's own end, so that padding is never read: it may hold NaN. The next layer
-    reads y. As each y_t knows the whole row, it belongs into an encoder, never under a causal model.
+    reads y. Since each y_t depends on the whole row, use it in encoders, never in causal models.
 
     Args:
         cell: "lstm", "gru" (torch.nn's, `reset_after`) or "rnn" (tanh).
@@ -47,7 +47,7 @@ class Bidirectional(nn.Module):
 
         Args:
             x: (B, T, N) features, or (B, T) integers in [0, N), each the one-hot vector of a symbol.
-            lengths: (B,) real elements of each row, 0 allowed; None where all rows are full.
+            lengths: (B,) real elements of each row, 0 allowed; None if all rows are full.
 
         Returns:
             The top layer's y, (B, T, 2M), zero past each row's end; and the last state of each layer, h or the pair
@@ -68,7 +68,7 @@ TRANSFORMER = "transformer"
 def row_encoder(
     cell: str, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0, num_heads: int = 4
 ) -> Bidirectional | TransformerEncoder:
-    """Layers in which every element knows its whole row; both kinds are called alike.
+    """Layers in which every element depends on its whole row; both kinds are called alike.
 
     Args:
         cell: "lstm", "gru", "rnn" or "transformer".

@@ -64,7 +64,7 @@ class Serial(_Several):
     r"""Layers one after another: :math:`y = f_L(\cdots f_1(x))`, without any layer the identity.
 
     Args:
-        layers: each reads the outputs of the one before.
+        layers: each reads the outputs of the previous one.
 
     >>> from chainrule.layers import GRU, CausalConv1d
     >>> layer = Serial(CausalConv1d(3, 4, 2), Map(nn.Tanh()), GRU(4, 5))

@@ -79,7 +79,7 @@ class DecoderBlock(nn.Module):
         return y.squeeze(1), state
 
     def prepare(self) -> DecoderStep:
-        """Return a function equal to `step` in evaluation while the weights stay as they are."""
+        """Return a function equal to `step` in evaluation while the weights do not change."""
         if not self.norm_first or not may_prepare(self):
             return self.step
         mix, feed_forward, cross = self.mixer.prepare(), self.feed_forward.prepare(), self.cross
@@ -129,7 +129,7 @@ class CrossAttention(MultiHeadAttention):
 
         Args:
             memory: (B, S, D); padding may hold NaN.
-            lengths: (B,) real positions of each row, 0 allowed; None where all are.
+            lengths: (B,) real positions of each row, 0 allowed; None if all are real.
 
         Returns:
             A state, batch first: "keys" and "values" (B, G, S, d), and "real" (B, S) booleans.

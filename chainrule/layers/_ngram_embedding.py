@@ -31,7 +31,7 @@ class NgramEmbedding(SequenceLayer):
         num_symbols: symbols are integers in [0, num_symbols).
         embedding_size: width E of e_t.
         order: N, at least 2.
-        buckets: rows of each table at most.
+        buckets: maximum rows of each table.
         padding: the symbol before the beginning of a sequence.
         dropout: probability of leaving out an n-gram in training, all of its features together: a rare one is easily
             learnt by heart.

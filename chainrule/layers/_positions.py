@@ -148,7 +148,7 @@ def sinusoids(positions: Tensor, size: int, *, base: float = BASE) -> Tensor:
 def grid_sinusoids(rows: int, columns: int, size: int, *, base: float = 100.0) -> Tensor:
     """Sinusoids of the places of a grid, (rows · columns, N) float64, row by row.
 
-    Half of the features tell the row, half the column; those that are left over, where N is no multiple of 4, are 0.
+    Half of the features encode the row, half the column; those that are left over, where N is no multiple of 4, are 0.
 
     Args:
         rows, columns: of the grid.

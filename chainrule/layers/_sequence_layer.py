@@ -80,7 +80,7 @@ class SequenceLayer(nn.Module, ABC):
         return y.squeeze(1), state
 
     def prepare(self) -> LayerStep:
-        """Return a function equal to `step` in evaluation while the weights stay as they are.
+        """Return a function equal to `step` in evaluation while the weights do not change.
 
         A layer that can compute something from its weights alone overrides this and computes it once, where
         `chainrule.kernels` may replace the layer; this version is `step` itself. Generation and serving call it.

@@ -18,7 +18,7 @@ from chainrule.layers._scaled_dot_product import attention_weights, distances, s
 class TransformerEncoder(nn.Module):
     """A stack of bidirectional blocks over (B, T, N): the encoder of a translator, a tagger or a classifier.
 
-    It is called as `Bidirectional` is, so that either may replace the other.
+    Its calls are the same as for `Bidirectional`, so that either can replace the other.
 
     Args:
         input_size: N; a linear layer brings it to D where they differ.
@@ -83,7 +83,7 @@ class TransformerEncoder(nn.Module):
 
         Args:
             x: (B, T, N) features; padding may hold NaN.
-            lengths: (B,) real elements of each row, 0 allowed; None where all rows are full.
+            lengths: (B,) real elements of each row, 0 allowed; None if all rows are full.
 
         Returns:
             The outputs (B, T, D), zero past each row's end; and each row's last output, (1, B, D), zero for a
@@ -156,7 +156,7 @@ class EncoderBlock(ResidualBlock):
 class BidirectionalAttention(MultiHeadAttention):
     r"""Multi-head attention in which each element reads every real element of its row.
 
-    As each y_t knows the whole row, this belongs into an encoder, never under a causal model. The arguments are those
+    Since each y_t depends on the whole row, use it in encoders, never in causal models. The arguments are those
     of `MultiHeadAttention`; under "alibi" a score loses in proportion to the distance in either direction.
 
     >>> layer = BidirectionalAttention(model_size=8, num_heads=2)
@@ -169,7 +169,7 @@ class BidirectionalAttention(MultiHeadAttention):
 
         Args:
             x: (B, T, D) features; padding may hold NaN.
-            lengths: (B,) real elements of each row, 0 allowed; None where all are.
+            lengths: (B,) real elements of each row, 0 allowed; None if all are real.
 
         Returns:
             y, (B, T, D), zero past each row's end.
