@@ -105,19 +105,8 @@ def delta_rule(
         O &= (Q K^\top \odot D)\, U + \operatorname{diag}(d)\, Q S \\
         S' &= d_C S + K^\top \operatorname{diag}(D_{C\cdot})\, U
 
-    With :math:`\beta \in [0, 1]`, :math:`a \in [0, 1]` and :math:`\|k\| \le 1` no step enlarges the memory.
-
-    Args:
-        q: (B, H, T, D_k).
-        k: (B, H, T, D_k).
-        v: (B, H, T, D_v).
-        strength: β, (B, H, T).
-        log_decay: log a, at most 0: (B or 1, H or 1, T).
-        state: S_0, (B, H, D_k, D_v).
-        chunk_size: C.
-
-    Returns:
-        o (B, H, T, D_v) and S_T.
+    With :math:`\beta \in [0, 1]`, :math:`a \in [0, 1]` and :math:`\|k\| \le 1` no step enlarges the memory. β is
+    (B, H, T), the other arguments and results are as in `sum_rule`.
     """
     time, width = q.shape[2], v.shape[3]
     size = min(chunk_size, time)

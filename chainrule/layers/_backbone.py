@@ -10,12 +10,7 @@ from chainrule.layers._image_encoder import standardised
 
 @final
 class Backbone(nn.Module):
-    """The last feature map of a `ResNet`, as a grid.
-
-    Args:
-        name: resnet18, resnet34 or resnet50.
-        trained: whether its weights are fine-tuned; otherwise they are frozen.
-    """
+    """The last feature map of a `ResNet`, as a grid."""
 
     def __init__(self, name: str, *, trained: bool = False):
         super().__init__()
@@ -70,13 +65,6 @@ class ResNet(nn.Module):
     layer1.0.conv1, ..., layer4.1.bn2). The 50 layers stride in the 3×3 convolution, as those weights expect.
 
     Source: He, Zhang, Ren and Sun (2016), https://arxiv.org/abs/1512.03385
-
-    Args:
-        name: resnet18, resnet34 or resnet50.
-
-    >>> import torch
-    >>> ResNet("resnet18")(torch.zeros(1, 3, 64, 96)).shape
-    torch.Size([1, 512, 2, 3])
     """
 
     def __init__(self, name: str):
@@ -104,14 +92,9 @@ class ResNet(nn.Module):
 
 @final
 class BasicBlock(nn.Module):
-    """Two 3×3 convolutions with a shortcut.
+    r"""Two 3×3 convolutions with a shortcut.
 
-    .. math:: y = \\mathrm{relu}(S x + n_2(W_2 * \\mathrm{relu}(n_1(W_1 * x))))
-
-    Args:
-        before: channels of x.
-        channels: of y.
-        stride: of W_1.
+    .. math:: y = \mathrm{relu}(S x + n_2(W_2 * \mathrm{relu}(n_1(W_1 * x))))
     """
 
     EXPANSION = 1
@@ -132,13 +115,7 @@ class BasicBlock(nn.Module):
 
 @final
 class Bottleneck(nn.Module):
-    """A 3×3 convolution between two 1×1 ones, which reduce the channels and restore them, with a shortcut.
-
-    Args:
-        before: channels of x.
-        channels: of the 3×3 convolution; y has four times this number.
-        stride: of the 3×3 convolution.
-    """
+    """A 3×3 convolution between two 1×1 ones, which reduce the channels and restore them, with a shortcut."""
 
     EXPANSION = 4
 

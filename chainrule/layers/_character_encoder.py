@@ -116,17 +116,6 @@ class AffixEmbedding(nn.Module):
     Affixes are the features of unknown words in Ratnaparkhi (1996); rows are shared by a hash, as in fastText
     (Bojanowski et al. 2017). A word shorter than n characters has itself as its affix of n characters. No product is
     needed, where a recurrent layer or a convolution over the characters costs as much as the tagger itself.
-
-    Args:
-        num_characters: V; characters are integers in [1, V], and 0 pads.
-        output_size: width of e(w).
-        longest: N, characters of the longest affix.
-        buckets: rows of the table.
-        dropout: probability of zeroing the whole e(w) of a word in training; the others are divided by its complement.
-
-    >>> layer = AffixEmbedding(num_characters=26, output_size=8)
-    >>> layer(torch.tensor([[[3, 1, 20], [0, 0, 0]]])).shape  # cat, and no word
-    torch.Size([1, 2, 8])
     """
 
     def __init__(
@@ -146,14 +135,7 @@ class AffixEmbedding(nn.Module):
         nn.init.normal_(self.table.weight, std=_INITIAL_STD)
 
     def forward(self, characters: Tensor) -> Tensor:
-        """Read words.
-
-        Args:
-            characters: (..., K) integers: 1 to V, then 0 past each word's end.
-
-        Returns:
-            (..., N); zeros for a word without characters.
-        """
+        """Read words, (..., K) integers, 0 past each word's end, to (..., N); zeros for a word without characters."""
         if not characters.shape[-1]:
             return self.table.weight.new_zeros(*characters.shape[:-1], self.output_size)
         lengths = (characters != 0).sum(-1, keepdim=True)
@@ -180,15 +162,6 @@ class WordForm(nn.Module):
 
     Affixes are learned faster, but the model also overfits to them: they identify most words of the training data.
     Leaving them out at random forces the convolution to predict alone, so that both kinds of features are learned.
-
-    Args:
-        num_characters: V; characters are integers in [1, V], and 0 pads.
-        output_size: N; half of e(w) is of each kind.
-        dropout: p, share of words whose affixes are left out in training.
-
-    >>> form = WordForm(num_characters=26, output_size=8)
-    >>> form(torch.tensor([[[3, 1, 20], [0, 0, 0]]])).shape  # cat, and no word
-    torch.Size([1, 2, 8])
     """
 
     def __init__(self, num_characters: int, output_size: int = 128, dropout: float = 0.5):
@@ -200,12 +173,5 @@ class WordForm(nn.Module):
         self.affixes = AffixEmbedding(num_characters, half, buckets=_BUCKETS, dropout=dropout)
 
     def forward(self, characters: Tensor) -> Tensor:
-        """Read words.
-
-        Args:
-            characters: (..., K) integers: 1 to V, then 0 past each word's end.
-
-        Returns:
-            (..., N); zeros for a word without characters.
-        """
+        """Read words, (..., K) integers, 0 past each word's end, to (..., N); zeros for a word without characters."""
         return torch.cat([self.characters(characters), self.affixes(characters)], -1)

@@ -22,25 +22,6 @@ class DecoderBlock(nn.Module):
     """Causal attention, attention to a memory, and a feed-forward network, each with a norm and a residual.
 
     The state belongs to the causal attention; the memory does not change and is a separate argument.
-
-    Args:
-        model_size: D, a multiple of `num_heads`.
-        num_heads: H.
-        window: W, elements that a query of the causal attention may read.
-        num_kv_heads: see `MultiHeadAttention`.
-        position: "rotary", "alibi" or None, of the causal attention.
-        feed_forward_size: F; see `FeedForward`.
-        activation: "gelu", "relu" or "swiglu".
-        norm: "layer" or "rms".
-        norm_first: pre-norm, or post-norm; see `ResidualBlock`.
-        dropout: see `ResidualBlock`.
-
-    >>> import torch
-    >>> block = DecoderBlock(8, num_heads=2, window=16)
-    >>> remembered = block.cross.remember(torch.randn(2, 5, 8))
-    >>> y, state = block(torch.randn(2, 3, 8), None, remembered)
-    >>> y.shape
-    torch.Size([2, 3, 8])
     """
 
     def __init__(

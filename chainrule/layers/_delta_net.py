@@ -73,19 +73,7 @@ def _unit(x: Tensor) -> Tensor:
 def delta_rule_step(
     q: Tensor, k: Tensor, v: Tensor, strength: Tensor, decay: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Write one value and read one query.
-
-    Args:
-        q: (B, H, D_k).
-        k: (B, H, D_k).
-        v: (B, H, D_v).
-        strength: β, (B, H).
-        decay: a, (B, H), or (H,) for all rows.
-        state: S, (B, H, D_k, D_v).
-
-    Returns:
-        o (B, H, D_v) and the new S.
-    """
+    """Write one value (B, H, D_v), and read one query (B, H, D_k): o (B, H, D_v) and the new S, (B, H, D_k, D_v)."""
     state = state * decay[..., None, None]
     u = strength.unsqueeze(2) * (v - (k.unsqueeze(2) @ state).squeeze(2))
     state = torch.addcmul(state, k.unsqueeze(3), u.unsqueeze(2))

@@ -25,17 +25,6 @@ class FeedForward(nn.Module):
         y = W_2\,(\mathrm{silu}(a) \odot g) + b_2, \quad [a, g] = W_1 x + b_1
 
     the second is SwiGLU (Shazeer 2020).
-
-    Args:
-        model_size: D.
-        hidden_size: F, rows of W_1; with SwiGLU of each half of it. `None` is 4·D, with SwiGLU 8/3·D, for an equal
-            number of weights.
-        activation: "gelu", "gelu-tanh" (its approximation in GPT-2), "relu" or "swiglu".
-        bias: whether there are biases.
-
-    >>> import torch
-    >>> FeedForward(6, activation="swiglu")(torch.zeros(2, 6)).shape
-    torch.Size([2, 6])
     """
 
     def __init__(self, model_size: int, hidden_size: int | None = None, *, activation: str = "gelu", bias: bool = True):

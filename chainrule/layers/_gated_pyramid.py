@@ -20,17 +20,6 @@ class GatedResidualBlock(RasterLayer):
 
     f is `concatenated_elu`, s_b what another stream found at the same place, s a shortcut from an earlier layer, y a
     label.
-
-    Args:
-        channels: M features of x, s_b, s and x'.
-        reads_right: as in `ShiftedConv2d`.
-        neighbour: whether there is another stream.
-        shortcut: whether there is a shortcut.
-        num_classes: number of labels; `None` without labels.
-
-    >>> block = GatedResidualBlock(8, reads_right=False)
-    >>> block(torch.zeros(2, 8, 5, 4))[0].shape
-    torch.Size([2, 8, 5, 4])
     """
 
     def __init__(
@@ -77,13 +66,7 @@ class GatedResidualBlock(RasterLayer):
     ) -> tuple[Tensor, State]:
         """Read a block of n whole rows; see `RasterLayer.forward`.
 
-        Args:
-            x: (B, M, n, W).
-            above: inputs of the two convolutions in the row above, (B, 2M, 1, W) each; `None` is zeros.
-            label: (B,) integers in [0, num_classes).
-            neighbour: s_b, (B, M, n, W).
-            shortcut: s, (B, M, n, W).
-            dropout: probability of zeroing an input of W_2, for training.
+        `above` are the inputs of the two convolutions in the row above, (B, 2M, 1, W) each.
         """
         over_first, over_second = self.blank_rows(x) if above is None else above
         read = concatenated_elu(x)
@@ -110,19 +93,6 @@ class GatedPyramid(nn.Module):
 
     One block of rows passes on (`above`) the last row that each convolution read; of coarse
     features, the row that is still to come (`kept`). It has a row when the next row of x is an odd one.
-
-    Args:
-        channels: M features at every resolution.
-        layers: L blocks on the way down at each resolution.
-        resolutions: how many there are.
-        reads_right: as in `ShiftedConv2d`.
-        neighbour: whether each block reads the features of a block of another stream.
-        num_classes: number of labels; `None` without labels.
-
-    >>> pyramid = GatedPyramid(8, layers=1, resolutions=2, reads_right=False)
-    >>> x = torch.zeros(2, 8, 5, 4)
-    >>> pyramid.rows(x, pyramid.blank_rows(x[:, :, :1]))[0].shape
-    torch.Size([2, 8, 5, 4])
     """
 
     def __init__(
@@ -199,17 +169,9 @@ class GatedPyramid(nn.Module):
         *,
         dropout: float = 0.0,
     ) -> tuple[Tensor, State, State]:
-        """Read a block of whole rows.
+        """Read a block of whole rows (B, M, n, W), with the features of the other stream in these rows.
 
-        Args:
-            x: (B, M, n, W).
-            above: from `blank_rows`, or from the rows over these.
-            label: (B,) integers.
-            neighbour: features of the other stream in these rows.
-            dropout: in the blocks, for training.
-
-        Returns:
-            The features (B, M, n, W); the features of every block, for the other stream; `above` for what follows.
+        Returns the features (B, M, n, W); the features of every block, for the other stream; `above` for what follows.
         """
         shortcuts = [x]
         features: dict[str, State] = {"down": [], "up": [], "coarser": None}

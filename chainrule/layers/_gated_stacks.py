@@ -20,22 +20,6 @@ class GatedStacks(nn.Module):
     row to the left, through masks over channel groups, and what the vertical stack found above. Pixels above, to the
     right as well, are within reach of the vertical stack, pixels to the left within reach of the horizontal one:
     there is no blind spot. A label adds a bias to a and to b. A layer of type A reads the image and has no residual.
-
-    Args:
-        in_channels: N channels of v and of h.
-        channels: M channels of v' and of h'; with type B, M = N.
-        kernel_size: odd; the horizontal stack reads (k - 1)/2 pixels to the left, the vertical one (k - 1)/2 rows up
-            and columns to both sides.
-        mask_type: "A" for the layer that reads the image, "B" for every later one.
-        channel_groups: colour channels, as in `MaskedConv2d`.
-        num_classes: number of labels; `None` without labels.
-        dropout: probability of zeroing a unit of v' and of the horizontal gate in training.
-
-    >>> import torch
-    >>> layer = GatedStacks(8, 8, 3, "B")
-    >>> v, h = layer(torch.zeros(2, 8, 5, 4), torch.zeros(2, 8, 5, 4))
-    >>> v.shape, h.shape
-    (torch.Size([2, 8, 5, 4]), torch.Size([2, 8, 5, 4]))
     """
 
     def __init__(
@@ -78,29 +62,15 @@ class GatedStacks(nn.Module):
         return self.vertical.kernel_size[0] - 1
 
     def forward(self, v: Tensor, h: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Both stacks over a whole image.
-
-        Args:
-            v: (B, N, H, W); its row i may depend on rows of the image above i only.
-            h: (B, N, H, W).
-            label: (B,) integers in [0, num_classes).
-
-        Returns:
-            v' and h', (B, M, H, W).
-        """
+        """Both stacks over a whole image, (B, N, H, W) to (B, M, H, W); row i of v may depend on rows above i only."""
         below, features = self.down(nn.functional.pad(v, (0, 0, self.rows_above, 0)), label)
         return self.drop(below), self.across(h, features)
 
     def down(self, v: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Run the vertical stack over H rows below those it reads above them.
+        """Run the vertical stack over H rows below those it reads above them, (B, N, rows above + H, W).
 
-        Args:
-            v: (B, N, rows above + H, W).
-            label: (B,) integers.
-
-        Returns:
-            v', (B, M, H, W), before dropout, and what is found above each pixel, for the horizontal stack: W_vh a and
-            biases, (B, 2M, H, W).
+        Returns v', (B, M, H, W), before dropout, and what is found above each pixel, for the horizontal stack: W_vh a
+        and biases, (B, 2M, H, W).
         """
         a = self.vertical(v)
         if self.label_bias is None:

@@ -15,13 +15,6 @@ class SqueezeExcitation(nn.Module):
 
     .. math:: y = x \odot \sigma\!\left(W_2 \mathrm{relu}(W_1 \bar x + b_1) + b_2\right), \qquad
         \bar x = \frac{1}{HW} \sum_{ij} x_{ij}
-
-    Args:
-        channels: N of x.
-        reduction: W_1 makes N / reduction numbers, at least 4.
-
-    >>> SqueezeExcitation(8)(torch.ones(2, 8, 3, 3)).shape
-    torch.Size([2, 8, 3, 3])
     """
 
     def __init__(self, channels: int, reduction: int = 8):
@@ -43,11 +36,6 @@ class ResidualBlock(nn.Module):
 
     n is a group normalisation, which reads one image and not its neighbours in the batch. S is a 1×1 convolution
     where the shape changes, else the identity. The last gain is 0 at first: a new block changes nothing.
-
-    Args:
-        before: channels of x.
-        channels: of y.
-        stride: of W_1: 2 halves height and width.
     """
 
     def __init__(self, before: int, channels: int, stride: int = 1):

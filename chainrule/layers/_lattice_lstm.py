@@ -25,19 +25,10 @@ def lattice_lstm(
         a_t(p) = \mathrm{projected}_t(p) + \sum_k U_k\, h_{t-1}(p + \mathrm{offset}_k) \\
         c_t(p) = f \odot c_{t-1}(p) + i \odot g, \qquad h_t(p) = o \odot \tanh c_t(p)
 
-    A position takes part in successive steps only, those whose window [first, end) holds it; elsewhere h and c are
-    zero, and no arithmetic is spent. Gates are in the order i, f, o, g: three sigmoids side by side.
-
-    Args:
-        projected: (G, T, P, B, 4M), all that is known of the gates before; h before the first step, where it is not
-            zero, is part of it.
-        weights: (G, K, M, 4M), U_k transposed.
-        offsets: K neighbours that are read.
-        c0: (G, P, B, M), the cells before the first step, read inside its window; zero by default.
-        windows: of each of the T steps; all positions by default.
-
-    Returns:
-        h (G, T, P, B, M), and c after the last step (G, P, B, M).
+    projected is (G, T, P, B, 4M), gates in the order i, f, o, g, with h before the first step where it is not zero; U
+    are (G, K, M, 4M), transposed; c_0 is (G, P, B, M), by default zero. A position takes part in successive steps only,
+    those whose window [first, end) holds it; elsewhere h and c are zero, and no arithmetic is spent. Returns
+    h (G, T, P, B, M), and c after the last step (G, P, B, M).
     """
     windows = [(0, projected.shape[2])] * projected.shape[1] if windows is None else windows
     return lattice(projected, weights, c0, tuple(offsets), tuple(windows), _plain)

@@ -13,13 +13,7 @@ from chainrule.layers._linear import Linear
 
 @final
 class LevelEmbedding(nn.Module):
-    r"""Linear embedding of levels in [0, V): :math:`w \tilde x + b`; a vector of its own for V, the start symbol.
-
-    >>> layer = LevelEmbedding(16, 4)
-    >>> layer.reset_parameters()
-    >>> layer(torch.tensor([[0, 16]])).shape
-    torch.Size([1, 2, 4])
-    """
+    r"""Linear embedding of levels in [0, V): :math:`w \tilde x + b`; a vector of its own for V, the start symbol."""
 
     def __init__(self, levels: int, size: int):
         super().__init__()
@@ -43,9 +37,6 @@ class LevelHead(nn.Module):
 
     s are V scores; with K `components` they are logits, offsets and log-scales of a mixture of logistics, whose means
     are counted from the middle of the level before, or from 0.
-
-    >>> LevelHead(4, 8, levels=16)(torch.zeros(2, 4), torch.tensor([0, 16])).logits.shape
-    torch.Size([2, 16])
     """
 
     def __init__(self, size: int, hidden_size: int, levels: int, components: int | None = None):

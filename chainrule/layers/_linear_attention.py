@@ -96,17 +96,6 @@ def _positive(x: Tensor) -> Tensor:
 
 
 def sum_rule_step(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Write one value and read one query.
-
-    Args:
-        q: (B, H, D_k).
-        k: (B, H, D_k).
-        v: (B, H, D_v).
-        decay: a, (B, H), or (H,) for all rows.
-        state: S, (B, H, D_k, D_v).
-
-    Returns:
-        o (B, H, D_v) and the new S.
-    """
+    """Write one value (B, H, D_v), and read one query (B, H, D_k): o (B, H, D_v) and the new S, (B, H, D_k, D_v)."""
     state = torch.addcmul(k.unsqueeze(3) * v.unsqueeze(2), state, decay[..., None, None])
     return (q.unsqueeze(2) @ state).squeeze(2), state

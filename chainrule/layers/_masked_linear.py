@@ -83,15 +83,6 @@ class MaskedLinear(nn.Module):
 
     Weights outside the mask have no effect and receive a zero gradient. Rows start with the variance that `nn.Linear`
     would give a unit with the number of inputs that the mask leaves.
-
-    Args:
-        mask: M, (units, inputs) booleans, true where a unit may read an input; a buffer that is not in the
-            `state_dict`, since the constructor is given it.
-        bias: whether the layer has b.
-
-    >>> layer = MaskedLinear(torch.tensor([[False, False], [True, False]]), bias=False)
-    >>> bool(layer(torch.randn(2))[0] == 0)
-    True
     """
 
     mask: Tensor

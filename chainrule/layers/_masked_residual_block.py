@@ -17,16 +17,6 @@ class MaskedResidualBlock(RasterLayer):
     .. math:: h' = h + W_3\,\mathrm{relu}(W_2 * \mathrm{relu}(W_1\,\mathrm{relu}(h) + b_1) + b_2)
 
     All three are of type B. A label adds a bias to b_2.
-
-    Args:
-        channels: M channels of h and h'; between them there are M/2.
-        kernel_size: of W_2, odd.
-        channel_groups: colour channels, as in `MaskedConv2d`.
-        num_classes: number of labels; `None` without labels.
-        dropout: probability of zeroing an input of W_3 in training.
-
-    >>> MaskedResidualBlock(8, 3)(torch.zeros(2, 8, 5, 4))[0].shape
-    torch.Size([2, 8, 5, 4])
     """
 
     def __init__(

@@ -21,14 +21,6 @@ class NeighbourEmbedding(SequenceLayer):
     either side, that come before; see `chainrule.models.ImageTransformer`. The layer reads :math:`x_{t-1}`, integers
     in [0, V], V before the first. Its state is a dict: "label", (B,); "place", (B,), the number of elements read; and
     "recent", the last of them.
-
-    Args:
-        image_shape: (C, H, W).
-        levels: V.
-        size: D, features.
-        radius: rows above and columns to either side.
-        num_classes: number of labels; `None` without labels.
-        dropout: probability of zeroing a feature in training.
     """
 
     def __init__(

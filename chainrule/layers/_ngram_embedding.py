@@ -26,23 +26,6 @@ class NgramEmbedding(SequenceLayer):
     its state on the last few symbols: that costs one look-up an order and no product.
 
     The layer reads integers, (B, T) or (B,) a step; its state holds the last N − 1 of them, (B, N − 1).
-
-    Args:
-        num_symbols: symbols are integers in [0, num_symbols).
-        embedding_size: width E of e_t.
-        order: N, at least 2.
-        buckets: rows of each table at most.
-        padding: the symbol before the beginning of a sequence.
-        dropout: probability of leaving out an n-gram in training, all of its features together: a rare one is easily
-            learnt by heart.
-
-    >>> layer = NgramEmbedding(num_symbols=6, embedding_size=4, order=3, padding=5)
-    >>> symbols = torch.tensor([[0, 1, 2, 3]])
-    >>> whole, _ = layer(symbols, layer.initial_state(1))
-    >>> first, state = layer(symbols[:, :3], layer.initial_state(1))
-    >>> rest, _ = layer(symbols[:, 3:], state)
-    >>> torch.equal(whole, torch.cat([first, rest], 1))
-    True
     """
 
     def __init__(

@@ -38,18 +38,6 @@ class NgramScores(nn.Module):
     with n the number of texts of label y that hold the n-gram f, N their sum over n-grams, and π the labels' shares of
     that, so that an n-gram never seen says nothing. The n-grams of a text depend on each other, and naive Bayes is far
     too sure: λ maximises the likelihood of the training texts, each left out of the counts of the n-grams in it.
-
-    Args:
-        num_symbols: V; symbols are integers in [0, V).
-        num_classes: C.
-        order: N, at least 1.
-        buckets: rows of n-grams of two symbols and more, together, at most; fewer where there are many labels.
-
-    >>> scores = NgramScores(num_symbols=3, num_classes=2, order=2)
-    >>> texts = torch.tensor([[0, 1, 1], [0, 2, 2]]), None, torch.tensor([0, 1])
-    >>> scores.fit(lambda: [texts] * 4)
-    >>> scores(torch.tensor([[1, 1], [2, 0]]), torch.tensor([2, 1])).argmax(1)
-    tensor([0, 1])
     """
 
     def __init__(self, num_symbols: int, num_classes: int, order: int, *, buckets: int = 1 << 18):
@@ -98,12 +86,7 @@ class NgramScores(nn.Module):
 
     @torch.no_grad()
     def fit(self, texts: LabelledTexts, prior: Tensor | None = None) -> None:
-        """Begin as naive Bayes of labelled texts, which are read twice.
-
-        Args:
-            texts: all of them, in batches.
-            prior: (C,) probabilities of the labels, equal where not given; the bias is their logarithm.
-        """
+        """Begin as naive Bayes of labelled texts, read twice; the bias is the logarithm of the `prior` (C,)."""
         classes = len(self.bias)
         counts = torch.zeros_like(self.table.weight, dtype=torch.float64)
         number = 0

@@ -97,12 +97,7 @@ def zero_past_ends(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def last_before_ends(rows: Tensor, size: int, lengths: Tensor | None) -> Tensor:
-    """Return the `size` elements up to the end of each row, (B, size, ...).
-
-    Args:
-        rows: (B, size + T, ...), the elements before a chunk, then the chunk.
-        size: elements to take.
-        lengths: (B,) real elements of the chunk; `None` are all T.
+    """Return the `size` elements up to the end of each row, of (B, size + T, ...): those before a chunk, and the chunk.
 
     >>> last_before_ends(torch.tensor([[1, 2, 3, 4], [5, 6, 7, 0]]), 2, torch.tensor([2, 1]))
     tensor([[3, 4],
@@ -116,11 +111,7 @@ def last_before_ends(rows: Tensor, size: int, lengths: Tensor | None) -> Tensor:
 
 
 def real_steps(x: Tensor, lengths: Tensor | None) -> Tensor | None:
-    """(B, T) booleans, true at real steps; `None` where every row is full.
-
-    Args:
-        x: (B, T, ...).
-        lengths: (B,) integers in [0, T], or `None`.
+    """(B, T) booleans, true at real steps of x (B, T, ...); `None` where every row is full.
 
     >>> real_steps(torch.zeros(2, 3, 1), torch.tensor([0, 2]))
     tensor([[False, False, False],
@@ -133,14 +124,9 @@ def real_steps(x: Tensor, lengths: Tensor | None) -> Tensor | None:
 
 
 def scored_places(x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the elements of a batch that are scored: no padding, unless the lengths are not known.
+    """Return the row and the step of each element that is scored, (R,): no padding, unless lengths are not known.
 
-    Args:
-        x: (B, T, ...).
-        lengths: (B,) integers in [0, T], or `None`.
-
-    Returns:
-        The row and the step of each, (R,); and booleans (R,), true at real elements, where they are not all real.
+    Then come booleans (R,), true at real elements, where they are not all real.
 
     >>> rows, steps, _ = scored_places(torch.zeros(2, 3), torch.tensor([0, 2]))
     >>> rows.tolist(), steps.tolist()

@@ -57,15 +57,6 @@ class AttentionPooling(nn.Module):
 
     .. math::
         e_t = v^\top \tanh(W h_t + b), \qquad \alpha = \mathrm{softmax}(e_{1..T_b}), \qquad z = \sum_t \alpha_t h_t
-
-    Args:
-        input_size: M.
-        attention_size: rows of W.
-
-    >>> pooling = AttentionPooling(input_size=4)
-    >>> z, alpha = pooling(torch.randn(2, 3, 4), torch.tensor([3, 1]))
-    >>> z.shape, alpha[1].tolist()
-    (torch.Size([2, 4]), [1.0, 0.0, 0.0])
     """
 
     def __init__(self, input_size: int, attention_size: int = 64):
@@ -75,11 +66,9 @@ class AttentionPooling(nn.Module):
         self.energy = nn.Linear(attention_size, 1, bias=False)  # a bias would fall out of the softmax
 
     def forward(self, h: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Pool h (B, T, M) over the real steps of each row.
+        """Pool h (B, T, M) over the real steps of each row: z (B, M), and the weights α (B, T).
 
-        Returns:
-            z (B, M), and the weights α (B, T): they sum to 1 over a row's real steps and are 0 past its end; all 0, as
-            z is, for an empty row.
+        They sum to 1 over a row's real steps and are 0 past its end; all 0, as z is, for an empty row.
         """
         h = zero_past_ends(h, lengths)
         alpha = self.weights(h, lengths)

@@ -18,15 +18,9 @@ class RasterLayer(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, above: State = None, label: Tensor | None = None) -> tuple[Tensor, State]:
-        """Read a block of n whole rows.
+        """Read a block of n whole rows: x' (B, M, n, W) from x (B, M, n, W), and `above` for the rows that follow.
 
-        Args:
-            x: (B, M, n, W).
-            above: from `blank_rows` or `forward`; `None` is `blank_rows`.
-            label: (B,) integers in [0, num_classes).
-
-        Returns:
-            x', (B, M, n, W), and `above` for the rows that follow.
+        `above` is from `blank_rows` or `forward`; `None` is `blank_rows`. Labels are (B,) integers.
         """
 
     @abstractmethod

@@ -72,10 +72,8 @@ class ResidualBlock(nn.Module):
 def shrink_residuals(blocks: Iterable[nn.Module]) -> None:
     """Divide the weights of the last product of each of R residual branches by √R, as GPT-2 does.
 
-    The sum of the branches is then no larger than the input, however deep the stack (Radford et al. 2019).
-
-    Args:
-        blocks: those that have no `last_products` stay as they are.
+    The sum of the branches is then no larger than the input, however deep the stack (Radford et al. 2019). Blocks that
+    have no `last_products` stay as they are.
     """
     linears = [linear for block in blocks for linear in getattr(block, "last_products", list)()]
     products = [linear for linear in linears if not linear.weight.is_meta]

@@ -68,14 +68,6 @@ class ShiftedUpsampling(nn.Module):
 
     Coarse row I becomes rows 2I and 2I + 1. Moved up (`reads_right`), a column between two coarse ones reads both;
     otherwise coarse pixel (I, J) becomes the four pixels from (2I, 2J) on, and is the only one they read.
-
-    Args:
-        channels: M channels of x and y.
-        reads_right: as in `ShiftedConv2d`.
-
-    >>> import torch
-    >>> ShiftedUpsampling(8, reads_right=False)(torch.zeros(1, 8, 2, 3), width=5).shape
-    torch.Size([1, 8, 4, 5])
     """
 
     def __init__(self, channels: int, *, reads_right: bool):

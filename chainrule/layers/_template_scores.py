@@ -38,17 +38,6 @@ class TemplateScores(nn.Module):
 
     `fit` trains the table alone by AdaGrad (Duchi et al. 2011), in a few passes without a matrix product: 200,000
     words take seconds. The table requires no gradient, so that a model with it leaves it as it is.
-
-    Args:
-        characters: what is written with each number from 1 on; 0 pads a word.
-        num_tags: K.
-        buckets: rows of the table at most; fewer where there are many tags.
-
-    >>> scores = TemplateScores("abcde", num_tags=2)
-    >>> words = torch.tensor([[[1, 2, 0], [3, 0, 0], [4, 5, 1]]])  # ab c dea
-    >>> scores.fit(lambda step: (words, None, torch.tensor([[0, 1, 1]])), steps=5)
-    >>> scores(words).argmax(2)
-    tensor([[0, 1, 1]])
     """
 
     lower: Tensor
@@ -76,12 +65,7 @@ class TemplateScores(nn.Module):
 
     @torch.no_grad()
     def fit(self, batches: TaggedWords, steps: int) -> None:
-        """Train the table from zero.
-
-        Args:
-            batches: see `TaggedWords`; called for each step in order.
-            steps: over which the learning rate falls.
-        """
+        """Train the table from zero, over `steps` in which the learning rate falls; `batches` is called for each."""
         self.table.zero_()
         squares = torch.zeros_like(self.table)
         for step in range(steps):

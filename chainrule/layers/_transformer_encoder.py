@@ -19,23 +19,6 @@ class TransformerEncoder(nn.Module):
     """A stack of bidirectional blocks over (B, T, N): the encoder of a translator, a tagger or a classifier.
 
     It is called as `Bidirectional` is, so that either may replace the other.
-
-    Args:
-        input_size: N; a linear layer brings it to D where they differ.
-        model_size: D, a multiple of `num_heads`.
-        num_layers: blocks.
-        num_heads: H.
-        position: "rotary", "alibi", "sinusoidal", or None.
-        feed_forward_size: F; see `FeedForward`.
-        activation: "gelu", "relu" or "swiglu".
-        norm: "layer" or "rms".
-        norm_first: pre-norm, or post-norm; see `ResidualBlock`.
-        dropout: probability of zeroing in training, of the input and of what each branch adds.
-
-    >>> encoder = TransformerEncoder(3, model_size=8, num_layers=2, num_heads=2)
-    >>> outputs, last = encoder(torch.randn(2, 5, 3), torch.tensor([5, 0]))
-    >>> outputs.shape, last.shape, last[0, 1].abs().sum().item()
-    (torch.Size([2, 5, 8]), torch.Size([1, 2, 8]), 0.0)
     """
 
     def __init__(
@@ -79,15 +62,10 @@ class TransformerEncoder(nn.Module):
         shrink_residuals(self.blocks)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Read whole rows.
+        """Read whole rows (B, T, N), whose padding may hold NaN.
 
-        Args:
-            x: (B, T, N) features; padding may hold NaN.
-            lengths: (B,) real elements of each row, 0 allowed; None where all rows are full.
-
-        Returns:
-            The outputs (B, T, D), zero past each row's end; and each row's last output, (1, B, D), zero for a
-            row of length 0.
+        Returns the outputs (B, T, D), zero past each row's end; and each row's last output, (1, B, D), zero for a row
+        of length 0.
         """
         x = self.project(zero_past_ends(x, lengths))
         if self.positions is not None:
@@ -105,23 +83,7 @@ class TransformerEncoder(nn.Module):
 
 
 class EncoderBlock(ResidualBlock):
-    """Bidirectional attention and a feed-forward network, each with a norm and a residual.
-
-    Args:
-        model_size: D, a multiple of `num_heads`.
-        num_heads: H.
-        position: "rotary", "alibi" or None.
-        feed_forward_size: F; see `FeedForward`.
-        activation: "gelu", "relu" or "swiglu".
-        norm: "layer" or "rms".
-        norm_first: pre-norm, or post-norm; see `ResidualBlock`.
-        dropout: see `ResidualBlock`.
-        bias: whether the linear layers have biases.
-
-    >>> import torch
-    >>> EncoderBlock(8, num_heads=2)(torch.randn(2, 5, 8), torch.tensor([5, 3])).shape
-    torch.Size([2, 5, 8])
-    """
+    """Bidirectional attention and a feed-forward network, each with a norm and a residual."""
 
     def __init__(
         self,
@@ -154,26 +116,14 @@ class EncoderBlock(ResidualBlock):
 
 
 class BidirectionalAttention(MultiHeadAttention):
-    r"""Multi-head attention in which each element reads every real element of its row.
+    """Multi-head attention in which each element reads every real element of its row.
 
     As each y_t knows the whole row, this belongs into an encoder, never under a causal model. The arguments are those
     of `MultiHeadAttention`; under "alibi" a score loses in proportion to the distance in either direction.
-
-    >>> layer = BidirectionalAttention(model_size=8, num_heads=2)
-    >>> layer(torch.randn(2, 5, 8), torch.tensor([5, 0]))[1].abs().sum().item()
-    0.0
     """
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Read whole rows.
-
-        Args:
-            x: (B, T, D) features; padding may hold NaN.
-            lengths: (B,) real elements of each row, 0 allowed; None where all are.
-
-        Returns:
-            y, (B, T, D), zero past each row's end.
-        """
+        """Read whole rows (B, T, D), whose padding may hold NaN: y, (B, T, D), zero past each row's end."""
         x, real = self._checked(x, lengths)
         queries, keys, values = self._heads(x, torch.arange(x.shape[1], device=x.device))
         y = self._joined(scaled_dot_product(queries, keys, values, self._mask(real, queries)))
@@ -206,13 +156,6 @@ def from_encoder_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     The block has the same sizes, `norm_first` and activation, LayerNorm, and no positions: a `TransformerBlock` with
     `CausalAttention` for a layer that is called with a causal mask, an `EncoderBlock` for one without.
-
-    >>> from torch import nn
-    >>> from chainrule.layers._transformer_encoder import EncoderBlock
-    >>> layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True)
-    >>> block = EncoderBlock(8, num_heads=2, feed_forward_size=16, position=None, norm_first=False)
-    >>> block.load_state_dict(from_encoder_layer(layer.state_dict()))
-    <All keys matched successfully>
     """
     return _renamed(weights, {theirs: ours for ours, theirs in _NAMES.items()})
 

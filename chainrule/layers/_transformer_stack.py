@@ -236,23 +236,7 @@ def mixer_layer(
     position: str | None = None,
     bias: bool = False,
 ) -> SequenceLayer:
-    """Return a mixer of width D.
-
-    Args:
-        attention: a name in `MIXERS`.
-        model_size: D.
-        num_heads: H.
-        window: elements that a query of softmax attention may read.
-        num_kv_heads: of softmax attention; see `MultiHeadAttention`.
-        position: "rotary", "alibi" or None, of softmax attention.
-        bias: whether the projections of softmax attention have biases.
-
-    >>> mixer_layer("softmax", 8, 2, window=16)
-    CausalAttention(
-      8, num_heads=2, num_kv_heads=2
-      (out_proj): Linear(in_features=8, out_features=8, bias=False)
-    )
-    """
+    """Return a mixer of width D, a name in `MIXERS`; all arguments after the heads are of softmax attention."""
     if attention not in MIXERS:
         raise ValueError(f"attention: expected one of {', '.join(MIXERS)}, got {attention!r}")
     if attention != "softmax" and num_kv_heads is not None:

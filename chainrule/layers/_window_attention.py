@@ -19,17 +19,6 @@ class WindowAttention(nn.Module):
     (relative position bias). With `shift` s the image is moved by (-s, -s) in a circle before it is cut into windows,
     and back afterwards. A window that then holds parts from opposite borders has a mask: only places that are near in
     the image read each other. Along a side that a single window spans, nothing is moved.
-
-    Args:
-        model_size: D, a multiple of `num_heads`.
-        num_heads: H.
-        height, width: of the image, in places; multiples of `window`.
-        window: M.
-        shift: s, 0 for windows that are not shifted.
-
-    >>> layer = WindowAttention(8, num_heads=2, height=4, width=4, window=2, shift=1)
-    >>> layer(torch.randn(3, 4, 4, 8)).shape
-    torch.Size([3, 4, 4, 8])
     """
 
     mask: Tensor | None

@@ -11,14 +11,7 @@ from chainrule.state import count_rows
 
 
 class Conditioned(Head):
-    """p(x | c) of an autoregressive model as a distribution of batch shape (B,), whose event is a whole x.
-
-    Args:
-        model: the model.
-        context: c, a tensor of B rows.
-        event_shape: the shape of one x.
-        eos: the symbol that ends a sequence; padding follows it. `None` where all are of one length.
-    """
+    """p(x | c) of an autoregressive model as a distribution of batch shape (B,), whose event is a whole x."""
 
     def __init__(self, model: AutoregressiveModel, context: Tensor, event_shape: Any, eos: int | None = None):
         self.model, self.context, self.eos = model, context, eos

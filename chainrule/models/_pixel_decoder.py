@@ -27,20 +27,6 @@ class PixelDecoder(MaskedImageModel):
         p(x_{kij} \mid x_<, c) = \mathrm{softmax}(\mathrm{scores}(h^{(L)}_{ij}))_k
 
     g writes M features for every pixel. The blocks see few pixels, so that what is farther away has to come from c.
-
-    Args:
-        context_size: numbers of c, (B, context size).
-        image_shape: (C, H, W).
-        levels: V values of a channel.
-        channels: M features of a pixel, even.
-        layers: residual blocks.
-        kernel_size: of a block, odd.
-        first_kernel_size: of the convolution that reads the image, odd, at least 3.
-        dropout: probability of zeroing in training, inside the blocks.
-        network: of g.
-        hidden_size: of g's dense layers.
-        num_layers: of g.
-        decoder_channels: of g's last convolution but one.
     """
 
     def __init__(

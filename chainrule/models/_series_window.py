@@ -27,14 +27,7 @@ class SeriesContext(TypedDict):
 
 
 def read_context(context: Context, rows: int, num_series: int, num_covariates: int) -> SeriesContext:
-    """Return the parts of a context, each with `rows` rows.
-
-    Args:
-        context: a dict with "past", "covariates" and "series", or the past alone.
-        rows: B; parts with one row serve them all.
-        num_series: of the model; 1 leaves "series" out.
-        num_covariates: F; 0 leaves "covariates" out.
-    """
+    """Return the parts of a context, each with `rows` rows: of a dict, or of the past alone; one row serves all."""
     if isinstance(context, Tensor):
         context = {"past": context}
     needed = {"past"} | ({"covariates"} if num_covariates else set()) | ({"series"} if num_series > 1 else set())
@@ -121,12 +114,6 @@ class SeriesWindow(nn.Module):
 
     The anchor :math:`a_t` is :math:`y_{t - \text{anchor}}`, or the centre of the series where the anchor is 0; s is the
     usual scale of the series, and n the longest lag less the anchor, or what there is in a shorter past.
-
-    Args:
-        series: the scaling of each series, fitted on training values.
-        lags: which earlier values are read at each step, counted back from it.
-        anchor: the lag that values are measured from; 0 for the centre.
-        num_covariates: F.
     """
 
     scaling: Tensor
@@ -201,14 +188,9 @@ class SeriesWindow(nn.Module):
     def measure(
         self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None, num_real: Tensor
     ) -> Readings:
-        """Return the readings at each of `time` positions.
+        """Return the readings at each of T positions, from the values before them, (B, L + T - 1).
 
-        Args:
-            whole: (B, L + T - 1) the values before each of them; of the first L the last `num_real`, (B,), are real.
-            time: T.
-            series: (B,).
-            covariates: (B, T, F), or None.
-            num_real: (B,).
+        Of the first L values the last `num_real`, (B,), are real.
         """
         centre, usual, finest = self.scaling[:, series].unsqueeze(2)  # (B, 1) each
         whole = whole.to(usual)

@@ -109,13 +109,7 @@ class SwinTransformer(ImageClassifier):
 
 
 class SwinBlock(ResidualBlock):
-    """Window attention and a feed-forward network over (B, height, width, D), norms first.
-
-    Args:
-        model_size: D.
-        num_heads, height, width, window, shift: see `WindowAttention`.
-        dropout: see `ResidualBlock`.
-    """
+    """Window attention and a feed-forward network over (B, height, width, D), norms first."""
 
     def __init__(
         self, model_size: int, num_heads: int, height: int, width: int, window: int, shift: int, dropout: float

@@ -17,11 +17,7 @@ from chainrule.models._table_layout import TableLayout
 
 
 class Joint(Head):
-    """The product over the last axis of a head's batch: batch shape (...), events (D,).
-
-    Args:
-        parts: a head of batch shape (..., D).
-    """
+    """The product over the last axis of a head's batch: batch shape (...), events (D,)."""
 
     def __init__(self, parts: Head):
         self.parts = parts
