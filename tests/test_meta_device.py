@@ -12,8 +12,8 @@ from test_contract import log_prob
 from chainrule import models
 from chainrule.heads import LinearChainCRF, TagConstraints
 from chainrule.layers import KneserNey, LogMel, MaskedConv2d
+from chainrule.layers._hashed_scores import TemplateScores
 from chainrule.layers._masked_linear import MaskedLinear
-from chainrule.layers._template_scores import TemplateScores
 from chainrule.layers._window_attention import WindowAttention
 from chainrule.models._series_scaling import SeriesScaling
 

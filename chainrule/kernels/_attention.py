@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.kernels._row_vectors import numpy_may_compute, prepared_linear
+from chainrule.layers._multi_head_attention import as_bias, distances, repeated_heads, visible_keys
 from chainrule.layers._positions import distance_slopes, rotate, rotations
-from chainrule.layers._scaled_dot_product import as_bias, distances, repeated_heads, visible_keys
 from chainrule.state import State
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer

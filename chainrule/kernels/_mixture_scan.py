@@ -14,8 +14,7 @@ from chainrule.layers._pointwise import concatenated_elu
 from chainrule.state import State
 
 if TYPE_CHECKING:
-    from chainrule.layers._gated_pyramid import GatedPyramid
-    from chainrule.layers._shifted_convolutions import ShiftedConv2d
+    from chainrule.layers._gated_pyramid import GatedPyramid, ShiftedConv2d
     from chainrule.models._pixel_cnn_pp import PixelCNNPP
 
 

@@ -12,11 +12,9 @@ from chainrule.layers._lattice_lstm import lattice_lstm
 from chainrule.state import State
 
 if TYPE_CHECKING:
-    from chainrule.layers._diagonal_lstm import DiagonalLSTM
-    from chainrule.layers._gated_stacks import GatedStacks
+    from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM
     from chainrule.layers._masked_conv2d import PixelLogits
-    from chainrule.layers._masked_residual_block import MaskedResidualBlock
-    from chainrule.layers._row_lstm import RowLSTM
+    from chainrule.layers._pixel_layers import GatedStacks, MaskedResidualBlock
 
 
 class RasterLogits:

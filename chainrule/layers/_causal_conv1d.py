@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from chainrule._ranges import check_sizes
 from chainrule.kernels._plain_modules import may_prepare
-from chainrule.layers._linear import linear
 from chainrule.layers._packing import last_before_ends, zero_past_ends
+from chainrule.layers._pointwise import linear
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping
 from chainrule.state import State
 

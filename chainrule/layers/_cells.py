@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 from chainrule.kernels._bptt import known_activation, last, wide_dtype
 from chainrule.kernels._products import look_up
 from chainrule.kernels._transforms import values_are_known
-from chainrule.layers._linear import linear
+from chainrule.layers._pointwise import linear
 from chainrule.state import State
 
 if TYPE_CHECKING:

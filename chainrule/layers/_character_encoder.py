@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.kernels._transforms import values_are_known
-from chainrule.layers._bidirectional import Bidirectional
 from chainrule.layers._ngram_embedding import hashed_rows
+from chainrule.layers._row_encoders import Bidirectional
 
 CHARACTER_ENCODERS = ("lstm", "cnn")
 _WIDTH = 3  # characters that a filter of the CNN sees

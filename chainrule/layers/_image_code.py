@@ -7,7 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers._linear import Linear
+from chainrule.layers._pointwise import Linear
 
 ImageNetwork = Literal["dense", "convolutional"]
 

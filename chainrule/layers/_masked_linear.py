@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._buffers import fixed_buffer
-from chainrule.layers._linear import linear
+from chainrule.layers._pointwise import linear
 
 
 def made_degrees(

@@ -9,16 +9,14 @@ from chainrule._ranges import check_sizes
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._row_vectors import RowMap, prepared_norm, vector_step
 from chainrule.layers._causal_attention import CausalAttention
-from chainrule.layers._combinators import Serial
-from chainrule.layers._delta_net import DeltaNet
-from chainrule.layers._linear_attention import LinearAttention
+from chainrule.layers._linear_attention import DeltaNet, LinearAttention
 from chainrule.layers._minimal_recurrence import MinGRU, MinLSTM
 from chainrule.layers._multi_head_attention import HEAD_POSITIONS
 from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._pointwise import norm_layer
 from chainrule.layers._positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, Serial, stepping
 from chainrule.state import State
 
 POSITIONS = (*HEAD_POSITIONS, "sinusoidal", "learned")

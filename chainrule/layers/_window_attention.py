@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._buffers import fixed_buffer
-from chainrule.layers._linear import Linear
-from chainrule.layers._scaled_dot_product import attention_weights
+from chainrule.layers._multi_head_attention import attention_weights
+from chainrule.layers._pointwise import Linear
 
 
 class WindowAttention(nn.Module):

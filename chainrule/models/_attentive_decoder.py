@@ -12,8 +12,8 @@ from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers._cells import StackedCells, multiplied, symbol_before, symbols_before, symbols_of
-from chainrule.layers._linear import Linear, linear
 from chainrule.layers._packing import scored_places, zero_past_ends
+from chainrule.layers._pointwise import Linear, linear
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._sequence_layer import stepping
 from chainrule.state import Memory, State, count_rows, expand

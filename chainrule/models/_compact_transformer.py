@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.layers._positions import grid_sinusoids
 from chainrule.layers._residual_block import shrink_residuals
-from chainrule.layers._transformer_encoder import EncoderBlock
+from chainrule.layers._row_encoders import EncoderBlock
 from chainrule.models._image_classifier import ImageClassifier
 from chainrule.models._vision_transformer import START, block_attention, encoder_blocks
 

@@ -11,7 +11,7 @@ from chainrule.kernels._raster_bodies import RasterResidualBlocks
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
 from chainrule.layers._image_code import ImageCodeDecoder, ImageNetwork
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
-from chainrule.layers._masked_residual_block import MaskedResidualBlock
+from chainrule.layers._pixel_layers import MaskedResidualBlock
 from chainrule.models._pixel_cnn import PixelCNN
 from chainrule.models._raster_model import MaskedImageModel
 from chainrule.state import State

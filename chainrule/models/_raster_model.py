@@ -14,9 +14,9 @@ from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
 from chainrule.kernels._raster_scan import Conditional, MaskedScan, RasterScan
-from chainrule.layers._gated_streams import GatedStreams
+from chainrule.layers._gated_pyramid import GatedStreams
 from chainrule.layers._masked_conv2d import PixelLogits
-from chainrule.layers._raster_layer import RasterLayer
+from chainrule.layers._pixel_layers import RasterLayer
 from chainrule.models._image_model import ImageModel
 from chainrule.models._labels import checked_labels
 from chainrule.state import State, count_rows, leaves

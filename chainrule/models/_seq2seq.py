@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from chainrule._base import Context
 from chainrule._ranges import Layers, Probability, Size, check_sizes
-from chainrule.layers._bidirectional import Bidirectional
 from chainrule.layers._cells import check_vocabulary, symbols_of
 from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._row_encoders import Bidirectional
 from chainrule.models._attentive_decoder import AttentiveDecoder, Encoded
 
 

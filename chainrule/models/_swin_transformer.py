@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
-from chainrule.layers._linear import Linear
+from chainrule.layers._pointwise import Linear
 from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers._window_attention import WindowAttention
 from chainrule.models._image_classifier import ImageClassifier

@@ -12,7 +12,7 @@ from chainrule.heads._column import Column
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._head import Head
 from chainrule.layers._image_code import gated_layers
-from chainrule.layers._linear import Linear
+from chainrule.layers._pointwise import Linear
 from chainrule.models._table_layout import TableLayout
 
 

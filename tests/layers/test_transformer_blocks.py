@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from chainrule.layers import CausalAttention, CrossAttention, Serial, TransformerBlock
-from chainrule.layers._feed_forward import FeedForward
-from chainrule.layers._residual_block import shrink_residuals
-from chainrule.layers._transformer_encoder import (
+from chainrule.layers._residual_block import FeedForward, shrink_residuals
+from chainrule.layers._row_encoders import (
     BidirectionalAttention,
     EncoderBlock,
     from_encoder_layer,
