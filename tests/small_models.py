@@ -6,7 +6,7 @@ from chainrule import from_logits, models
 from chainrule.heads import Column
 from chainrule.layers import ImageEncoder
 from chainrule.layers._hashed_scores import TemplateScores
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._series_window import SeriesScaling
 
 
 def pixels(*shape, levels=2):

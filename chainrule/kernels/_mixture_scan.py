@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.heads import DiscretizedLogisticMixture
-from chainrule.heads._discretized_logistic_mixture import bin_centres
+from chainrule.heads._logistic_mixtures import bin_centres
+from chainrule.kernels._raster_bodies import RasterScan
 from chainrule.kernels._raster_convolutions import RasterConvolutions
-from chainrule.kernels._raster_scan import RasterScan
 from chainrule.layers._pointwise import concatenated_elu
 from chainrule.state import State
 

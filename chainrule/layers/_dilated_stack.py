@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
-from chainrule.heads._discretized_logistic_mixture import bin_centres
+from chainrule.heads._logistic_mixtures import bin_centres
 from chainrule.kernels._dilated_steps import PreparedDilatedStack
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._causal_conv1d import CausalConv1d

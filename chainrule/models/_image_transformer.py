@@ -14,8 +14,8 @@ from chainrule.layers._cells import check_vocabulary
 from chainrule.layers._pointwise import Linear, dropout
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, Serial, stepping
 from chainrule.layers._transformer_stack import TransformerStack
+from chainrule.models._conditioned import checked_labels
 from chainrule.models._image_model import ImageModel
-from chainrule.models._labels import checked_labels
 from chainrule.state import State
 
 

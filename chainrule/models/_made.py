@@ -16,7 +16,7 @@ from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._cells import project
 from chainrule.layers._packing import real_steps
 from chainrule.models._column_model import AgnosticColumnModel, checked_order
-from chainrule.models._labels import checked_condition
+from chainrule.models._conditioned import checked_condition
 from chainrule.state import State
 
 

@@ -12,13 +12,13 @@ from torch.distributions import Distribution
 from chainrule._base import Executor
 from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._raster_bodies import Conditional, MaskedScan, RasterScan
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
-from chainrule.kernels._raster_scan import Conditional, MaskedScan, RasterScan
 from chainrule.layers._gated_pyramid import GatedStreams
 from chainrule.layers._masked_conv2d import PixelLogits
 from chainrule.layers._pixel_layers import RasterLayer
+from chainrule.models._conditioned import checked_labels
 from chainrule.models._image_model import ImageModel
-from chainrule.models._labels import checked_labels
 from chainrule.state import State, count_rows, leaves
 
 

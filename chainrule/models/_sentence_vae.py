@@ -12,7 +12,7 @@ from chainrule.layers._cells import check_vocabulary, symbols_of
 from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._row_encoders import Bidirectional
 from chainrule.models._conditioned import Conditioned, lengths_to
-from chainrule.models._vector_to_sequence import VectorToSequence
+from chainrule.models._recurrent_lm import VectorToSequence
 
 
 @final

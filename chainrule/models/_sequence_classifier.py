@@ -15,7 +15,7 @@ from chainrule.layers._packing import POOLINGS, AttentionPooling, max_pooling, m
 from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._row_encoders import TRANSFORMER, Bidirectional, TransformerEncoder, row_encoder
-from chainrule.models._labels import check_one_label_a_row
+from chainrule.models._conditioned import check_one_label_a_row
 
 NOTHING = -1  # no symbol: what fills up a bag
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from chainrule._modes import wide
-from chainrule.heads._column import Column, ColumnGroup
-from chainrule.heads._table_column import TableColumn, TableRow
+from chainrule.heads._table_column import Column, ColumnGroup, TableColumn, TableRow
 from chainrule.state import State
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import chainrule.kernels as kernels
-from chainrule.heads._column import Column
+from chainrule.heads._table_column import Column
 from chainrule.layers import (
     GRU,
     LSTM,

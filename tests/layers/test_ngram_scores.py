@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.layers import _ngram_scores as ngram_scores
+from chainrule.layers import _hashed_scores as ngram_scores
 from chainrule.layers._hashed_scores import NgramScores
 
 EDGE = 4

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.layers import _template_scores as template_scores
+from chainrule.layers import _hashed_scores as template_scores
 from chainrule.layers._hashed_scores import TemplateScores
 
 ALPHABET = "abcABC19."

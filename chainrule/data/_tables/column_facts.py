@@ -22,7 +22,7 @@ from chainrule.data._tables.cell_column import (
     is_large_integer,
     is_odd_number,
 )
-from chainrule.heads._column import Column
+from chainrule.heads._table_column import Column
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
 MOST_CATEGORIES = 1_000

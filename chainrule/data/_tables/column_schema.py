@@ -20,7 +20,7 @@ from chainrule.data._tables.cell_column import (
     number_text,
 )
 from chainrule.data._tables.column_facts import ColumnFacts, ColumnKind
-from chainrule.heads._column import Column
+from chainrule.heads._table_column import Column
 
 OTHER = "<other>"
 _IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None, "prior": ()}  # of numbers: not written
