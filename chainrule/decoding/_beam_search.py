@@ -46,14 +46,9 @@ class Beam:
     def extensions(self, row_count: int, values: Tensor, symbols: Tensor, beam_size: int) -> Extensions:
         """Return the `beam_size` most probable extensions of each row's prefixes, or all where fewer are possible.
 
-        Ties go to the better prefix, then to the lower symbol.
-
-        Args:
-            row_count: R.
-            values: (N, K) log p of the best symbols after each prefix, best first; -inf for one that is not possible.
-                The K best extensions of a row are among the K best of each of its prefixes.
-            symbols: (N, K) which symbols these are.
-            beam_size: K; there are fewer columns where there are fewer symbols.
+        Ties go to the better prefix, then to the lower symbol. `values` and `symbols` (N, K) are log p of the best
+        symbols after each prefix, best first, -inf for one that is not possible: the K best extensions of a row are
+        among the K best of each of its prefixes.
         """
         if values[:, 0].isnan().any():  # NaN comes first
             raise ValueError(
@@ -78,16 +73,7 @@ class Beam:
 
 
 def repeats_ngram(sequences: Tensor, n: int, vocab_size: int) -> Tensor:
-    """True at [i, v] where symbol v after sequence i would complete an n-gram that the sequence already holds (Paulus
-    et al. 2018).
-
-    Args:
-        sequences: (N, T) symbols in [0, V).
-        n: length of an n-gram; 1 allows each symbol once.
-        vocab_size: V.
-
-    Returns:
-        (N, V) booleans.
+    """True at [i, v] where symbol v would complete an n-gram that sequence i already holds (Paulus et al. 2018).
 
     >>> repeats_ngram(torch.tensor([[0, 1, 2, 0]]), 2, 3)
     tensor([[False,  True, False]])

@@ -61,11 +61,6 @@ class LocationScaleMixture(TensorHead):
     def from_parameters(cls, outputs: Tensor, *settings: Any, **named: Any) -> Self:
         """Build the mixture from a network's outputs (..., 3K): K logits, K means, K log-scales, unchanged.
 
-        Args:
-            outputs: (..., 3K).
-            settings: further arguments of the class, such as `levels`.
-            named: the same by keyword.
-
         >>> from chainrule.heads import GaussianMixture
         >>> GaussianMixture.from_parameters(torch.zeros(5, GaussianMixture.num_parameters(10)))
         GaussianMixture(batch_shape=(5,), K=10)

@@ -166,8 +166,6 @@ class WordForm(nn.Module):
 
     def __init__(self, num_characters: int, output_size: int = 128, dropout: float = 0.5):
         super().__init__()
-        if output_size < 2:
-            raise ValueError(f"output_size: expected at least 2, one of each kind, got {output_size}")
         half = output_size // 2
         self.characters = CharacterEncoder(num_characters, output_size=output_size - half, kind="cnn")
         self.affixes = AffixEmbedding(num_characters, half, buckets=_BUCKETS, dropout=dropout)

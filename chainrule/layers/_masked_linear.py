@@ -89,11 +89,6 @@ class MaskedLinear(nn.Module):
 
     def __init__(self, mask: Tensor, bias: bool = True):
         super().__init__()
-        if mask.dim() != 2 or mask.dtype != torch.bool:
-            raise ValueError(
-                f"mask: expected (units, inputs) booleans, got shape {tuple(mask.shape)} of {mask.dtype}: "
-                "compare it with 0 to make booleans"
-            )
         fixed_buffer(self, "mask", mask)
         self.weight = nn.Parameter(torch.empty(mask.shape, device=self.mask.device))
         self.bias = nn.Parameter(torch.zeros(mask.shape[0], device=self.mask.device)) if bias else None

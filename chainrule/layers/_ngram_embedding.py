@@ -40,8 +40,6 @@ class NgramEmbedding(SequenceLayer):
     ):
         super().__init__()
         check_shares(dropout=dropout)
-        if order < 2:
-            raise ValueError(f"order: expected at least 2, got {order}: an embedding of single symbols is nn.Embedding")
         check_sizes(buckets=buckets)
         self.num_symbols, self.order, self.buckets = num_symbols, order, buckets
         self.padding, self.dropout = padding, dropout

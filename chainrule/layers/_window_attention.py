@@ -28,10 +28,6 @@ class WindowAttention(nn.Module):
         super().__init__()
         if model_size < 1 or num_heads < 1 or model_size % num_heads:
             raise ValueError(f"model_size: expected a multiple of num_heads, got {model_size} with {num_heads} heads")
-        if window < 1 or height % window or width % window:
-            raise ValueError(f"window: expected a divisor of {height} and {width}, got {window}")
-        if not 0 <= shift < window:
-            raise ValueError(f"shift: expected 0 to {window - 1}, less than the window, got {shift}")
         self.num_heads, self.window, self.shift = num_heads, window, shift
         self.in_proj = Linear(model_size, 3 * model_size)
         self.out_proj = Linear(model_size, model_size)

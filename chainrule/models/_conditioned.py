@@ -8,6 +8,8 @@ from torch import Tensor
 from chainrule._base import AutoregressiveModel, for_rows, refuse_context
 from chainrule.heads._head import Head
 from chainrule.kernels._transforms import values_are_known
+from chainrule.layers._cells import check_vocabulary, symbols_of
+from chainrule.layers._packing import zero_past_ends
 from chainrule.state import count_rows
 
 
@@ -45,6 +47,33 @@ def checked_condition(context: Any, batch_size: int, size: int | None, dtype: to
         context = context.long()
     expanded: Tensor = for_rows(context, batch_size)
     return expanded
+
+
+def checked_source(context: Any, vocab_size: int) -> tuple[Tensor, Tensor]:
+    """Return the symbols of a source (B, S), zero past each row's end, and its lengths (B,)."""
+    if not isinstance(context, dict) or not {"tokens", "lengths"} <= context.keys():
+        got = f"one of {', '.join(sorted(context))}" if isinstance(context, dict) else type(context).__name__
+        raise ValueError(f'context: expected a dict of "tokens" (B, S) and "lengths" (B,), got {got}')
+    tokens, lengths = context["tokens"], context["lengths"]
+    if tokens.dim() != 2 or lengths.shape != tokens.shape[:1]:
+        raise ValueError(
+            f'context: expected "tokens" (B, S) and "lengths" (B,), '
+            f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
+        )
+    tokens, lengths = zero_past_ends(symbols_of(tokens), lengths), lengths.to(tokens.device)
+    return check_vocabulary(tokens, vocab_size, "tokens"), lengths
+
+
+def checked_inputs(context: Any) -> tuple[Tensor, Tensor | None]:
+    """Return the sequences that a model of labels reads, and their lengths (B,) if they are there."""
+    if isinstance(context, Tensor):
+        return context, None
+    if not isinstance(context, dict) or "inputs" not in context:
+        raise ValueError(
+            "context: expected the sequences, a tensor or {'inputs': tensor, 'lengths': (B,)}, "
+            f"got {type(context).__name__}"
+        )
+    return context["inputs"], context.get("lengths")
 
 
 def check_one_label_a_row(x: Any, batch_size: int) -> None:

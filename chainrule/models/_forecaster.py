@@ -1,8 +1,9 @@
 """Forecasts of real-valued series: a recurrence with a distribution for the next value, and linear autoregression."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self, TypedDict, final
+from typing import Annotated, Any, Literal, Self, TypedDict, final
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,47 @@ class ForecastState(TypedDict):
     window: WindowState
 
 
+class SeriesModel(AutoregressiveModel):
+    """A model of the next value of a series: its context, and steps as chunks of one."""
+
+    window: SeriesWindow
+
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> LocationScaleMixture:
+        """Return all conditionals p(y_t | y_<t, c) in the user's units, of batch shape (B, T).
+
+        Args:
+            x: (B, T) real numbers.
+            context: covariates and past, see `Forecaster`.
+            lengths: (B,) real elements of each row of x.
+
+        Raises:
+            ValueError: the context is not what the model needs, or does not fit x.
+        """
+        if x.dim() != 2:
+            raise ValueError(f"x: expected shape (B, T), got {tuple(x.shape)}")
+        return self.read(x, self.initial_state(len(x), context), None, lengths)[0]
+
+    @abstractmethod
+    def read(
+        self, x: Tensor, state: Any, x_prev: Tensor | None, lengths: Tensor | None = None
+    ) -> tuple[LocationScaleMixture, Any]:
+        """Read a chunk (B, T) in one pass and return the state that is ready to read its last element."""
+
+    @abstractmethod
+    def window_of(self, state: Any) -> WindowState:
+        """The window's part of a state."""
+
+    def unroll(self, x: Tensor, state: Any, x_prev: Tensor | None = None) -> tuple[LocationScaleMixture, Any]:
+        return self.read(x, state, x_prev)
+
+    def step(self, x_prev: Tensor | None, state: Any) -> tuple[LocationScaleMixture, Any]:
+        unread = self.window_of(state)["recent"][:, :1]  # of a chunk of one, its value is unread
+        conditional, state = self.read(unread, state, x_prev)
+        return conditional.with_parameters(*(part.squeeze(1) for part in conditional.parameters)), state
+
+
 @final
-class Forecaster(AutoregressiveModel):
+class Forecaster(SeriesModel):
     r"""An autoregressive recurrent network with a distribution of the next value (DeepAR, Salinas et al. 2020).
 
     .. math:: h_t = \mathrm{cell}(u_t, h_{t-1}), \qquad
@@ -107,26 +147,6 @@ class Forecaster(AutoregressiveModel):
         means = self.output.bias.data.view(self.head.num_parameters(1), -1)[1]
         means.copy_(torch.linspace(-0.5, 0.5, len(means) + 2)[1:-1])
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> LocationScaleMixture:
-        """Return all conditionals p(y_t | y_<t, c) in the user's units, of batch shape (B, T).
-
-        Args:
-            x: (B, T) real numbers.
-            context: covariates and past, see the class.
-            lengths: (B,) real elements of each row of x.
-
-        Raises:
-            ValueError: the context is not what the model needs, or does not fit x.
-        """
-        if x.dim() != 2:
-            raise ValueError(f"x: expected shape (B, T), got {tuple(x.shape)}")
-        return self._read(x, self.initial_state(len(x), context), None, lengths)[0]
-
-    def unroll(
-        self, x: Tensor, state: ForecastState, x_prev: Tensor | None = None
-    ) -> tuple[LocationScaleMixture, ForecastState]:
-        return self._read(x, state, x_prev)
-
     def initial_state(self, batch_size: int, context: Context = None) -> ForecastState:
         """Return the state after the past, on which the recurrence warms up as far as all lags are known."""
         parts, recurrent = self.window.known(batch_size, context), self.recurrent.initial_state(batch_size)
@@ -135,15 +155,12 @@ class Forecaster(AutoregressiveModel):
             recurrent = self.recurrent(self._inputs(early), recurrent)[1]
         return {"recurrent": recurrent, "window": self.window.begin(parts)}
 
-    def step(self, x_prev: Tensor | None, state: ForecastState) -> tuple[LocationScaleMixture, ForecastState]:
-        unread = state["window"]["recent"][:, :1]  # of a chunk of one, its value is unread
-        conditional, state = self._read(unread, state, x_prev)
-        return conditional.with_parameters(*(part.squeeze(1) for part in conditional.parameters)), state
+    def window_of(self, state: ForecastState) -> WindowState:
+        return state["window"]
 
-    def _read(
+    def read(
         self, x: Tensor, state: ForecastState, x_prev: Tensor | None, lengths: Tensor | None = None
     ) -> tuple[LocationScaleMixture, ForecastState]:
-        """Read a chunk (B, T) in one pass and return the state that is ready to read its last element."""
         readings, window = self.window.read(x, state["window"], x_prev)
         inputs = self._inputs(readings)
         h, recurrent = self.recurrent(inputs, state["recurrent"], lengths)
@@ -177,7 +194,7 @@ _LEAST_SCALE = 1e-6  # in units of s
 
 
 @final
-class LinearForecaster(AutoregressiveModel):
+class LinearForecaster(SeriesModel):
     r"""A linear autoregression of each series on its past and the covariates, with Student's t errors.
 
     .. math:: \frac{y_t - a_t}{s_t} = b_i + \sum_{l \in \text{lags}} w_{il} \frac{y_{t-l} - a_t}{s_t} + v_i \cdot c_t
@@ -277,26 +294,14 @@ class LinearForecaster(AutoregressiveModel):
             self.log_scales[number] = math.log(scale)
         return self
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> LocationScaleMixture:
-        """Return all conditionals p(y_t | y_<t, c) in the user's units, of batch shape (B, T).
-
-        Args:
-            x: (B, T) real numbers.
-            context: covariates and past, see `Forecaster`.
-            lengths: (B,) real elements of each row of x.
-
-        Raises:
-            ValueError: the context is not what the model needs, or does not fit x.
-        """
-        if x.dim() != 2:
-            raise ValueError(f"x: expected shape (B, T), got {tuple(x.shape)}")
-        return self.unroll(x, self.initial_state(len(x), context))[0]
-
     def initial_state(self, batch_size: int, context: Context = None) -> WindowState:
         return self.window.begin(self.window.known(batch_size, context))
 
-    def unroll(
-        self, x: Tensor, state: WindowState, x_prev: Tensor | None = None
+    def window_of(self, state: WindowState) -> WindowState:
+        return state
+
+    def read(
+        self, x: Tensor, state: WindowState, x_prev: Tensor | None, lengths: Tensor | None = None
     ) -> tuple[LocationScaleMixture, WindowState]:
         readings, state = self.window.read(x, state, x_prev)
         own = wide(self.coefficients[readings.series].unsqueeze(1))  # (B, 1, N)
@@ -307,11 +312,6 @@ class LinearForecaster(AutoregressiveModel):
         rest = (degrees,) if self.head == "student" else ()
         means, log_scales = readings.in_user_units(means, log_scales)
         return HEADS[self.head](torch.zeros_like(means), means, log_scales, *rest), state
-
-    def step(self, x_prev: Tensor | None, state: WindowState) -> tuple[LocationScaleMixture, WindowState]:
-        unread = state["recent"][:, :1]  # of a chunk of one, its value is unread
-        conditional, state = self.unroll(unread, state, x_prev)
-        return conditional.with_parameters(*(part.squeeze(1) for part in conditional.parameters)), state
 
     def visible_past(self, length: int) -> Tensor:
         """Elements a lag back, or among the changes that are the unit."""

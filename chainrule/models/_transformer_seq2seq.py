@@ -14,11 +14,13 @@ from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._row_vectors import prepared_linear
 from chainrule.layers._attention import CrossAttention
 from chainrule.layers._causal_attention import CausalAttention
-from chainrule.layers._cells import check_vocabulary, symbol_before, symbols_before, symbols_of
-from chainrule.layers._packing import scored_places, zero_past_ends
+from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
+from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._pointwise import dropout, linear, norm_layer
 from chainrule.layers._residual_block import FeedForward, shrink_residuals
 from chainrule.layers._row_encoders import TransformerEncoder
+from chainrule.models._attentive_decoder import sums_of_terms
+from chainrule.models._conditioned import checked_source
 from chainrule.state import Memory, Shared, State, count_rows, expand
 
 DecoderStep = Callable[[Tensor, State, State], tuple[Tensor, State]]
@@ -213,17 +215,8 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
     def _sum_of_terms(self, x: Tensor, context: Context, lengths: Tensor | None, label_smoothing: float) -> Tensor:
         x = zero_past_ends(symbols_of(x), lengths)
-        rows, steps, real = scored_places(x, lengths)
         h, _ = self._read(x, self.initial_state(len(x), context), None)
-        h, symbols = h[rows, steps], x[rows, steps]  # of real elements alone, (R, D) and (R,)
-        terms = Categorical(self._scores(h)).log_prob(symbols)
-        if label_smoothing:  # the normaliser cancels: the mean score of all symbols, less the given symbol's score
-            weight = self._output_weight()
-            direction = weight.mean(0) - nn.functional.embedding(symbols, weight)
-            above = (h.to(direction.dtype) * direction).sum(1) + self.bias_ho.mean() - self.bias_ho[symbols]
-            terms = terms + label_smoothing * above
-        terms = terms if real is None else terms.masked_fill(~real, 0)
-        return terms.new_zeros(len(x)).index_add(0, rows, terms)
+        return sums_of_terms(h, x, lengths, self._output_weight(), self.bias_ho, label_smoothing)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         memory, lengths = self._encoded(context)
@@ -298,17 +291,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
     def _encoded(self, context: Context) -> tuple[Tensor, Tensor]:
         """Return the memory (B, S, D) and the lengths of its rows."""
-        if not isinstance(context, dict) or not {"tokens", "lengths"} <= context.keys():
-            got = f"one of {', '.join(sorted(context))}" if isinstance(context, dict) else type(context).__name__
-            raise ValueError(f'context: expected a dict of "tokens" (B, S) and "lengths" (B,), got {got}')
-        tokens, lengths = context["tokens"], context["lengths"]
-        if tokens.dim() != 2 or lengths.shape != tokens.shape[:1]:
-            raise ValueError(
-                f'context: expected "tokens" (B, S) and "lengths" (B,), '
-                f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
-            )
-        tokens, lengths = zero_past_ends(symbols_of(tokens), lengths), lengths.to(tokens.device)
-        check_vocabulary(tokens, self.source_embedding.num_embeddings, "tokens")
+        tokens, lengths = checked_source(context, self.source_vocab_size)
         features = self.source_embedding(tokens) * self.source_embedding.embedding_dim**0.5
         return self.encoder(features, lengths)[0], lengths
 
