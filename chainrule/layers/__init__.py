@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.kernels._chunked_rules import chunk_decays, sum_rule
+    from chainrule.kernels._scan import chunk_decays, sum_rule
     from chainrule.layers._adaptive_softmax import AdaptiveSoftmax, default_cutoffs
     from chainrule.layers._attention import AdditiveAttention, Attention, CrossAttention, MultiplicativeAttention
     from chainrule.layers._causal_attention import CausalAttention

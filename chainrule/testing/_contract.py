@@ -17,9 +17,16 @@ from chainrule.testing._batch_and_padding import (
     check_gradients_reach_parameters,
     check_padding_invariance,
 )
-from chainrule.testing._causality import ROUNDING, check_causality, check_conditions
 from chainrule.testing._contract_check import KINDS, Check, Report, Result, all_results, contract_check, kind_of
-from chainrule.testing._full_context import DRAWS, LONGEST, check_full_context, influence
+from chainrule.testing._dependence import (
+    DRAWS,
+    LONGEST,
+    ROUNDING,
+    check_causality,
+    check_conditions,
+    check_full_context,
+    influence,
+)
 from chainrule.testing._isolation import Widened, isolated
 from chainrule.testing._latent_checks import check_bounds, check_decoder, check_kl_divergence, check_posterior
 from chainrule.testing._reproducible import check_reproducible, check_save_load

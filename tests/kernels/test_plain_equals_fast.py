@@ -238,7 +238,7 @@ def test_a_model(name, monkeypatch):
             "rnn, written out",
         ),
         ("_scan._by_pairs", lambda a, b: b, "min-gru"),
-        ("_chunked_rules.chunk_decays", lambda log_decay: (log_decay[..., None] * 0, log_decay), "linear attention"),
+        ("_scan.chunk_decays", lambda log_decay: (log_decay[..., None] * 0, log_decay), "linear attention"),
         ("_attention.as_bias", lambda mask, dtype: torch.zeros(mask.shape, dtype=dtype), "banded attention"),
     ],
 )
