@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from chainrule.layers._adaptive_softmax import AdaptiveSoftmax, default_cutoffs
     from chainrule.layers._attention import AdditiveAttention, Attention, CrossAttention, MultiplicativeAttention
     from chainrule.layers._causal_attention import CausalAttention
-    from chainrule.layers._causal_conv1d import CausalConv1d
     from chainrule.layers._character_encoder import CharacterEncoder
-    from chainrule.layers._dilated_stack import DilatedStack
+    from chainrule.layers._dilated_stack import CausalConv1d, DilatedStack
     from chainrule.layers._gated_pyramid import ShiftedConv2d
     from chainrule.layers._group_network import coarse_to_fine
     from chainrule.layers._image_encoder import ImageEncoder

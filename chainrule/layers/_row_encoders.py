@@ -1,6 +1,5 @@
 """Encoders in which every element knows its whole row: recurrent in both directions, or by attention."""
 
-from collections.abc import Mapping
 from typing import final
 
 import torch
@@ -152,32 +151,6 @@ class BidirectionalAttention(MultiHeadAttention):
         slopes = distance_slopes(self.num_heads, queries.device).to(queries).view(-1, 1, 1)
         penalties = (-slopes * distances(time, 0, queries.device).abs()).unsqueeze(0)
         return penalties if real is None else penalties.masked_fill(~real, -torch.inf)
-
-
-# ours, torch.nn.TransformerEncoderLayer's
-_NAMES = {"mixer.": "self_attn.", "feed_forward.linear1.": "linear1.", "feed_forward.linear2.": "linear2."}
-
-
-def from_encoder_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the `state_dict` of a `torch.nn.TransformerEncoderLayer`, as a block of attention loads it.
-
-    The block has the same sizes, `norm_first` and activation, LayerNorm, and no positions: a `TransformerBlock` with
-    `CausalAttention` for a layer that is called with a causal mask, an `EncoderBlock` for one without.
-    """
-    return _renamed(weights, {theirs: ours for ours, theirs in _NAMES.items()})
-
-
-def to_encoder_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Invert `from_encoder_layer`: a block's `state_dict` for a `torch.nn.TransformerEncoderLayer`."""
-    return _renamed(weights, _NAMES)
-
-
-def _renamed(weights: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
-    renamed = {}
-    for name, weight in weights.items():
-        old = next((prefix for prefix in names if name.startswith(prefix)), "")
-        renamed[names.get(old, "") + name[len(old) :]] = weight
-    return renamed
 
 
 @final

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from chainrule._base import Context, Executor
 from chainrule._buffers import fixed_buffer
-from chainrule._drawing import Draw
 from chainrule._ranges import check_sizes
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
+from chainrule.heads._adapter import Draw
 from chainrule.heads._logistic_mixtures import outside
 from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
