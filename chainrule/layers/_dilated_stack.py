@@ -199,8 +199,8 @@ class DilatedStack(SequenceLayer):
 
         def step(x_t: Tensor, state: State) -> tuple[Tensor, State]:
             y, state = self.step(x_t if vectors is None else vectors[x_t], state)
-            for index, linear in enumerate(linears):
-                y = linear(y.relu() if index else y)
+            for index, layer in enumerate(linears):
+                y = layer(y.relu() if index else y)
             return y, state
 
         return step
@@ -257,9 +257,9 @@ class LevelHead(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw weights that keep the variance of their input; a mixture begins spread over the levels."""
-        for linear in self.linears:
-            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
-            nn.init.zeros_(linear.bias)
+        for layer in self.linears:
+            nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+            nn.init.zeros_(layer.bias)
         if self.components is not None:
             self.output.weight.data.mul_(0.1)
             _, offsets, log_scales = self.output.bias.data.chunk(3)
