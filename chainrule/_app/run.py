@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from chainrule._app import frames
 from chainrule._app.inputs import Inputs, inputs_of, texts_of
-from chainrule._app.keywords import check_known, config_of, flags_given, train_with
+from chainrule._app.keywords import check_known, config_of, flags_given, in_flags, train_with
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks import capabilities, open_run
@@ -365,7 +365,9 @@ class Run:
         check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
         paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
         in_memory = {name: options[name] for name in paths & options.keys() if options[name] is not None}
-        return kind(**{**options, **{name: Path(inputs.file(data, name)) for name, data in in_memory.items()}})
+        return kind(
+            **{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in in_memory.items()}}
+        )
 
     def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
         with self._inputs() as inputs:
