@@ -1,8 +1,9 @@
 """Blocks of a Transformer: norms, a feed-forward network, and residual connections around them."""
 
+import copy
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -69,6 +70,16 @@ class FeedForward(nn.Module):
         return ACTIVATIONS[self.activation](hidden)
 
 
+class BlockOptions(TypedDict, total=False):
+    """Arguments of a block besides its mixer; see `ResidualBlock`."""
+
+    feed_forward_size: int | None
+    activation: str
+    norm: str
+    norm_first: bool
+    dropout: float
+
+
 class ResidualBlock(nn.Module):
     r"""A mixer, which carries features between elements, and a feed-forward network, with a residual around each.
 
@@ -124,6 +135,11 @@ class ResidualBlock(nn.Module):
     def _sum(self, x: Tensor, branch: Tensor, norm: nn.Module) -> Tensor:
         x = x + dropout(branch, self.dropout, self.training)
         return x if self.norm_first else norm(x)
+
+
+def last_norm(block: ResidualBlock) -> nn.Module:
+    """Return the norm after a stack: like those of its blocks, or none where they normalise their results."""
+    return copy.deepcopy(block.norm1) if block.norm_first else nn.Identity()
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """Encoders in which every element knows its whole row: recurrent in both directions, or by attention."""
 
-from typing import final
+from typing import Unpack, final
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,10 @@ from chainrule.layers._multi_head_attention import (
     scaled_dot_product,
 )
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import Linear, dropout, norm_layer
+from chainrule.layers._pointwise import Linear, dropout
 from chainrule.layers._positions import SinusoidalPositions, distance_slopes
 from chainrule.layers._recurrent_stack import CELLS, recurrent_stack
-from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
+from chainrule.layers._residual_block import BlockOptions, ResidualBlock, last_norm, shrink_residuals
 from chainrule.state import State, map_state
 
 
@@ -35,11 +35,7 @@ class TransformerEncoder(nn.Module):
         num_heads: int,
         *,
         position: str | None = "rotary",
-        feed_forward_size: int | None = None,
-        activation: str = "gelu",
-        norm: str = "layer",
-        norm_first: bool = True,
-        dropout: float = 0.0,
+        **options: Unpack[BlockOptions],
     ):
         super().__init__()
         check_sizes(input_size=input_size, num_layers=num_layers)
@@ -47,24 +43,12 @@ class TransformerEncoder(nn.Module):
             raise ValueError(
                 f"position: expected one of {', '.join(HEAD_POSITIONS)}, sinusoidal, or None, got {position!r}"
             )
-        self.output_size, self.dropout = model_size, dropout
+        self.output_size = model_size
         self.project = nn.Identity() if input_size == model_size else Linear(input_size, model_size)
         self.positions = SinusoidalPositions(model_size) if position == "sinusoidal" else None
-        self.blocks = nn.ModuleList(
-            EncoderBlock(
-                model_size,
-                num_heads,
-                position=position if position in HEAD_POSITIONS else None,
-                feed_forward_size=feed_forward_size,
-                activation=activation,
-                norm=norm,
-                norm_first=norm_first,
-                dropout=dropout,
-                bias=False,
-            )
-            for _ in range(num_layers)
-        )
-        self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
+        own = position if position in HEAD_POSITIONS else None
+        blocks = [EncoderBlock(model_size, num_heads, position=own, bias=False, **options) for _ in range(num_layers)]
+        self.blocks, self.norm, self.dropout = nn.ModuleList(blocks), last_norm(blocks[0]), blocks[0].dropout
         shrink_residuals(self.blocks)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -97,23 +81,11 @@ class EncoderBlock(ResidualBlock):
         num_heads: int,
         *,
         position: str | None = "rotary",
-        feed_forward_size: int | None = None,
-        activation: str = "gelu",
-        norm: str = "layer",
-        norm_first: bool = True,
-        dropout: float = 0.0,
         bias: bool = True,
+        **options: Unpack[BlockOptions],
     ):
-        super().__init__(
-            BidirectionalAttention(model_size, num_heads, position=position, bias=bias),
-            model_size,
-            feed_forward_size=feed_forward_size,
-            activation=activation,
-            norm=norm,
-            norm_first=norm_first,
-            dropout=dropout,
-            bias=bias,
-        )
+        mixer = BidirectionalAttention(model_size, num_heads, position=position, bias=bias)
+        super().__init__(mixer, model_size, bias=bias, **options)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D), zero past each row's end."""

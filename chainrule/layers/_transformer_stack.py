@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from chainrule._ranges import check_sizes
 from chainrule.kernels._plain_modules import may_prepare
@@ -13,9 +13,8 @@ from chainrule.layers._linear_attention import DeltaNet, LinearAttention
 from chainrule.layers._minimal_recurrence import MinGRU, MinLSTM
 from chainrule.layers._multi_head_attention import HEAD_POSITIONS
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import norm_layer
 from chainrule.layers._positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
-from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
+from chainrule.layers._residual_block import ResidualBlock, last_norm, shrink_residuals
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, Serial, stepping
 from chainrule.state import State
 
@@ -103,7 +102,7 @@ class TransformerStack(SequenceLayer):
                 for _ in range(num_layers)
             )
         )
-        self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
+        self.norm = last_norm(self.layers[0])
         shrink_residuals(self.layers)
 
     @property

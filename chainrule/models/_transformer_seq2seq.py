@@ -1,8 +1,9 @@
 """A translator made of attention: a sequence in, another of any length out."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, cast, final
+from typing import Literal, Unpack, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,8 @@ from chainrule.layers._attention import CrossAttention
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import dropout, linear, norm_layer
-from chainrule.layers._residual_block import FeedForward, shrink_residuals
+from chainrule.layers._pointwise import dropout, linear
+from chainrule.layers._residual_block import BlockOptions, ResidualBlock, last_norm, shrink_residuals
 from chainrule.layers._row_encoders import TransformerEncoder
 from chainrule.models._attentive_decoder import sums_of_terms
 from chainrule.models._conditioned import checked_source
@@ -26,7 +27,7 @@ from chainrule.state import Memory, Shared, State, count_rows, expand
 DecoderStep = Callable[[Tensor, State, State], tuple[Tensor, State]]
 
 
-class DecoderBlock(nn.Module):
+class DecoderBlock(ResidualBlock):
     """Causal attention, attention to a memory, and a feed-forward network, each with a norm and a residual.
 
     The state belongs to the causal attention; the memory does not change and is a separate argument.
@@ -40,24 +41,16 @@ class DecoderBlock(nn.Module):
         *,
         num_kv_heads: int | None = None,
         position: str | None = "rotary",
-        feed_forward_size: int | None = None,
-        activation: str = "gelu",
-        norm: str = "layer",
-        norm_first: bool = True,
-        dropout: float = 0.0,
+        **options: Unpack[BlockOptions],
     ):
-        super().__init__()
-        self.mixer = CausalAttention(
-            model_size, num_heads, window, num_kv_heads=num_kv_heads, position=position, bias=False
-        )
-        self.cross = CrossAttention(model_size, num_heads, num_kv_heads=num_kv_heads, bias=False)
-        self.feed_forward = FeedForward(model_size, feed_forward_size, activation=activation, bias=False)
-        self.norm1, self.norm2, self.norm3 = (norm_layer(norm, model_size) for _ in range(3))
-        self.norm_first, self.dropout = norm_first, dropout
+        mixer = CausalAttention(model_size, num_heads, window, num_kv_heads=num_kv_heads, position=position, bias=False)
+        cross = CrossAttention(model_size, num_heads, num_kv_heads=num_kv_heads, bias=False)
+        super().__init__(mixer, model_size, bias=False, **options)
+        self.cross, self.norm3 = cross, copy.deepcopy(self.norm2)
 
     def forward(self, x: Tensor, state: State, remembered: State) -> tuple[Tensor, State]:
         """Read a chunk x (B, T, D) from a state, None at the beginning, with the memory in sight."""
-        read, state = self.mixer(self.norm1(x) if self.norm_first else x, state)
+        read, state = self.mixer(self._mixer_input(x), state)
         x = self._sum(x, read, self.norm1)
         x = self._sum(x, self.cross(self.norm2(x) if self.norm_first else x, remembered), self.norm2)
         return self._sum(x, self.feed_forward(self.norm3(x) if self.norm_first else x), self.norm3), state
@@ -85,10 +78,6 @@ class DecoderBlock(nn.Module):
     def last_products(self) -> list[nn.Linear]:
         """Return the last product of each residual branch; see `shrink_residuals`."""
         return [self.mixer.out_proj, self.cross.out_proj, self.feed_forward.linear2]
-
-    def _sum(self, x: Tensor, branch: Tensor, norm: nn.Module) -> Tensor:
-        x = x + dropout(branch, self.dropout, self.training)
-        return x if self.norm_first else norm(x)
 
 
 @final
@@ -157,34 +146,19 @@ class TransformerSeq2Seq(AutoregressiveModel):
         check_shares(label_smoothing=label_smoothing)
         self.source_vocab_size, self.vocab_size = source_vocab_size, target_vocab_size
         self.dropout, self.label_smoothing = dropout, label_smoothing
-        self.encoder = TransformerEncoder(
-            model_size,
-            model_size,
-            num_layers,
-            num_heads,
-            position=position,
-            feed_forward_size=feed_forward_size,
-            activation=activation,
-            norm=norm,
-            norm_first=norm_first,
-            dropout=dropout,
-        )
-        self.blocks = nn.ModuleList(
-            DecoderBlock(
-                model_size,
-                num_heads,
-                context_length,
-                num_kv_heads=num_kv_heads,
-                position=position,
-                feed_forward_size=feed_forward_size,
-                activation=activation,
-                norm=norm,
-                norm_first=norm_first,
-                dropout=dropout,
-            )
+        options: BlockOptions = {
+            "feed_forward_size": feed_forward_size,
+            "activation": activation,
+            "norm": norm,
+            "norm_first": norm_first,
+            "dropout": dropout,
+        }
+        self.encoder = TransformerEncoder(model_size, model_size, num_layers, num_heads, position=position, **options)
+        blocks = [
+            DecoderBlock(model_size, num_heads, context_length, num_kv_heads=num_kv_heads, position=position, **options)
             for _ in range(num_layers)
-        )
-        self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
+        ]
+        self.blocks, self.norm = nn.ModuleList(blocks), last_norm(blocks[0])
         self.source_embedding = nn.Embedding(source_vocab_size, model_size)
         self.embedding = nn.Embedding(target_vocab_size + 1, model_size)  # the start symbol is the last
         self.weight_ho = None if tie_weights else nn.Parameter(torch.empty(target_vocab_size, model_size))
