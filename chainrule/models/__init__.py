@@ -1,4 +1,4 @@
-"""One file per architecture: layers and a head."""
+"""Architectures: layers and a head; variants of one architecture share a file."""
 
 from typing import TYPE_CHECKING
 
