@@ -109,13 +109,14 @@ _BUCKETS = 2**14
 
 @final
 class AffixEmbedding(nn.Module):
-    r"""Add up embeddings of the prefixes and suffixes of a word, hashed into one table.
+    r"""Add up embeddings of the prefixes and suffixes of a word, up to N characters, hashed into one table.
 
     .. math:: e(w) = \sum_{n=1}^{N} E[\mathrm{bucket}(w_1 \ldots w_n)] + E[\mathrm{bucket}(w_{K-n+1} \ldots w_K)]
 
     Affixes are the features of unknown words in Ratnaparkhi (1996); rows are shared by a hash, as in fastText
     (Bojanowski et al. 2017). A word shorter than n characters has itself as its affix of n characters. No product is
-    needed, where a recurrent layer or a convolution over the characters costs as much as the tagger itself.
+    needed, where a recurrent layer or a convolution over the characters costs as much as the tagger itself. In training
+    `dropout` leaves out the whole e(w) of a word.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class AffixEmbedding(nn.Module):
 
 @final
 class WordForm(nn.Module):
-    r"""Features of a word from all of its characters, and from its affixes, which training often leaves out.
+    r"""Features of a word from all of its characters, and from its affixes, which training leaves out with p = `dropout`.
 
     .. math:: e(w) = [\mathrm{cnn}(w),\ m\, \mathrm{affixes}(w)], \qquad
         m = \tfrac{1}{1 - p} \text{ with probability } 1 - p \text{, else } 0 \text{; after training } m = 1

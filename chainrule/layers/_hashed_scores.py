@@ -23,7 +23,7 @@ LabelledTexts = Callable[[], Iterable[tuple[Tensor, Tensor | None, Tensor]]]
 
 @final
 class NgramScores(nn.Module):
-    r"""Score the labels of a text by its n-grams of up to N symbols, wherever they stand.
+    r"""Score the C labels of a text by its n-grams of up to N symbols, wherever they stand.
 
     .. math:: z_y = b_y + \sum_{n=1}^{N} \sum_t W_{\mathrm{row}(s_{t-n+1}, \ldots, s_t),\, y}
 

@@ -23,7 +23,8 @@ class NgramEmbedding(SequenceLayer):
 
     A table of order n has a row for every n-gram where they fit into it; otherwise n-grams share rows by a hash, as
     in fastText (Bojanowski et al. 2017). A recurrent layer that reads e_t and the embedding of s_t need not spend
-    its state on the last few symbols: that costs one look-up an order and no product.
+    its state on the last few symbols: that costs one look-up an order and no product. In training `dropout` leaves out
+    an n-gram, all of its features together: a rare one is easily learnt by heart.
 
     The layer reads integers, (B, T) or (B,) a step; its state holds the last N − 1 of them, (B, N − 1).
     """

@@ -27,7 +27,8 @@ class FeedForward(nn.Module):
     .. math:: y = W_2\, \mathrm{gelu}(W_1 x + b_1) + b_2 \qquad\text{or}\qquad
         y = W_2\,(\mathrm{silu}(a) \odot g) + b_2, \quad [a, g] = W_1 x + b_1
 
-    the second is SwiGLU (Shazeer 2020).
+    the second is SwiGLU (Shazeer 2020). W_1 has F rows, with SwiGLU 2·F; F is 4·D by default, with SwiGLU 8/3·D, for an
+    equal number of weights.
     """
 
     def __init__(self, model_size: int, hidden_size: int | None = None, *, activation: str = "gelu", bias: bool = True):
