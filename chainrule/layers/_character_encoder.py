@@ -156,7 +156,7 @@ class AffixEmbedding(nn.Module):
 
 @final
 class WordForm(nn.Module):
-    r"""Features of a word from all of its characters, and from its affixes, which training leaves out with p = `dropout`.
+    r"""Features of a word from all of its characters, and from its affixes, left out in training with p = `dropout`.
 
     .. math:: e(w) = [\mathrm{cnn}(w),\ m\, \mathrm{affixes}(w)], \qquad
         m = \tfrac{1}{1 - p} \text{ with probability } 1 - p \text{, else } 0 \text{; after training } m = 1

@@ -184,8 +184,9 @@ class GatedPyramid(nn.Module):
     .. math:: s_0 = x, \quad s_k = \mathrm{down}_k(s_{k-1}), \qquad
         u_0 = \mathrm{grow}(\mathrm{coarser}(\mathrm{shrink}(s_L))), \quad u_k = \mathrm{up}_k(u_{k-1}, s_{L+1-k})
 
-    Every resolution halves the rows and columns; L `layers` lead down at each of them. `coarser` is a pyramid again, and
-    at the last one u_0 = s_L. Every part reads the present row and those above, so that a row of the result is known when the same row of x is.
+    Every resolution halves the rows and columns; L `layers` lead down at each of them. `coarser` is a pyramid again,
+    and at the last one u_0 = s_L. Every part reads the present row and those above, so that a row of the result is
+    known when the same row of x is.
 
     One block of rows passes on (`above`) the last row that each convolution read; of coarse
     features, the row that is still to come (`kept`). It has a row when the next row of x is an odd one.
