@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule.models._conv_net import ConvNet
-from chainrule.models._image_classifier import ImageClassifier
+from chainrule.models._image_classifier import ConvNet, ImageClassifier
 from chainrule.models._swin_transformer import SwinBlock, SwinTransformer
 from chainrule.models._vision_transformer import CompactTransformer, VisionTransformer
 

@@ -8,10 +8,9 @@ if TYPE_CHECKING:
     from chainrule.models._attentive_decoder import AttentiveDecoder
     from chainrule.models._autoencoder import Autoencoder
     from chainrule.models._captioner import Captioner
-    from chainrule.models._conv_net import ConvNet
     from chainrule.models._forecaster import Forecaster, LinearForecaster
     from chainrule.models._gated_pixel_cnn import GatedPixelCNN
-    from chainrule.models._image_classifier import ImageClassifier
+    from chainrule.models._image_classifier import ConvNet, ImageClassifier
     from chainrule.models._image_model import ImageModel
     from chainrule.models._image_transformer import ImageTransformer
     from chainrule.models._logits_model import LogitsModel
