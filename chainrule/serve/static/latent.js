@@ -92,7 +92,7 @@ export function latentView(run) {
 
   draw();
   return h("div", {}, card("Latent space",
-    h("p", { class: "muted" }, `Each slider moves one number of the code, those most in use first; the decoder redraws the ${noun}.`),
+    h("p", { class: "muted" }, `Each slider moves one number of the code, those most in use first, and the ${noun} follows.`),
     h("div", { class: run.task === "image" ? "editing" : "" },
       shown.element,
       h("div", {}, h("div", { class: "buttons" }, button("Random code", random, { class: "primary" }), button("Centre", () => set(start)), examples > 0 && button(`Held-out ${noun}`, encode)),

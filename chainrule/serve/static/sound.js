@@ -88,7 +88,7 @@ function joined(parts, Kind) {
   return whole;
 }
 
-// A waveform: a bar for some samples, from the lowest to the highest, coloured by their mean surprise where it is known.
+// A waveform, as high as its peak: a bar for some samples, from the lowest to the highest, coloured by their mean surprise where it is known.
 function wave(samples, nats, given, rate) {
   const size = Math.max(1, Math.ceil(samples.length / BARS));
   const mean = (from) => {
@@ -99,9 +99,10 @@ function wave(samples, nats, given, rate) {
   const bits = nats && starts.map(mean);
   const most = bits && Math.max(...bits);
   const wide = 960 / BARS;
+  const peak = samples.reduce((high, value) => Math.max(high, Math.abs(value)), 1);
   const bars = starts.map((from, place) => {
     const part = samples.subarray(from, from + size);
-    const [low, high] = [Math.min(...part), Math.max(...part)].map((value) => 80 - 76 * value / 32768);
+    const [low, high] = [Math.min(...part), Math.max(...part)].map((value) => 80 - 76 * value / peak);
     const bar = svg("rect", { class: from < given ? "given" : null, x: place * wide, y: high, width: wide * 0.8, height: Math.max(low - high, 1) });
     bar.style.fill = bits ? `color-mix(in srgb, rgb(var(--heat)) ${(100 * bits[place] / most).toFixed(0)}%, var(--accent))` : "var(--accent)";
     return bar;
