@@ -132,5 +132,5 @@ function player(samples, rate) {
   header.setUint16(34, 16, true);
   text(36, "data");
   header.setUint32(40, samples.byteLength, true);
-  return h("audio", { controls: true, src: URL.createObjectURL(new Blob([header, samples], { type: "audio/wav" })) });
+  return h("audio", { controls: true, "aria-label": "Player of the sound", src: URL.createObjectURL(new Blob([header, samples], { type: "audio/wav" })) });
 }

@@ -69,7 +69,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "tones": fit("tones", folder / "clips", label_pattern="{label}_*", rate=4000, channels=4, blocks=1),
         "table": fit("table", table, hidden_size=16, num_layers=1),
         "tags": fit("tags", sentences, task="tag"),
-        "labels": fit("labels", labelled, task="classify"),
+        "labels": fit("labels", labelled, task="classify", pooling="attention"),
         "pairs": fit("pairs", pairs, task="translate", model_size=16),
         "series": fit("series", np.sin(np.arange(300) / 5) + random.normal(0, 0.05, 300), horizon=12, hidden_size=8),
     }

@@ -118,6 +118,7 @@ def test_sliders_redraw_the_columns_of_a_row(page: Any, hostile: str) -> None:
 
 def test_a_sound_is_drawn_played_and_completed(page: Any, runs: dict[str, Any]) -> None:
     page.goto("/#tones")
+    page.get_by_role("button", name="Draw", exact=True).wait_for()
     if not page.get_by_label("Seconds to draw").is_visible():
         page.get_by_text("Options").click()
     page.get_by_label("Seconds to draw").fill("0.05")
@@ -171,6 +172,8 @@ def test_a_text_is_classified(page: Any) -> None:
     page.get_by_role("textbox").fill("a good film")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".bars li")).to_have_count(2)
+    expect(page.locator(".tagged .word")).to_have_count(3)
+    expect(page.get_by_text("It does not explain the label")).to_be_visible()
 
 
 def test_a_sentence_is_translated(page: Any) -> None:
