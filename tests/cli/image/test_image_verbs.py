@@ -11,7 +11,6 @@ from PIL import Image
 
 from chainrule._app.cli.main import main
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.config import RunConfig
 from chainrule._app.tasks.image.task import ImageTask
 from chainrule.data._images import Reduction
 
@@ -67,18 +66,6 @@ def test_images_are_recognised_shown_and_learnt(command, archive, tmp_path):
     assert opened(out / "samples.png").shape == (4 * (6 * 8 + 2) + 2, 4 * (7 * 8 + 2) + 2)
     assert "█" in outcome.err
     assert isinstance(open_run(out), ImageTask)
-
-
-@pytest.mark.parametrize("model", ["pixelcnn", "gated-pixelcnn", "pixelcnn++", "row-lstm", "diagonal-bilstm"])
-def test_every_model_trains_draws_and_comes_back(command, archive, tmp_path, model):
-    out = tmp_path / "run"
-    more = ("--resolutions", 2, "--components", 2) if model == "pixelcnn++" else ()
-    arguments = ("--model", model, "--bits", 2, "--steps", 2, "--channels", 4, "--layers", 1, "--batch-size", 4, *more)
-    assert command("train", archive, "--out", out, *arguments).status == 0
-    assert command("sample", out, "-n", 2, "--out", tmp_path / "x.png").status == 0
-    run = ImageTask.open(out)
-    assert run.config == RunConfig.from_json(json.loads((out / "config.json").read_text()), ImageTask)
-    assert all(value is not None for value in (run.config.options.channels, run.config.options.layers))
 
 
 def test_per_epoch_draws_train_and_validate_on_two_levels(command, archive, tmp_path):

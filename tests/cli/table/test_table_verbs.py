@@ -13,7 +13,6 @@ import torch
 from small_data import TABLE_COLUMNS
 
 from chainrule._app.cli.main import main
-from chainrule._app.tasks.config import RunConfig
 from chainrule._app.tasks.table.task import TableTask
 from chainrule.data._tables import parse_types
 
@@ -106,27 +105,6 @@ def test_a_table_is_a_text_where_a_level_is_given(command, rows, tmp_path):
     arguments = ("--level", "char", "--hidden-size", 8, "--steps", 2, "--batch-size", 2, "--chunk-length", 8)
     assert command("train", rows, "--out", out, *arguments).status == 0
     assert json.loads((out / "config.json").read_text())["task"] == "text"
-
-
-def test_a_changed_config_is_refused(refused, run, tmp_path):
-    shutil.copytree(run, tmp_path / "run")
-    config = tmp_path / "run" / "config.json"
-    original = config.read_text()
-    for old, new in (
-        ('"hidden_size": 256', '"hidden_size": 0'),
-        ('"min_count": 2', '"min_count": "2"'),
-        ('"made"', '"lstm"'),
-    ):
-        assert old in original
-        config.write_text(original.replace(old, new))
-        assert "config.json" in refused("info", tmp_path / "run")
-    config.write_text(original.replace('"hidden_size": 256', '"hidden_size": 60000'))
-    assert "describe a model of at least" in refused("sample", tmp_path / "run")
-
-
-def test_a_config_comes_back(run):
-    config = TableTask.open(run).config
-    assert RunConfig.from_json(json.loads(json.dumps(config.to_json("table"))), TableTask) == config
 
 
 def test_types_are_read():
