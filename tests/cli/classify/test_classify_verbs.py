@@ -245,18 +245,12 @@ def test_inspection_shows_parts_certainty_and_attention(
 
 
 @pytest.mark.parametrize(("level", "order"), [("word", 2), ("char", 6), ("byte", 6)])
-def test_ngrams_are_counted_of_pairs_of_words_or_of_six_characters(
-    command: Callable, files: Path, tmp_path: Path, level: str, order: int
-) -> None:
+def test_ngrams_are_counted_of_pairs_of_words_or_of_six_characters(planned, files, tmp_path, level, order):
     sizes = ["--hidden-size", 4, "--embedding-size", 6, "--steps", 1, "--level", level]
-    command("train", files / "train.tsv", "--task", "classify", "--out", tmp_path / "run", *sizes)
-    opened = ClassifyTask.open(tmp_path / "run")
-    assert opened.config.options.ngram_order == order
-    model = opened.model()
-    assert model.ngrams is not None
-    assert model.ngrams.order == order
-    command("train", files / "train.tsv", "--task", "classify", "--out", tmp_path / "none", *sizes, "--ngram-order", 0)
-    assert ClassifyTask.open(tmp_path / "none").model().ngrams is None
+    for name, asked, expected in (("run", (), order), ("none", ("--ngram-order", 0), None)):
+        planned(files / "train.tsv", "--task", "classify", "--out", tmp_path / name, *sizes, *asked)
+        ngrams = ClassifyTask.open(tmp_path / name).new_model(0).ngrams
+        assert (ngrams and ngrams.order) == expected
 
 
 def test_the_ngrams_of_a_new_run_begin_as_naive_bayes(run: Path, files: Path) -> None:
@@ -307,20 +301,10 @@ def test_what_cannot_be_is_refused_in_one_line(refused: Callable, run: Path, fil
     assert "all 2 rows have the label '1'" in refused("train", bad, "--task", "classify", "--out", out)
     bad.write_text("fine\t1\nwhat\tmaybe\n", encoding="utf-8")
     assert f"{bad} line 2: the label 'maybe' was not seen in training" in refused("evaluate", run, bad)
-    assert "pooling: expected one or more of" in refused(
-        "train", files / "train.tsv", "--task", "classify", "--out", out, "--pooling", "median"
-    )
+    asked = ("train", files / "train.tsv", "--task", "classify", "--out", out, "--pooling", "median")
+    assert "pooling: expected one or more of" in refused(*asked)
     assert not out.exists()
     assert not list(tmp_path.glob("*.preparing"))
-    assert "--top: expected a whole number from 1 to" in refused("classify", run, bad, "--top", 0)
     assert "ends in .html or .png" in refused("classify", run, bad, "--plot", "page.pdf")
     assert "no such file" in refused("classify", run, tmp_path / "none.txt")
     assert "DATA: expected a file of texts and labels" in refused("train", "--task", "classify")
-
-
-def test_a_damaged_run_is_said(refused: Callable, run: Path, files: Path, tmp_path: Path) -> None:
-    for name, message in (("symbols.json", "the file is damaged"), ("labels.json", "the file is damaged")):
-        copy = tmp_path / name.partition(".")[0]
-        shutil.copytree(run, copy)
-        (copy / "data" / name).write_text("{}")
-        assert message in refused("classify", copy, files / "test.tsv")
