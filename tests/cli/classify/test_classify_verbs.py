@@ -57,9 +57,7 @@ def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(
-    command: Callable, files: Path, tmp_path: Path
-) -> None:
+def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(command, files, tmp_path):
     out = tmp_path / "run"
     made = command(
         "train", files / "train.tsv", "--task", "classify", "--validation", files / "test.tsv", "--out", out,
@@ -89,9 +87,7 @@ def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(
 @pytest.mark.parametrize(
     ("header", "column"), [("Name\tDeine Wahl\n", "'Deine Wahl'"), ("", None), ("a rare one\t2\n", None)]
 )
-def test_a_first_row_with_a_label_of_its_own_is_pointed_out(
-    command: Callable, tmp_path: Path, header: str, column: str | None
-) -> None:
+def test_a_first_row_with_a_label_of_its_own_is_pointed_out(command, tmp_path, header, column):
     """Among names of one word each it may be data; as a class of its own it was trained on without a word."""
     names = "".join(f"{name}\t{'ab'[n % 2]}\n" for n, name in enumerate(["Anna", "Bo", "Cy", "Di"] * 8))
     (tmp_path / "names.tsv").write_text(header + names)
@@ -148,9 +144,7 @@ def test_json_has_all_probabilities_words_and_weights(command: Callable, run: Pa
         assert len(record["attention"]) == len(record["tokens"])
 
 
-def test_a_text_is_answered_alike_alone_and_among_others(
-    command: Callable, run: Path, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_is_answered_alike_alone_and_among_others(command, run, files, monkeypatch):
     together = [json.loads(line) for line in command("classify", run, files / "test.tsv", "--json").out.splitlines()]
     text = together[5]["text"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{text}\n".encode())))
@@ -229,9 +223,7 @@ def test_a_classifier_keeps_the_rules_of_a_model_of_labels(command: Callable, ru
     assert [line.split()[1] for line in outcome.out.splitlines()[1:]] == ["pass"] * 7
 
 
-def test_inspection_shows_parts_certainty_and_attention(
-    command: Callable, run: Path, files: Path, tmp_path: Path
-) -> None:
+def test_inspection_shows_parts_certainty_and_attention(command, run, files, tmp_path):
     page = tmp_path / "page.html"
     figures = json.loads(command("inspect", run, files / "test.tsv", "--out", page, "--top", 2, "--json").out)
     assert figures["read"]["texts"] == sum(row["texts"] for row in figures["labels"].values()) == 12
@@ -274,9 +266,7 @@ def test_damaged_ngrams_are_refused_in_a_line(refused: Callable, run: Path, tmp_
     assert "ngrams" in refused("train", "--resume", "--out", tmp_path / "copy")
 
 
-def test_a_long_budget_reads_words_five_times_or_for_a_thousand_steps(
-    planned: Callable, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_budget_reads_words_five_times_or_for_a_thousand_steps(planned, files, tmp_path, monkeypatch):
     monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
     monkeypatch.setattr(classify_task, "_FEWEST_STEPS", 18)
     train = [files / "train.tsv", "--task", "classify", "--hidden-size", 4, "--embedding-size", 6]
