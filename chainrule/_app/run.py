@@ -98,7 +98,8 @@ class Run:
 
         Returns:
             Strings for a text; an array for images, (n, H, W) or (n, H, W, 3); an array, or a list of arrays of unequal
-            length, for sounds; for a table a frame of the kind that the run was fitted on, else a `Result`.
+            length, for sounds; piano rolls for music, (n, T, 88); for a table a frame of the kind that the run was
+            fitted on, else a `Result`.
         """
         run = self._able("sample")
         n = run.DEFAULT_NUMBER if n is None else n
@@ -386,7 +387,7 @@ class Run:
 
     def _native(self, result: Result) -> Any:
         """Return samples in the kind of the data that `fit` received."""
-        if result.form in ("images", "sounds"):
+        if result.form in ("images", "sounds", "music"):
             import numpy as np
 
             arrays = result.values

@@ -1,0 +1,361 @@
+"""Music: MIDI files become piano rolls, and an RNN-MADE predicts each frame of 88 keys from those before it.
+
+data/music.json                  counts, tempo, fingerprints
+data/train.frames, valid.frames  the keys of each frame
+data/train.pieces, valid.pieces  where pieces begin
+preview.mid                      drawn at the last validation
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from chainrule._app.heavy import modes, np, torch
+from chainrule._app.results import Column, Result
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Samples, Scores
+from chainrule._app.tasks.config import (
+    CheckedOptions,
+    Counts,
+    Facts,
+    Fingerprint,
+    OptimisationOptions,
+    RunConfig,
+    SkippedFile,
+    SplitOptions,
+    within,
+)
+from chainrule._app.tasks.display import Switch, counted, quoted
+from chainrule._app.tasks.likelihood_record import Basis, Tally
+from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.run_directory import DATA
+from chainrule._app.tasks.size_schedule import describe_passes, limit_passes
+from chainrule._app.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.data._members import Member
+    from chainrule.data._music import Roll, Rolls
+    from chainrule.models import RNNMADE
+    from chainrule.training import Evaluation as Measurement
+    from chainrule.training import TrainingBatches, ValidationBatches
+    from chainrule.training._validation import OnValidation
+
+_PREVIEW, _PREVIEW_FRAMES = "preview.mid", 64
+_VALIDATION_ROWS = 8
+_CHECKED_ROWS, _CHECKED_FRAMES = 2, 6
+_CHUNK = 1024  # frames scored in one pass
+_TOGETHER = 64  # pieces drawn in one batch
+_MOST_PASSES = 100.0
+_NOTES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+
+
+@dataclass(frozen=True)
+class MusicData(SplitOptions):
+    """Options for reading MIDI files as frames of keys."""
+
+    frames_per_quarter: int = within(4, 1, 48)
+    """Frames of a quarter note, a divisor of 480: 4 for sixteenth notes, 12 for triplets too."""
+    semitones: int = within(5, 0, 24)
+    """Move each training piece up or down by as many semitones at most, anew each time it is read."""
+    skip_bad: bool = False
+    """Skip files that cannot be read."""
+
+    def __post_init__(self) -> None:
+        from chainrule.data._midi import TICKS
+
+        super().__post_init__()
+        if TICKS % (frames := self.frames_per_quarter):
+            raise ValueError(f"--frames-per-quarter: expected a divisor of {TICKS}, such as 4, 8 or 12, got {frames}")
+
+
+@dataclass(frozen=True)
+class MusicTraining(OptimisationOptions):
+    """Training options of a model of music: a row is hundreds of frames."""
+
+    batch_size: int = within(16, 1, 1 << 24)
+    learning_rate: float = within(3e-3, 0.0, 1e3)
+    chunk_length: int = within(256, 1, 1 << 17)
+    """Frames per row: a part of a longer piece."""
+
+
+@dataclass(frozen=True)
+class MusicCounts(Counts):
+    pieces: int
+    frames: int
+
+
+@dataclass(frozen=True)
+class MusicFacts(Facts):
+    validation: Fingerprint | None
+    quarters_per_minute: int
+    beyond: int
+    skipped: list[SkippedFile]
+    train: MusicCounts
+    valid: MusicCounts
+
+    def __post_init__(self) -> None:
+        if not 4 <= self.quarters_per_minute <= 1000:
+            raise ValueError(f"quarters_per_minute: expected from 4 to 1000, got {self.quarters_per_minute}")
+
+
+@dataclass(frozen=True)
+class MusicSampling(CheckedOptions):
+    """Draw pieces of music from a trained model, each as a MIDI file.
+
+    Args:
+        n: Number of pieces.
+        out: The file, sample.mid by default; several pieces become sample-1.mid, sample-2.mid and so on.
+        json: Print one JSON object per piece, with its seconds.
+    """
+
+    seconds: float | None = within(None, 0.0, 36_000.0)
+    """Length of each piece, including the prompt; by default the mean length of the training pieces."""
+    tempo: int | None = within(None, 4, 1000)
+    """Quarter notes per minute; by default the median of the training files."""
+    prompt: Path | None = None
+    """MIDI file with which each piece begins."""
+    temperature: float = 1.0
+    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
+    top_p: float | None = None
+    """Ignore what is less likely than 1 - p for a key: to be down, or up."""
+
+
+@dataclass(frozen=True)
+class MusicScoring:
+    """Score music: nats and bits per frame of each MIDI file, exact under the model, and its most surprising moment.
+
+    Args:
+        data: A folder or archive of MIDI files, or one file.
+        sort: Sort by bits per frame, highest first.
+        top: Print only the N most surprising files.
+        json: Print one JSON object per file.
+    """
+
+    skip_bad: Switch = False
+    """Skip files that cannot be read."""
+
+
+class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
+    name = "music"
+    help = "Train an RNN-MADE on MIDI files, read as frames of the 88 keys of a piano."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "A folder of MIDI files (mid, midi), a tar or zip archive of them, or one file.", needed="MIDI files"
+        ),
+        "validation": Source("MIDI files to hold out; a random part of DATA by default.", "--validation"),
+    }
+    Data, Facts, Training = MusicData, MusicFacts, MusicTraining
+    MODELS: ClassVar[dict[str, Model]] = {"rnn-made": Model("RNNMADE", hidden=("num_features",), dropout=0.3)}
+    BUDGET = "10m"
+    PREPARED = f"{DATA}/music.json"
+    Scoring, Sampling = MusicScoring, MusicSampling
+    FILES = (".mid", ".midi")
+
+    @cached_property
+    def music(self) -> "dict[str, Rolls]":
+        from chainrule.data._music import open_music
+
+        return open_music(self.path / DATA)
+
+    def seconds(self, frames: float, tempo: int | None = None) -> float:
+        return frames / self.data.frames_per_quarter * 60 / (tempo or self.facts.quarters_per_minute)
+
+    def prepare(self, old: "MusicTask | None" = None) -> dict[str, Any]:
+        from chainrule.data._music import prepare_music
+
+        data, source = self.data, self.config.sources["source"]
+        assert source is not None
+        if old is not None and old.data.frames_per_quarter != data.frames_per_quarter:
+            raise ValueError(f"--from: {old.path} was trained with --frames-per-quarter {old.data.frames_per_quarter}")
+        return prepare_music(
+            source,
+            self.path / DATA,
+            frames_per_quarter=data.frames_per_quarter,
+            validation=self.config.sources["validation"],
+            validation_fraction=data.validation_fraction,
+            skip_bad=data.skip_bad,
+            seed=self.training.seed,
+        )
+
+    @classmethod
+    def fingerprint(cls, path: str | None) -> dict[str, Any]:
+        from chainrule.data._music import MidiFiles
+
+        assert path is not None
+        return MidiFiles(path).fingerprint()
+
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+        """Limit the passes over the pieces, which are soon overfitted."""
+        config = super().plan(explicit_flags)
+        if config.duration.budget is None:
+            return config
+        model, batches = self.new_model(config.training.seed), self.batches((0, 1))[0]
+        frames = self.facts.train.frames // batches.steps_per_epoch
+        return limit_passes(config, model, batches, _MOST_PASSES, elements=frames)
+
+    def choice(self) -> str:
+        return describe_passes(self.config, "frames", "pieces")
+
+    def build(self) -> "RNNMADE":
+        return self.built()
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data._music import music_batches, music_evaluation
+
+        training = self.training
+        return (
+            music_batches(
+                self.music["train"],
+                training.batch_size,
+                training.chunk_length,
+                self.data.semitones,
+                training.seed,
+                shard,
+            ),
+            lambda: music_evaluation(self.music["valid"], _VALIDATION_ROWS),
+        )
+
+    def introduce(self) -> Iterable[str]:
+        facts, minutes = self.facts, self.seconds(self.facts.train.frames) / 60
+        yield (
+            f"{facts.source.name}, read as music: {counted(facts.train.pieces, 'piece')} ({minutes:,.1f} min) to train "
+            f"on, {facts.valid.pieces:,} held out, "
+            f"{self.data.frames_per_quarter} frames a quarter note, {facts.quarters_per_minute} quarter notes a minute"
+        )
+        if facts.beyond:
+            yield f"left out: {counted(facts.beyond, 'note')} beyond the keys of a piano"
+        for bad in facts.skipped:
+            yield f"skipped: {bad.reason}"
+
+    def on_validation(self) -> "OnValidation":
+        def preview(trained: Any, step: int, seconds: float) -> str:
+            from chainrule._app.tasks.output import write_piece
+            from chainrule.decoding._sample_paths import draw_for
+
+            generator = torch.Generator(modes.device_of(trained)).manual_seed(step)
+            drawn = draw_for(trained.stream(1, generator=generator), _PREVIEW_FRAMES, seconds)
+            words = write_piece(self.path / _PREVIEW, drawn[0].cpu().numpy(), self._playing())
+            return f"{words} {_PREVIEW}"
+
+        return preview
+
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        nats = evaluation.nats_per_element
+        return {"nats_per_frame": nats}, f"{nats:.4f} nats per frame on the held-out pieces"
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [
+            f"chainrule sample {path} -n 3 --out song.mid",
+            f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
+        ]
+
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        first, *others = self.introduce()
+        return {"data": first, "": "\n".join(others)}
+
+    @property
+    def basis(self) -> Basis:
+        return Basis("frame", f"88 keys, {self.data.frames_per_quarter} frames a quarter note")
+
+    def checked_rows(self) -> CheckedRows:
+        from chainrule.data._music import music_evaluation
+
+        batch = next(iter(music_evaluation(self.music["valid"], _CHECKED_ROWS)))
+        assert batch.lengths is not None
+        return CheckedRows(self.model(), batch.x[:, :_CHECKED_FRAMES], lengths=batch.lengths.clamp(max=_CHECKED_FRAMES))
+
+    def _playing(self, tempo: int | None = None) -> dict[str, int]:
+        """Return what a piano roll needs to be played at the right speed."""
+        return {
+            "frames_per_quarter": self.data.frames_per_quarter,
+            "quarters_per_minute": tempo or self.facts.quarters_per_minute,
+        }
+
+    def _read(self, file: "Member") -> "Roll":
+        from chainrule.data._music import read_piece
+
+        return read_piece(file, self.data.frames_per_quarter).roll
+
+    def sample(self, n: int, options: MusicSampling, *, seed: int, device: str) -> Result:
+        """Draw n pieces: a piano roll (T, 88) of 0 and 1 each."""
+        from chainrule.heads._categorical import check_filters
+
+        check_filters(options.temperature, None, options.top_p)
+        prompt = None if options.prompt is None else self._prompt(options.prompt)
+        length, model = self._length(options, 0 if prompt is None else prompt.shape[1]), self.model(device)
+
+        def rows() -> Iterator[Sequence[Any]]:
+            generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
+            for start in range(0, n, _TOGETHER):
+                drawn = model.sample(
+                    min(_TOGETHER, n - start), length=length, prefix=prompt,
+                    temperature=options.temperature, top_p=options.top_p, generator=generator,
+                )  # fmt: skip
+                for roll in drawn.cpu().numpy().astype(np.uint8):
+                    yield roll, self.seconds(length, options.tempo)
+
+        about = {**self._playing(options.tempo), "seed": seed}
+        return Result([Column("piece"), Column("seconds", 2)], rows(), about=about, form="music")
+
+    def _prompt(self, path: Path) -> "Tensor":
+        from chainrule.data._music import MidiFiles
+
+        files = MidiFiles(path).files
+        if len(files) != 1:
+            raise ValueError(f"--prompt: expected one MIDI file, got {len(files)} in {path}")
+        return torch.from_numpy(self._read(files[0])).float().unsqueeze(0)
+
+    def _length(self, options: MusicSampling, prompt: int) -> int:
+        train, seconds = self.facts.train, options.seconds
+        if seconds is None:
+            return prompt + max(round(train.frames / train.pieces), 1)
+        length = round(seconds / self.seconds(1, options.tempo))
+        if length <= prompt:
+            began = f", more than the {self.seconds(prompt, options.tempo):.2f} of the prompt" if prompt else ""
+            raise ValueError(f"--seconds: expected a length of at least one frame{began}, got {seconds:g}")
+        return length
+
+    def score(self, data: str, options: MusicScoring, *, device: str) -> Result:
+        from chainrule.data._music import MidiFiles
+
+        files, model, total, skipped = MidiFiles(data).files, self.model(device), Tally(), list[str]()
+
+        def rows() -> Iterator[Sequence[Any]]:
+            for file in files:
+                try:
+                    roll = self._read(file)
+                except ValueError as error:
+                    if not options.skip_bad:
+                        raise
+                    skipped.append(f"skipped: {error}")
+                    continue
+                nats = _surprise(model, torch.from_numpy(roll))
+                total.add(float(nats.sum()), len(nats))
+                bits = float(nats.mean()) / math.log(2)
+                yield file.name, len(nats), float(nats.sum()), bits, self.seconds(int(nats.argmax()))
+
+        columns = [
+            Column("file"), Column("frames"), Column("nats", 1), Column("bits_per_frame", 4, heading="bits/frame"),
+            Column("most_at", 2, heading="most at"),
+        ]  # fmt: skip
+        empty = f"{data}: expected at least one MIDI file to score, got none"
+        return total.result(
+            columns, rows(), basis=self.basis, unit="file", empty=empty, rank="bits_per_frame", notes=lambda: skipped
+        )
+
+
+@torch.no_grad()
+def _surprise(model: "RNNMADE", roll: "Tensor") -> Any:
+    """Return the nats of each frame of a piano roll (T, 88)."""
+    state, x_prev, nats = model.initial_state(1), None, []
+    for chunk in roll.float().to(modes.device_of(model)).unsqueeze(0).split(_CHUNK, 1):
+        conditionals, state = model.unroll(chunk, state, x_prev)
+        nats.append(-conditionals.log_prob(chunk)[0].cpu().double().numpy())
+        x_prev = chunk[:, -1]
+    return np.concatenate(nats)
