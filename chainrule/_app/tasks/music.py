@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
@@ -32,7 +32,7 @@ from chainrule._app.tasks.display import Switch, counted, quoted
 from chainrule._app.tasks.likelihood_record import Basis, Tally
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
-from chainrule._app.tasks.size_schedule import describe_passes, limit_passes
+from chainrule._app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes
 from chainrule._app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ _CHECKED_ROWS, _CHECKED_FRAMES = 2, 6
 _CHUNK = 1024  # frames scored in one pass
 _TOGETHER = 64  # pieces drawn in one batch
 _MOST_PASSES = 100.0
+_MOSTLY_UP = -3.0  # logit of a key that is down one frame in twenty, from which training starts
 _NOTES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 
 
@@ -77,9 +78,11 @@ class MusicData(SplitOptions):
 class MusicTraining(OptimisationOptions):
     """Training options of a model of music: a row is hundreds of frames."""
 
-    batch_size: int = within(16, 1, 1 << 24)
-    learning_rate: float = within(3e-3, 0.0, 1e3)
-    chunk_length: int = within(256, 1, 1 << 17)
+    batch_size: int = within(4, 1, 1 << 24)
+    optimiser: Literal["adamw", "muon"] = "muon"
+    learning_rate: float = within(0.02, 0.0, 1e3)
+    """Peak learning rate; 0.003 by default with AdamW."""
+    chunk_length: int = within(128, 1, 1 << 17)
     """Frames per row: a part of a longer piece."""
 
 
@@ -151,7 +154,11 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
     }
     Data, Facts, Training = MusicData, MusicFacts, MusicTraining
     MODELS: ClassVar[dict[str, Model]] = {"rnn-made": Model("RNNMADE", hidden=("num_features",), dropout=0.3)}
+    DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"rnn-made": {"learning_rate": {"adamw": 3e-3}}}
     BUDGET = "10m"
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
+        "rnn-made": SizeSchedule("frames", ({"hidden_size": 128},), passes=30)
+    }
     PREPARED = f"{DATA}/music.json"
     Scoring, Sampling = MusicScoring, MusicSampling
     FILES = (".mid", ".midi")
@@ -194,15 +201,22 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
         config = super().plan(explicit_flags)
         if config.duration.budget is None:
             return config
-        model, batches = self.new_model(config.training.seed), self.batches((0, 1))[0]
-        frames = self.facts.train.frames // batches.steps_per_epoch
-        return limit_passes(config, model, batches, _MOST_PASSES, elements=frames)
+        run = MusicTask(self.path, config)
+        model, batches = run.new_model(config.training.seed), run.batches((0, 1))[0]
+        frames, sizes = (
+            self.facts.train.frames // batches.steps_per_epoch,
+            config.settled.options if config.settled else [],
+        )
+        return limit_passes(config, model, batches, _MOST_PASSES, elements=frames, options=sizes)
 
     def choice(self) -> str:
-        return describe_passes(self.config, "frames", "pieces")
+        return f"{describe_passes(self.config, 'frames', 'pieces')}: hidden size {self.config.options.hidden_size}"
 
     def build(self) -> "RNNMADE":
-        return self.built()
+        model: RNNMADE = self.built()
+        assert model.made.output.bias is not None
+        torch.nn.init.constant_(model.made.output.bias, _MOSTLY_UP)
+        return model
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data._music import music_batches, music_evaluation
