@@ -11,6 +11,7 @@ from chainrule._app.run import Run
 from chainrule._app.tasks import open_run, recognise, task_class
 from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, refuse_existing, task_of
 from chainrule._app.training_run import started_from
+from chainrule.data._gather import paths_of
 from chainrule.data._kinds import is_images
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def fit(
         else:
             source = None if data is None else inputs.path(data, labels=labels, rate=rate)
         chosen = task_class(inputs.task) if inputs.task else _recognised(source)
-        if chosen.name == "classify" and source is not None and is_images(source):
+        if chosen.name == "classify" and source is not None and is_images(paths_of(source)[0]):
             chosen = task_class("classify-images")
         inputs.task = chosen.name
         sources: dict[str, str | None] = dict.fromkeys(chosen.SOURCES)

@@ -16,7 +16,7 @@ from zipfile import ZipFile
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
-from chainrule.data._gather import KINDS, gather, must_gather, paths_of
+from chainrule.data._gather import KINDS, gather, must_gather, paths_of, shared_folder
 from chainrule.data._text import STDIN
 
 if TYPE_CHECKING:
@@ -73,14 +73,17 @@ class Inputs:
         raise ValueError(f"{name}: expected at least one row, got none")
 
     def plain(self, source: str, name: str, *, streams: bool = False) -> str:
-        """Return the path of a source as one plain file; see `chainrule.data._gather.must_gather`."""
+        """Return the path of a source as one plain file or folder; see `chainrule.data._gather.must_gather`."""
         kind = KINDS.get(self.task)
-        if kind is None or self._keep_paths or not must_gather(source, kind, streams=streams):
+        if kind is None or self._keep_paths:
             return source
+        if not must_gather(source, kind, streams=streams):
+            return paths_of(source)[0]
         folder = Path(self._folder.name) / name
         folder.mkdir()
         made = str(gather(source, folder, kind, self._text_column))
-        self.names[made] = "standard input" if source == STDIN else source
+        named = shared_folder(source) if kind == "files" else source
+        self.names[made] = "standard input" if source == STDIN else str(named)
         return made
 
     def text(self, text: str) -> str:

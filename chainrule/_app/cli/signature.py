@@ -185,6 +185,8 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
         if words and isinstance(arguments[name], list):
             source = words[0] if len(words) == 1 else join(words)
             arguments[name] = source if inputs is None else inputs.path(source, name)
+        elif words and isinstance(arguments[name], tuple):
+            arguments[name] = tuple(one for path in words for one in paths_of(str(path)))
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule._app.tasks.config import task_in
 from chainrule._app.tasks.run_directory import CONFIG, read_config
 from chainrule._lazy import attach
+from chainrule.data._gather import paths_of
 from chainrule.data._kinds import is_images, is_music, is_sounds, is_table, is_tagged
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def task_class(name: str) -> "type[Task[Any]]":
 
 def recognise(path: Path) -> str | None:
     """Recognise the task by a file name or a folder's content; None if neither tells."""
-    return next((name for name, is_its in RECOGNISED.items() if is_its(path)), None)
+    first = Path(paths_of(str(path))[0])
+    return next((name for name, is_its in RECOGNISED.items() if is_its(first)), None)
 
 
 def open_run(path: str | Path) -> "Task[Any]":
