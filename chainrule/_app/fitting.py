@@ -43,12 +43,12 @@ def fit(
 
     Args:
         data: a path, as `chainrule train` takes it; strings, pairs of a text and a label, or sentences of (word, tag)
-            pairs; a NumPy array or tensor of images, table rows or a series; a frame or series of pandas, polars or
+            pairs; a NumPy array or tensor of images, table rows or a series; piano rolls (T, 88); a frame or series of pandas, polars or
             Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of your own, an
             `AutoregressiveModel`, which is trained on `rows`.
         rows: of `fit(module, rows)`: a tensor or array (N, ...); `ModuleRun` lists the options.
         text: a text to learn from, instead of `data`.
-        task: text, table, image, sound, tag, classify, classify-images, translate, caption or forecast; recognised from
+        task: text, table, image, sound, music, tag, classify, classify-images, translate, caption or forecast; recognised from
             the data by default.
         model: the architecture; the task's first by default.
         out: the run directory; a temporary one by default, which `Run.save` moves.
@@ -84,7 +84,8 @@ def fit(
         task = task_of(Path(init.path if isinstance(init, Run) else init))
     if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
         task = "forecast"
-    with Inputs("" if task is None else task_class(task).name, keep_paths=True) as inputs:
+    of_task, frames_per_quarter = "" if task is None else task_class(task).name, options.get("frames_per_quarter")
+    with Inputs(of_task, rate=frames_per_quarter, keep_paths=True) as inputs:
         labels, rate = options.pop("labels", None), options.pop("rate", None)
         if text is not None:
             if data is not None:
@@ -124,7 +125,9 @@ def fit(
 def _recognised(source: str | None) -> "type[Task[Any]]":
     name = "text" if source is None else recognise(Path(source))
     if name is None and source is not None and Path(source).is_dir():
-        raise ValueError(f"{source}: expected a file, or a directory of images or sounds, got a directory without any")
+        raise ValueError(
+            f"{source}: expected a file, or a directory of images, sounds or MIDI files, got one without any"
+        )
     return task_class(name or "text")
 
 

@@ -169,8 +169,12 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
 
         return open_music(self.path / DATA)
 
+    @property
+    def rate(self) -> int:
+        return int(self.data.frames_per_quarter)
+
     def seconds(self, frames: float, tempo: int | None = None) -> float:
-        return frames / self.data.frames_per_quarter * 60 / (tempo or self.facts.quarters_per_minute)
+        return frames / self.rate * 60 / (tempo or self.facts.quarters_per_minute)
 
     def prepare(self, old: "MusicTask | None" = None) -> dict[str, Any]:
         from chainrule.data._music import prepare_music
@@ -239,7 +243,7 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
         yield (
             f"{facts.source.name}, read as music: {counted(facts.train.pieces, 'piece')} ({minutes:,.1f} min) to train "
             f"on, {facts.valid.pieces:,} held out, "
-            f"{self.data.frames_per_quarter} frames a quarter note, {facts.quarters_per_minute} quarter notes a minute"
+            f"{self.rate} frames a quarter note, {facts.quarters_per_minute} quarter notes a minute"
         )
         if facts.beyond:
             yield f"left out: {counted(facts.beyond, 'note')} beyond the keys of a piano"
@@ -275,7 +279,7 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
 
     @property
     def basis(self) -> Basis:
-        return Basis("frame", f"88 keys, {self.data.frames_per_quarter} frames a quarter note")
+        return Basis("frame", f"88 keys, {self.rate} frames a quarter note")
 
     def checked_rows(self) -> CheckedRows:
         from chainrule.data._music import music_evaluation
@@ -287,14 +291,14 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
     def _playing(self, tempo: int | None = None) -> dict[str, int]:
         """Return what a piano roll needs to be played at the right speed."""
         return {
-            "frames_per_quarter": self.data.frames_per_quarter,
+            "frames_per_quarter": self.rate,
             "quarters_per_minute": tempo or self.facts.quarters_per_minute,
         }
 
     def _read(self, file: "Member") -> "Roll":
         from chainrule.data._music import read_piece
 
-        return read_piece(file, self.data.frames_per_quarter).roll
+        return read_piece(file, self.rate).roll
 
     def sample(self, n: int, options: MusicSampling, *, seed: int, device: str) -> Result:
         """Draw n pieces: a piano roll (T, 88) of 0 and 1 each."""
