@@ -43,13 +43,13 @@ def fit(
 
     Args:
         data: a path, as `chainrule train` takes it; strings, pairs of a text and a label, or sentences of (word, tag)
-            pairs; a NumPy array or tensor of images, table rows or a series; piano rolls (T, 88); a frame or series of pandas, polars or
-            Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of your own, an
-            `AutoregressiveModel`, which is trained on `rows`.
+            pairs; a NumPy array or tensor of images, table rows, a series or piano rolls; a frame or series of pandas,
+            polars or Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of
+            your own, an `AutoregressiveModel`, which is trained on `rows`.
         rows: of `fit(module, rows)`: a tensor or array (N, ...); `ModuleRun` lists the options.
         text: a text to learn from, instead of `data`.
-        task: text, table, image, sound, music, tag, classify, classify-images, translate, caption or forecast; recognised from
-            the data by default.
+        task: text, table, image, sound, music, tag, classify, classify-images, translate, caption or forecast;
+            recognised from the data by default.
         model: the architecture; the task's first by default.
         out: the run directory; a temporary one by default, which `Run.save` moves.
         budget: wall-clock training time, such as "90s" or "3m", or seconds; the default depends on the task.
@@ -126,7 +126,7 @@ def _recognised(source: str | None) -> "type[Task[Any]]":
     name = "text" if source is None else recognise(Path(source))
     if name is None and source is not None and Path(source).is_dir():
         raise ValueError(
-            f"{source}: expected a file, or a directory of images, sounds or MIDI files, got one without any"
+            f"{source}: expected a file, or a directory of images, sounds or MIDI files, got a directory without any"
         )
     return task_class(name or "text")
 

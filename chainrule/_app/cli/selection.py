@@ -154,7 +154,7 @@ def _task_to_train(line: Line) -> str:
     recognised = recognise(Path(data))
     if recognised is None and Path(data).is_dir():
         raise ValueError(
-            f"{data}: expected a file, or a directory of images or sounds, got a directory without any"
+            f"{data}: expected a file, or a directory of images, sounds or MIDI files, got a directory without any"
             f"{_inside(Path(data))}"
         )
     return recognised or "text"

@@ -103,7 +103,7 @@ class RunFlags:
     out: Path | None = None
     """Run directory; by default runs/DATA-MODEL, named for the data and the model."""
     task: TaskName | None = None
-    """Task to learn; by default recognised from DATA (text, tables, images and sounds)."""
+    """Task to learn; by default recognised from DATA (text, tables, images, sounds and music)."""
     budget: str | None = None
     """Wall-clock training time, such as 90s, 3m or 1h30m. The default depends on the task: 3m for a text."""
     steps: int | None = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.classify.task import ClassifyTask as ClassifyTask
     from chainrule._app.tasks.forecast.task import ForecastTask as ForecastTask
     from chainrule._app.tasks.image.task import ImageTask as ImageTask
-    from chainrule._app.tasks.music import MusicTask as MusicTask
+    from chainrule._app.tasks.music.task import MusicTask as MusicTask
     from chainrule._app.tasks.sound.task import SoundTask as SoundTask
     from chainrule._app.tasks.table.task import TableTask as TableTask
     from chainrule._app.tasks.tag.task import TagTask as TagTask

@@ -6,19 +6,15 @@ data/train.pieces, valid.pieces  where pieces begin
 preview.mid                      drawn at the last validation
 """
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.heavy import modes, np, torch
-from chainrule._app.results import Column, Result
-from chainrule._app.tasks.capabilities import CheckedRows, Checks, Samples, Scores
+from chainrule._app.heavy import modes, torch
+from chainrule._app.tasks.capabilities import CheckedRows, Checks, Inspects, Samples, Scores
 from chainrule._app.tasks.config import (
-    CheckedOptions,
     Counts,
     Facts,
     Fingerprint,
@@ -28,18 +24,16 @@ from chainrule._app.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule._app.tasks.display import Switch, counted, quoted
-from chainrule._app.tasks.likelihood_record import Basis, Tally
+from chainrule._app.tasks.display import counted, quoted
+from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.music import verbs
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes
 from chainrule._app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from chainrule.data._members import Member
-    from chainrule.data._music import Roll, Rolls
+    from chainrule.data._music import Rolls
     from chainrule.models import RNNMADE
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
@@ -106,44 +100,7 @@ class MusicFacts(Facts):
             raise ValueError(f"quarters_per_minute: expected from 4 to 1000, got {self.quarters_per_minute}")
 
 
-@dataclass(frozen=True)
-class MusicSampling(CheckedOptions):
-    """Draw pieces of music from a trained model, each as a MIDI file.
-
-    Args:
-        n: Number of pieces.
-        out: The file, sample.mid by default; several pieces become sample-1.mid, sample-2.mid and so on.
-        json: Print one JSON object per piece, with its seconds.
-    """
-
-    seconds: float | None = within(None, 0.0, 36_000.0)
-    """Length of each piece, including the prompt; by default the mean length of the training pieces."""
-    tempo: int | None = within(None, 4, 1000)
-    """Quarter notes per minute; by default the median of the training files."""
-    prompt: Path | None = None
-    """MIDI file with which each piece begins."""
-    temperature: float = 1.0
-    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
-    top_p: float | None = None
-    """Ignore what is less likely than 1 - p for a key: to be down, or up."""
-
-
-@dataclass(frozen=True)
-class MusicScoring:
-    """Score music: nats and bits per frame of each MIDI file, exact under the model, and its most surprising moment.
-
-    Args:
-        data: A folder or archive of MIDI files, or one file.
-        sort: Sort by bits per frame, highest first.
-        top: Print only the N most surprising files.
-        json: Print one JSON object per file.
-    """
-
-    skip_bad: Switch = False
-    """Skip files that cannot be read."""
-
-
-class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
+class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
     name = "music"
     help = "Train an RNN-MADE on MIDI files, read as frames of the 88 keys of a piano."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -160,8 +117,11 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
         "rnn-made": SizeSchedule("frames", ({"hidden_size": 128},), passes=30)
     }
     PREPARED = f"{DATA}/music.json"
-    Scoring, Sampling = MusicScoring, MusicSampling
+    Scoring, score = verbs.MusicScoring, verbs.score_music
+    Sampling, sample = verbs.MusicSampling, verbs.sample_music
     FILES = (".mid", ".midi")
+    Inspection, inspect = verbs.MusicInspection, verbs.inspect_music
+    writes_page = False
 
     @cached_property
     def music(self) -> "dict[str, Rolls]":
@@ -257,7 +217,7 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
 
             generator = torch.Generator(modes.device_of(trained)).manual_seed(step)
             drawn = draw_for(trained.stream(1, generator=generator), _PREVIEW_FRAMES, seconds)
-            words = write_piece(self.path / _PREVIEW, drawn[0].cpu().numpy(), self._playing())
+            words = write_piece(self.path / _PREVIEW, drawn[0].cpu().numpy(), self.playing())
             return f"{words} {_PREVIEW}"
 
         return preview
@@ -288,92 +248,9 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Checks):
         assert batch.lengths is not None
         return CheckedRows(self.model(), batch.x[:, :_CHECKED_FRAMES], lengths=batch.lengths.clamp(max=_CHECKED_FRAMES))
 
-    def _playing(self, tempo: int | None = None) -> dict[str, int]:
+    def playing(self, tempo: int | None = None) -> dict[str, int]:
         """Return what a piano roll needs to be played at the right speed."""
         return {
             "frames_per_quarter": self.rate,
             "quarters_per_minute": tempo or self.facts.quarters_per_minute,
         }
-
-    def _read(self, file: "Member") -> "Roll":
-        from chainrule.data._music import read_piece
-
-        return read_piece(file, self.rate).roll
-
-    def sample(self, n: int, options: MusicSampling, *, seed: int, device: str) -> Result:
-        """Draw n pieces: a piano roll (T, 88) of 0 and 1 each."""
-        from chainrule.heads._categorical import check_filters
-
-        check_filters(options.temperature, None, options.top_p)
-        prompt = None if options.prompt is None else self._prompt(options.prompt)
-        length, model = self._length(options, 0 if prompt is None else prompt.shape[1]), self.model(device)
-
-        def rows() -> Iterator[Sequence[Any]]:
-            generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
-            for start in range(0, n, _TOGETHER):
-                drawn = model.sample(
-                    min(_TOGETHER, n - start), length=length, prefix=prompt,
-                    temperature=options.temperature, top_p=options.top_p, generator=generator,
-                )  # fmt: skip
-                for roll in drawn.cpu().numpy().astype(np.uint8):
-                    yield roll, self.seconds(length, options.tempo)
-
-        about = {**self._playing(options.tempo), "seed": seed}
-        return Result([Column("piece"), Column("seconds", 2)], rows(), about=about, form="music")
-
-    def _prompt(self, path: Path) -> "Tensor":
-        from chainrule.data._music import MidiFiles
-
-        files = MidiFiles(path).files
-        if len(files) != 1:
-            raise ValueError(f"--prompt: expected one MIDI file, got {len(files)} in {path}")
-        return torch.from_numpy(self._read(files[0])).float().unsqueeze(0)
-
-    def _length(self, options: MusicSampling, prompt: int) -> int:
-        train, seconds = self.facts.train, options.seconds
-        if seconds is None:
-            return prompt + max(round(train.frames / train.pieces), 1)
-        length = round(seconds / self.seconds(1, options.tempo))
-        if length <= prompt:
-            began = f", more than the {self.seconds(prompt, options.tempo):.2f} of the prompt" if prompt else ""
-            raise ValueError(f"--seconds: expected a length of at least one frame{began}, got {seconds:g}")
-        return length
-
-    def score(self, data: str, options: MusicScoring, *, device: str) -> Result:
-        from chainrule.data._music import MidiFiles
-
-        files, model, total, skipped = MidiFiles(data).files, self.model(device), Tally(), list[str]()
-
-        def rows() -> Iterator[Sequence[Any]]:
-            for file in files:
-                try:
-                    roll = self._read(file)
-                except ValueError as error:
-                    if not options.skip_bad:
-                        raise
-                    skipped.append(f"skipped: {error}")
-                    continue
-                nats = _surprise(model, torch.from_numpy(roll))
-                total.add(float(nats.sum()), len(nats))
-                bits = float(nats.mean()) / math.log(2)
-                yield file.name, len(nats), float(nats.sum()), bits, self.seconds(int(nats.argmax()))
-
-        columns = [
-            Column("file"), Column("frames"), Column("nats", 1), Column("bits_per_frame", 4, heading="bits/frame"),
-            Column("most_at", 2, heading="most at"),
-        ]  # fmt: skip
-        empty = f"{data}: expected at least one MIDI file to score, got none"
-        return total.result(
-            columns, rows(), basis=self.basis, unit="file", empty=empty, rank="bits_per_frame", notes=lambda: skipped
-        )
-
-
-@torch.no_grad()
-def _surprise(model: "RNNMADE", roll: "Tensor") -> Any:
-    """Return the nats of each frame of a piano roll (T, 88)."""
-    state, x_prev, nats = model.initial_state(1), None, []
-    for chunk in roll.float().to(modes.device_of(model)).unsqueeze(0).split(_CHUNK, 1):
-        conditionals, state = model.unroll(chunk, state, x_prev)
-        nats.append(-conditionals.log_prob(chunk)[0].cpu().double().numpy())
-        x_prev = chunk[:, -1]
-    return np.concatenate(nats)
