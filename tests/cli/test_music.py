@@ -57,6 +57,8 @@ def test_a_folder_of_midi_files_is_found_shown_and_learnt(command, pieces, tmp_p
         assert shown in outcome.err
     preview = read_midi((out / "preview.mid").read_bytes(), "preview")
     assert round(preview.quarters_per_minute) == 91
+    assert command("report", out).status == 0
+    assert "samples at step" in (out / "training.html").read_text()
 
 
 def test_one_file_is_held_out_at_its_end(command, pieces, tmp_path):

@@ -12,7 +12,7 @@ from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.heavy import modes, torch
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Inspects, Samples, Scores
 from chainrule._app.tasks.config import (
     Counts,
@@ -211,14 +211,17 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
             yield f"skipped: {bad.reason}"
 
     def on_validation(self) -> "OnValidation":
-        def preview(trained: Any, step: int, seconds: float) -> str:
-            from chainrule._app.tasks.output import write_piece
-            from chainrule.decoding._sample_paths import draw_for
+        from chainrule._app.tasks.output import write_piece
+        from chainrule.data import png
+        from chainrule.decoding._sample_paths import draw_for
+        from chainrule.training._validation import Preview
 
+        def preview(trained: Any, step: int, seconds: float) -> Preview:
             generator = torch.Generator(modes.device_of(trained)).manual_seed(step)
-            drawn = draw_for(trained.stream(1, generator=generator), _PREVIEW_FRAMES, seconds)
-            words = write_piece(self.path / _PREVIEW, drawn[0].cpu().numpy(), self.playing())
-            return f"{words} {_PREVIEW}"
+            roll = draw_for(trained.stream(1, generator=generator), _PREVIEW_FRAMES, seconds)[0].cpu().numpy()
+            words = write_piece(self.path / _PREVIEW, roll, self.playing())
+            shades = np.where(roll.T[::-1] > 0, 0, 255).astype(np.uint8)  # time to the right, pitch upwards
+            return Preview(f"{words} {_PREVIEW}", png(shades.repeat(4, 0).repeat(4, 1)))
 
         return preview
 
