@@ -7,6 +7,7 @@ standard input, several files and JSON records. The files live as long as the `I
 import csv
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import fields
 from itertools import chain
 from numbers import Real
 from pathlib import Path
@@ -36,6 +37,7 @@ class Inputs:
         self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
+        self.items: int | None = None  # rows or strings in memory, each with a row of its own in an answer
         self._folder = TemporaryDirectory(prefix="chainrule-")
         self.names: dict[str, str] = {}  # of sources, by the path of the file that they were written to
 
@@ -50,6 +52,11 @@ class Inputs:
             # the caller knows the argument, not the file it was written to
             longest = max(named, key=len)
             raise ValueError(str(error).replace(longest, names[longest])) from None
+
+    def options_of(self, kind: type) -> dict[str, Any]:
+        """Return the options that describe the written files, as far as an options dataclass has them."""
+        known = {field.name for field in fields(kind)}
+        return {name: value for name, value in self.options.items() if name in known}
 
     @property
     def written(self) -> bool:
@@ -110,8 +117,11 @@ class Inputs:
 
     def _write_frame(self, frame: Any, file: Path, rate: int | None, *, is_series: bool) -> Path:
         texts = [name for name in frame.columns if str(frame[name].dtype) in ("String", "Categorical", "Enum")]
-        if texts == frame.columns[-1:] and (self.task in _OF_TEXTS or (is_series and not self.task)):
-            return self._write_rows("", iter(frame[texts[0]].drop_nulls().to_list()), file, None, rate)
+        of_texts = self.task in _OF_TEXTS or (is_series and self.task in ("", "classify"))
+        if texts == frame.columns[-1:] and of_texts:
+            rows = frame[texts[0]]
+            rows = rows.drop_nulls() if self.task in ("", "text") else rows.fill_null("")
+            return self._write_rows("", iter(rows.to_list()), file, None, rate)
         if self.task == "translate" and len(texts) == len(frame.columns) == 2:
             return self._write_rows(("", ""), iter(frame.rows()), file, None, rate)
         if self.task in (*_OF_TEXTS, "image", "sound"):
@@ -122,9 +132,14 @@ class Inputs:
         file = file.with_suffix(".csv")
         if self.description is None:
             self.description = frames.describe(frame)
-            if self.task == "table" and (spelt := frames.text_columns(self.description, frame)):
-                self.options["types"] = ",".join(f"{name}=categorical" for name in spelt)
+            if self.task == "table":
+                self.options["header"] = "yes"
+                if spelt := frames.text_columns(self.description, frame):
+                    self.options["types"] = dict.fromkeys(spelt, "categorical")
+        if self.task == "classify":
+            self.options |= _labelled_columns(frame, texts, self._text_column)
         frames.write_csv(frame, file)
+        self.items = len(frame)
         return file
 
     def _write_array(self, array: Any, file: Path, labels: Any, rate: int | None) -> Path:
@@ -159,7 +174,7 @@ class Inputs:
 
     def _write_rows(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
         if isinstance(first, str):
-            return self._write_lines(_all(str, rows, file.name), file)
+            return self._write_lines(self._counted(_all(str, rows, file.name)), file)
         if isinstance(first, Real):
             import numpy as np
 
@@ -170,7 +185,7 @@ class Inputs:
             return self._write_records(first, _all(Mapping, rows, file.name), file)
         if not isinstance(first, Sequence) or isinstance(first, bytes) or not first:
             raise ValueError(f"{file.name}: {_EXPECTED}, got a list of {type(first).__name__}")
-        rows = _all(Sequence, rows, file.name)
+        rows = self._counted(_all(Sequence, rows, file.name))
         if not isinstance(first[0], str):
             if isinstance(first[0], Real):
                 raise ValueError(f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows)")
@@ -186,13 +201,21 @@ class Inputs:
             return _write_text(file.with_suffix(".tsv"), ("\t".join(pair) + "\n" for pair in pairs))
         return _write_csv(file.with_suffix(".csv"), ["text", "label"], pairs)
 
+    def _counted(self, rows: Iterator[Any]) -> Iterator[Any]:
+        self.items = 0
+        for row in rows:
+            self.items += 1
+            yield row
+
     def _write_lines(self, rows: Iterator[str], file: Path) -> Path:
         self.task = self.task or "text"
         if self.task == "tag":  # sentences of words between blanks
             words = (list(filter(None, row.replace("\t", " ").split(" "))) for row in rows)
             return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(words, 1)))
         if self.task == "classify":
-            return _write_csv(file.with_suffix(".csv"), ["text"], ([row] for row in rows))
+            # other columns keep a row of an empty text, and tell that the first one is a header
+            cells = ([row, number, number] for number, row in enumerate(rows))
+            return _write_csv(file.with_suffix(".csv"), ["text", "#", "##"], cells)
         if self.task not in _OF_TEXTS:
             raise ValueError(f"{file.name}: a run of the task {self.task} takes no strings")
         broken = False
@@ -252,6 +275,22 @@ class Inputs:
         for number, sound in enumerate(sounds):
             write_wav(file / f"{number:06}.wav", np.asarray(sound, dtype=np.float32), int(rate))
         return file
+
+
+def _labelled_columns(frame: Any, texts: Sequence[str], text_column: str) -> dict[str, str]:
+    """Name the columns of texts and labels, so that the first row of the file is known to be a header."""
+    from chainrule.data._labelled.labelled_file import LABEL_NAMES, TEXT_NAMES
+
+    def usual(names: Sequence[str]) -> list[str]:
+        return [name for name in frame.columns if name.lower() in names]
+
+    named = [text_column] if text_column in frame.columns else usual(TEXT_NAMES)
+    named = named or sorted(texts, key=lambda name: -frame[name].n_unique())
+    if not named:
+        return {}
+    rest = [name for name in frame.columns if name != named[0]]
+    labels = [name for name in usual(LABEL_NAMES) if name in rest] or (rest if len(rest) == 1 else [])
+    return {"text_column": named[0]} | ({"label_column": labels[0]} if labels else {})
 
 
 def inputs_of(run: "Task[Any]") -> Inputs:

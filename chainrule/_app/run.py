@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from chainrule._app import frames
 from chainrule._app.inputs import Inputs, inputs_of, texts_of
-from chainrule._app.keywords import check_known, config_of, flags_given, train_with
+from chainrule._app.keywords import check_known, config_of, flags_given, in_flags, train_with
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks import capabilities, open_run
@@ -150,7 +150,7 @@ class Run:
         run = self._able("predict")
         with self._inputs() as inputs:
             files = inputs.paths(data)
-            chosen = self._options(run.Prediction, options, inputs)
+            chosen = self._options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
 
     def tag(self, data: Any, **options: Any) -> Result:
@@ -365,24 +365,27 @@ class Run:
         """Build an options dataclass; in-memory data for an option that names a file are written to one."""
         check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
         paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
-        in_memory = {name: options[name] for name in paths & options.keys() if options[name] is not None}
-        return kind(**{**options, **{name: Path(inputs.file(data, name)) for name, data in in_memory.items()}})
+        given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
+        return kind(**{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
 
     def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
         with self._inputs() as inputs:
             labels = {"labels": options["labels"]} if "labels" in options else {}
-            chosen = self._options(kind, {name: options[name] for name in options.keys() - labels.keys()}, inputs)
+            options = {name: options[name] for name in options.keys() - labels.keys()}
             path: str | list[str] | None = None
             if texts and self.task == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)
             elif data is not None:
                 path = inputs.path(data, **labels)
+            chosen = self._options(kind, inputs.options_of(kind) | options, inputs)
             return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
 
     def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
         """Compute a result now if requested, or if its data or run may disappear."""
         if isinstance(result, Result) and (at_once or inputs.written or self._folder is not None):
-            len(result)
+            line = next((name for name in ("line", "input") if name in result.names), "")
+            if len(result) == inputs.items and line:  # no line of the file that they were written to
+                return result.replaced(line, "index", range(inputs.items))
         return result
 
     def _native(self, result: Result) -> Any:

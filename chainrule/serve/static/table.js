@@ -14,7 +14,9 @@ export function tableView(run) {
   const inputs = columns.map((column) => {
     const input = column.kind === "categorical"
       ? select([["", "—"], ...column.categories.map((name) => [name, name])])
-      : h("input", { type: "number", step: "any", placeholder: "—", inputmode: "decimal" });
+      : column.kind === "date"
+        ? h("input", { type: "text", placeholder: column.low })
+        : h("input", { type: "number", step: "any", placeholder: "—", inputmode: "decimal" });
     input.value = kept[column.name] ?? "";
     input.addEventListener("change", () => remember(run.name, "cells", cells()));
     return input;
@@ -86,7 +88,7 @@ function distribution(column) {
   if (!column.bins.length) return h("div", { class: "distribution" }, h("h3", {}, column.name), bars([["(missing)", 1]]));
   const most = Math.max(...column.bins);
   const wide = 240 / column.bins.length;
-  const format = (value) => Number(value.toPrecision(4)).toLocaleString("en");
+  const format = (value) => typeof value === "string" ? value : Number(value.toPrecision(4)).toLocaleString("en");
   const [low, middle, high] = column.quantiles.map(format);
   const whole = column.kind === "integer"; // whose bins end between whole numbers
   const ends = [whole ? Math.ceil(column.edges[0]) : column.edges[0], whole ? Math.floor(column.edges.at(-1)) : column.edges.at(-1)].map(format);
