@@ -113,9 +113,9 @@ def measure(path: Path, job: dict[str, Any], seed: int, *, test: bool) -> list[d
         schema.scalings, job["hidden_size"], job["cell"], job["num_layers"], job["dropout"], head=job["head"],
         components=job["components"], lags=schema.lags, anchor=job["anchor"], num_covariates=schema.num_covariates,
     )  # fmt: skip
-    horizon, history = job["horizon"], model.longest_lag + job["warm_up"]
+    horizon, history = job["horizon"], model.window.longest_lag + job["warm_up"]
     batches = SeriesWindows(
-        values[:trained], features[:trained], model.longest_lag, job["warm_up"] + horizon, job["batch_size"], seed
+        values[:trained], features[:trained], model.window.longest_lag, job["warm_up"] + horizon, job["batch_size"], seed
     )
     began = time.process_time()
     settings = TrainingOptions(

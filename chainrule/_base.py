@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from chainrule._checks import check_lengths, check_prefix, prefix_rows
-from chainrule._drawing import Draw, compiled_draws
 from chainrule._modes import device_of, drawn_in_evaluation
-from chainrule.heads._adapter import head_of
+from chainrule.heads._adapter import Draw, compiled_draws, head_of
 from chainrule.heads._categorical import check_filters
 from chainrule.kernels._compiled import LONG
 from chainrule.state import State, expand, leaves, map_state

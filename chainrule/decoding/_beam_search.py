@@ -1,4 +1,4 @@
-"""Beam search over any model's `step` and `State`, all rows of a batch at once."""
+"""Beam search over any model's `step` and `State`, all rows of a batch at once; greedy decoding is a beam of one."""
 
 import math
 from collections.abc import Iterator
@@ -46,14 +46,9 @@ class Beam:
     def extensions(self, row_count: int, values: Tensor, symbols: Tensor, beam_size: int) -> Extensions:
         """Return the `beam_size` most probable extensions of each row's prefixes, or all where fewer are possible.
 
-        Ties go to the better prefix, then to the lower symbol.
-
-        Args:
-            row_count: R.
-            values: (N, K) log p of the best symbols after each prefix, best first; -inf for one that is not possible.
-                The K best extensions of a row are among the K best of each of its prefixes.
-            symbols: (N, K) which symbols these are.
-            beam_size: K; there are fewer columns where there are fewer symbols.
+        Ties go to the better prefix, then to the lower symbol. `values` and `symbols` (N, K) are log p of the best
+        symbols after each prefix, best first, -inf for one that is not possible: the K best extensions of a row are
+        among the K best of each of its prefixes.
         """
         if values[:, 0].isnan().any():  # NaN comes first
             raise ValueError(
@@ -78,16 +73,7 @@ class Beam:
 
 
 def repeats_ngram(sequences: Tensor, n: int, vocab_size: int) -> Tensor:
-    """True at [i, v] where symbol v after sequence i would complete an n-gram that the sequence already holds (Paulus
-    et al. 2018).
-
-    Args:
-        sequences: (N, T) symbols in [0, V).
-        n: length of an n-gram; 1 allows each symbol once.
-        vocab_size: V.
-
-    Returns:
-        (N, V) booleans.
+    """True at [i, v] where symbol v would complete an n-gram that sequence i already holds (Paulus et al. 2018).
 
     >>> repeats_ngram(torch.tensor([[0, 1, 2, 0]]), 2, 3)
     tensor([[False,  True, False]])
@@ -334,3 +320,53 @@ def _check_limit(max_length: int, sequence_length: int | None, prefix: Tensor | 
         )
     if sequence_length is not None and max_length > sequence_length:
         raise ValueError(f"max_length: expected at most {sequence_length}, all that this model has, got {max_length}")
+
+
+def greedy(
+    model: AutoregressiveModel,
+    context: Context = None,
+    *,
+    max_length: int,
+    eos: int | None,
+    min_length: int = 0,
+    no_repeat_ngram: int | None = None,
+    prefix: Tensor | None = None,
+) -> list[Decoded]:
+    r"""Take the most probable symbol at every step, of equals the lowest.
+
+    .. math:: x_t = \arg\max_v p(v \mid x_{<t}, c)
+
+    It is the beam search of one prefix, and finds the sequences of `model.sample(temperature=0)`; rows that ended
+    leave the batch.
+
+    Args:
+        model: any model over symbols; it searches in evaluation mode.
+        context: as `beam_search` has it, and all that follows.
+        max_length: most elements of a sequence, `<eos>` counted.
+        eos: the symbol that ends a sequence; None where none does.
+        min_length: fewest elements of a sequence, `<eos>` not counted.
+        no_repeat_ngram: n; no n-gram may occur twice in a sequence. None allows repetition.
+        prefix: the beginning of the sequences.
+
+    Returns:
+        For each row, one sequence. `proven` repeats `ended`: more probable sequences may exist, as none but the most
+        probable symbol of each step was followed.
+
+    >>> import torch
+    >>> from chainrule.models import RecurrentLM
+    >>> model = RecurrentLM(vocab_size=3, hidden_size=1)
+    >>> _ = model.weight_ho.data.zero_(), model.bias_ho.data.copy_(torch.tensor([0.5, 0.2, 0.3]).log())
+    >>> [result] = greedy(model, max_length=4, eos=2)
+    >>> result.sequences[0].tolist(), result.proven
+    ([0, 0, 0, 0], False)
+    """
+    return beam_search(
+        model,
+        context,
+        beam_size=1,
+        max_length=max_length,
+        eos=eos,
+        min_length=min_length,
+        no_repeat_ngram=no_repeat_ngram,
+        prefix=prefix,
+    )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from chainrule._modes import wide
 from chainrule.layers._causal_attention import CausalAttention
-from chainrule.layers._fast_weights import FastWeights
+from chainrule.layers._linear_attention import FastWeights
 from chainrule.layers._minimal_recurrence import MinimalRecurrence
 from chainrule.models._transformer_lm import TransformerLM
 from chainrule.state import leaves

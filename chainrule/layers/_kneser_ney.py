@@ -45,11 +45,6 @@ def count_ngrams(text: Integers, vocab_size: int, order: int) -> Iterator[NgramC
     An n-gram crosses no beginning of a line: the symbol V, which stands before one, is in its first place at most.
     A symbol has itself for its number.
 
-    Args:
-        text: symbols in [0, V], V where a line begins.
-        vocab_size: V.
-        order: 2 or more.
-
     >>> pairs, triples = count_ngrams(np.array([0, 1, 0, 1, 1]), vocab_size=2, order=3)
     >>> pairs.keys.tolist(), pairs.counts.tolist()  # 01, 10 and 11
     ([1, 2, 3], [2, 1, 1])

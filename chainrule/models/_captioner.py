@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from chainrule._base import Context
 from chainrule._ranges import Layers, Probability, Range, Size
-from chainrule.layers._backbone import Backbone
-from chainrule.layers._image_encoder import ImageEncoder
+from chainrule.layers._image_encoder import Backbone, ImageEncoder
 from chainrule.models._attentive_decoder import AttentiveDecoder, Encoded
 
 

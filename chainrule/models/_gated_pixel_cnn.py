@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterGatedStacks
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
-from chainrule.layers._gated_stacks import GatedStacks
 from chainrule.layers._masked_conv2d import PixelLogits
+from chainrule.layers._pixel_layers import GatedStacks
 from chainrule.models._raster_model import MaskedImageModel
 from chainrule.state import State
 

@@ -11,12 +11,7 @@ from chainrule.kernels._transforms import values_are_known
 
 
 class ImageInput:
-    """Images (B, C, H, W) of integers in [0, V), checked, and brought to numbers from 0 to 1.
-
-    Args:
-        image_shape: (C, H, W).
-        levels: V.
-    """
+    """Images (B, C, H, W) of integers in [0, V), checked, and brought to numbers from 0 to 1."""
 
     def __init__(self, image_shape: tuple[int, int, int], levels: int):
         if len(image_shape) != 3 or min(image_shape) < 1:

@@ -8,15 +8,15 @@ from torch import Tensor, nn
 
 from chainrule._base import Context, Executor
 from chainrule._checks import check_binary
-from chainrule._drawing import Draw
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Bernoulli
+from chainrule.heads._adapter import Draw
 from chainrule.kernels._made_columns import Columns, DegreeLayer
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._cells import project
 from chainrule.layers._packing import real_steps
 from chainrule.models._column_model import AgnosticColumnModel, checked_order
-from chainrule.models._labels import checked_condition
+from chainrule.models._conditioned import checked_condition
 from chainrule.state import State
 
 

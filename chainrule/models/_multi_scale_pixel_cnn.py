@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from chainrule._base import Context, Executor
 from chainrule._buffers import fixed_buffer
-from chainrule._drawing import Draw
 from chainrule._ranges import check_sizes
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
-from chainrule.heads._discretized_logistic_mixture import outside
+from chainrule.heads._adapter import Draw
+from chainrule.heads._logistic_mixtures import outside
 from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
+from chainrule.models._conditioned import checked_labels
 from chainrule.models._image_model import ImageModel
-from chainrule.models._labels import checked_labels
 from chainrule.state import State
 
 

@@ -8,7 +8,7 @@ from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterResidualBlocks
 from chainrule.kernels._raster_convolutions import RasterBody, RasterConvolutions
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
-from chainrule.layers._masked_residual_block import MaskedResidualBlock
+from chainrule.layers._pixel_layers import MaskedResidualBlock
 from chainrule.models._raster_model import MaskedImageModel
 
 

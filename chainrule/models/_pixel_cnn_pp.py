@@ -7,9 +7,9 @@ from torch import Tensor
 
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.kernels._mixture_scan import MixtureScan
-from chainrule.kernels._raster_scan import Conditional, RasterScan
-from chainrule.layers._gated_streams import GatedStreams, PixelMixtures
-from chainrule.models._labels import checked_labels
+from chainrule.kernels._raster_bodies import Conditional, RasterScan
+from chainrule.layers._gated_pyramid import GatedStreams, PixelMixtures
+from chainrule.models._conditioned import checked_labels
 from chainrule.models._raster_model import RasterModel, pixel_dependencies
 from chainrule.state import State
 

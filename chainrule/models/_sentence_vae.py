@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from chainrule._latent import LatentModel, OneLayerObjective
 from chainrule._ranges import Probability, Size, check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
-from chainrule.layers._bidirectional import Bidirectional
 from chainrule.layers._cells import check_vocabulary, symbols_of
 from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._row_encoders import Bidirectional
 from chainrule.models._conditioned import Conditioned, lengths_to
-from chainrule.models._vector_to_sequence import VectorToSequence
+from chainrule.models._recurrent_lm import VectorToSequence
 
 
 @final

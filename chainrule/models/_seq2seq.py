@@ -6,10 +6,9 @@ from torch import Tensor, nn
 
 from chainrule._base import Context
 from chainrule._ranges import Layers, Probability, Size, check_sizes
-from chainrule.layers._bidirectional import Bidirectional
-from chainrule.layers._cells import check_vocabulary, symbols_of
-from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._row_encoders import Bidirectional
 from chainrule.models._attentive_decoder import AttentiveDecoder, Encoded
+from chainrule.models._conditioned import checked_source
 
 
 @final
@@ -86,17 +85,7 @@ class Seq2Seq(AttentiveDecoder):
             nn.init.normal_(self.source_embedding.weight, std=embedding_size**-0.5)
 
     def encode(self, context: Context) -> Encoded:
-        if not isinstance(context, dict) or not {"tokens", "lengths"} <= context.keys():
-            got = f"one of {', '.join(sorted(context))}" if isinstance(context, dict) else type(context).__name__
-            raise ValueError(f'context: expected a dict of "tokens" (B, S) and "lengths" (B,), got {got}')
-        tokens, lengths = context["tokens"], context["lengths"]
-        if tokens.dim() != 2 or lengths.shape != tokens.shape[:1]:
-            raise ValueError(
-                f'context: expected "tokens" (B, S) and "lengths" (B,), '
-                f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
-            )
-        tokens, lengths = zero_past_ends(symbols_of(tokens), lengths), lengths.to(tokens.device)
-        check_vocabulary(tokens, self.source_embedding.num_embeddings, "tokens")
+        tokens, lengths = checked_source(context, self.source_vocab_size)
         outputs, final = self.encoder(self._dropped(self.source_embedding(tokens)), lengths)
         top = final[0][-1] if self.decoder.has_cell else final[-1]
         return Encoded(self._dropped(outputs), lengths, self._dropped(top))

@@ -9,15 +9,13 @@ from torch import Tensor, nn
 from chainrule._base import Context, LikelihoodModel
 from chainrule._ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads import Categorical, CategoricalMean
-from chainrule.layers._bidirectional import TRANSFORMER, Bidirectional, row_encoder
 from chainrule.layers._cells import check_vocabulary
-from chainrule.layers._ngram_scores import NgramScores
-from chainrule.layers._packing import real_steps
-from chainrule.layers._pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
+from chainrule.layers._hashed_scores import NgramScores
+from chainrule.layers._packing import POOLINGS, AttentionPooling, max_pooling, mean_pooling, real_steps
 from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import recurrent_stack
-from chainrule.layers._transformer_encoder import TransformerEncoder
-from chainrule.models._labels import check_one_label_a_row
+from chainrule.layers._row_encoders import TRANSFORMER, Bidirectional, TransformerEncoder, row_encoder
+from chainrule.models._conditioned import check_one_label_a_row, checked_inputs
 
 NOTHING = -1  # no symbol: what fills up a bag
 
@@ -261,14 +259,7 @@ class SequenceClassifier(LikelihoodModel):
         return outputs, last, lengths
 
     def _inputs(self, context: Context) -> tuple[Tensor, Tensor | None]:
-        if isinstance(context, Tensor):
-            context = {"inputs": context}
-        if not isinstance(context, dict) or "inputs" not in context:
-            raise ValueError(
-                "context: expected the sequences, a tensor or {'inputs': tensor, 'lengths': (B,)}, "
-                f"got {type(context).__name__}"
-            )
-        inputs, lengths = context["inputs"], context.get("lengths")
+        inputs, lengths = checked_inputs(context)
         if lengths is None and not inputs.shape[1]:
             lengths = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
         if self.feature_size is None:

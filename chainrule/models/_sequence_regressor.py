@@ -10,6 +10,7 @@ from chainrule._base import Context, LikelihoodModel
 from chainrule._ranges import check_sizes
 from chainrule.heads._real_mixtures import GaussianMixture
 from chainrule.layers._recurrent_stack import recurrent_stack
+from chainrule.models._conditioned import checked_inputs
 
 
 @final
@@ -58,13 +59,7 @@ class SequenceRegressor(LikelihoodModel):
             context: the sequences (B, T, N), or `{"inputs": (B, T, N), "lengths": (B,)}`; padding is
                 never read.
         """
-        parts = {"inputs": context} if isinstance(context, Tensor) else context
-        if not isinstance(parts, dict) or "inputs" not in parts:
-            raise ValueError(
-                "context: expected the sequences, a tensor or {'inputs': tensor, 'lengths': (B,)}, "
-                f"got {type(context).__name__}"
-            )
-        inputs, lengths = parts["inputs"], parts.get("lengths")
+        inputs, lengths = checked_inputs(context)
         if inputs.dim() != 3 or inputs.shape[2] != self.feature_size or not inputs.is_floating_point():
             raise ValueError(
                 f"context: expected real numbers (B, T, {self.feature_size}), "

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
-from chainrule.layers._linear import Linear
+from chainrule.layers._pointwise import Linear
 from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers._window_attention import WindowAttention
 from chainrule.models._image_classifier import ImageClassifier
@@ -109,13 +109,7 @@ class SwinTransformer(ImageClassifier):
 
 
 class SwinBlock(ResidualBlock):
-    """Window attention and a feed-forward network over (B, height, width, D), norms first.
-
-    Args:
-        model_size: D.
-        num_heads, height, width, window, shift: see `WindowAttention`.
-        dropout: see `ResidualBlock`.
-    """
+    """Window attention and a feed-forward network over (B, height, width, D), norms first."""
 
     def __init__(
         self, model_size: int, num_heads: int, height: int, width: int, window: int, shift: int, dropout: float

@@ -10,10 +10,9 @@ from chainrule._base import AutoregressiveModel, Context, Executor, refuse_conte
 from chainrule._modes import device_of
 from chainrule.heads import Categorical
 from chainrule.layers._cells import symbol_before, symbols_before
-from chainrule.layers._linear import linear
 from chainrule.layers._ngram_embedding import NgramEmbedding
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import dropout
+from chainrule.layers._pointwise import dropout, linear
 from chainrule.layers._sequence_layer import SequenceLayer, stepping
 from chainrule.models._executors import SymbolExecutor
 from chainrule.state import State, count_rows

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from chainrule._base import Executor, refuse_context
 from chainrule._modes import wide
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
-from chainrule.heads._column import Column
-from chainrule.heads._table_column import TableColumn, TableRow
+from chainrule.heads._table_column import Column, TableColumn, TableRow
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.models._column_model import ColumnModel, checked_order

@@ -7,10 +7,9 @@ from torch.distributions import Distribution
 
 from chainrule._ranges import Range, check_sizes
 from chainrule.layers._cells import symbols_before
-from chainrule.layers._dilated_stack import DilatedStack
-from chainrule.layers._levels import LevelEmbedding, LevelHead
+from chainrule.layers._dilated_stack import DilatedStack, LevelEmbedding, LevelHead
+from chainrule.models._conditioned import checked_labels
 from chainrule.models._executors import WaveNetExecutor
-from chainrule.models._labels import checked_labels
 from chainrule.models._symbol_model import SymbolModel
 from chainrule.state import State
 

@@ -11,9 +11,8 @@ from torch.distributions import Categorical, Distribution
 from chainrule._base import AutoregressiveModel
 from chainrule.heads._adapter import head_of
 from chainrule.state import select
-from chainrule.testing._agreement import weighted
+from chainrule.testing._agreement import Surprise, far_from_zero, surprise, uneven_ranks, weighted
 from chainrule.testing._contract_check import contract_check
-from chainrule.testing._evidence import Surprise, far_from_zero, surprise, uneven_ranks
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._subject import Violation
 from chainrule.testing._values import has_real_support, interval

@@ -21,7 +21,7 @@ from chainrule.data._tables.cell_column import (
 )
 from chainrule.data._tables.column_facts import ColumnFacts, ColumnKind
 from chainrule.data._tables.date_format import DateFormat
-from chainrule.heads._column import Column
+from chainrule.heads._table_column import Column
 
 OTHER = "<other>"
 _IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None, "prior": ()}  # of numbers: not written
