@@ -54,8 +54,8 @@ class TableVAE(LatentModel):
         hidden_size: units of each layer.
         num_layers: gated layers, each way.
         components: mixture components of a numeric column.
-        dropout: share of the encoder's last features dropped in training. The task takes 0.5 for few rows where it is
-            not given.
+        dropout: share of the encoder's last features dropped in training. If not given, the task takes 0.5 for few
+            rows.
         objective: of training; see `LatentModel`.
 
     >>> columns = [Column("categorical", categories=3), Column("real", centre=170.0, scale=10.0, missing=True)]

@@ -34,12 +34,12 @@ class TransformerLM(SymbolModel):
         vocab_size: V; elements are integers in [0, V).
         model_size: D, a multiple of `num_heads`.
         num_layers: L, blocks.
-        num_heads: H, of queries.
-        num_kv_heads: of keys and values, a divisor of H: fewer make a smaller cache; `None` is H.
+        num_heads: H, query heads.
+        num_kv_heads: key and value heads, a divisor of H: fewer make a smaller cache; `None` is H.
         attention: "softmax", or another mixer in its place (`chainrule.layers._transformer_stack.MIXERS`).
         position: "rotary", "alibi", "sinusoidal", "learned", or `None`.
-        window: W, elements that each block reads; `None` is the context length.
-        context_length: the most elements that a block may read.
+        window: W, number of elements that each block reads; `None` is the context length.
+        context_length: maximum number of elements that a block can read.
         feed_forward_size: units of the feed-forward networks; `None` is 4·D, for "swiglu" 8/3·D.
         activation: "gelu", "gelu-tanh" (its approximation in GPT-2), "relu" or "swiglu".
         norm: "layer" or "rms".
@@ -51,8 +51,7 @@ class TransformerLM(SymbolModel):
             expects each symbol to be repeated.
         ngram_order: N, maximum number of symbols that are embedded together; 1 embeds single symbols only.
         ngram_buckets: maximum rows of each n-gram table.
-        ngram_dropout: probability of leaving out an n-gram in training. The task takes twice its dropout where it is
-            not given.
+        ngram_dropout: probability of leaving out an n-gram in training. If not given, the task takes twice its dropout.
 
     >>> model = TransformerLM(vocab_size=5, model_size=8, num_layers=2, num_heads=2)
     >>> x = torch.tensor([[0, 1, 2], [3, 4, 0]])
