@@ -203,7 +203,7 @@ def few_pictures(result: Result) -> str:
 
 
 def claim_row(name: str, claim: dict[str, Any]) -> list[str]:
-    met = "reached" if claim["met"] else "**missed**"
+    met = "✓" if claim["met"] else "**missed**"
     return [f"[{claim['what']}](results.md#{anchor(name)})", claim["measured"], claim["target"], met]
 
 
