@@ -171,7 +171,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 def _parsed(cells: Sequence[str | None], dtype: Mapping[str, Any]) -> list[Any]:
     kind = dtype["kind"]
     parse = _PARSERS.get(kind, _whole if kind.startswith(("Int", "UInt")) else str)
-    rare = _tables.OTHER if parse is not str else None  # it stands for rare values, of which none can be named
+    rare = _tables.OTHER if parse is not str else None  # it stands for rare values, which have no names
     return [None if not cell or cell == rare else parse(cell) for cell in cells]
 
 

@@ -37,7 +37,7 @@ class Inputs:
         self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
-        self.items: int | None = None  # rows or strings in memory, each with a row of its own in an answer
+        self.items: int | None = None  # rows or strings in memory; each has one row in a result
         self._folder = TemporaryDirectory(prefix="chainrule-")
         self.names: dict[str, str] = {}  # of sources, by the path of the file that they were written to
 

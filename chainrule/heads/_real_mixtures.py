@@ -1,4 +1,4 @@
-"""Mixtures of location-scale families, and those of real numbers: normals, and Student's t."""
+"""Mixtures of location-scale families of real numbers: normals, and Student's t."""
 
 import math
 from abc import abstractmethod

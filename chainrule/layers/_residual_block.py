@@ -139,7 +139,7 @@ class ResidualBlock(nn.Module):
 
 
 def last_norm(block: ResidualBlock) -> nn.Module:
-    """Return the norm after a stack: like those of its blocks, or none where they normalise their results."""
+    """Return the norm after a stack: like the norms of its blocks, or none if they normalise their results."""
     return copy.deepcopy(block.norm1) if block.norm_first else nn.Identity()
 
 

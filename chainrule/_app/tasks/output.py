@@ -147,7 +147,7 @@ def write_piece(path: Path, roll: Any, playing: dict[str, int]) -> str:
 
 
 def _write_apart(result: Result, file: Path, write: Callable[[Path, Any], str]) -> list[tuple[Path, str]]:
-    """Write each value of the main column to a file of its own, numbered if there are several."""
+    """Write each value of the main column to a separate file, numbered if there are several."""
     written, values = [], result.values
     for number, (record, value) in enumerate(zip(result, values, strict=True), 1):
         path = file if len(values) == 1 else file.with_stem(f"{file.stem}-{number}")

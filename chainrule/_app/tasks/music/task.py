@@ -56,7 +56,7 @@ class MusicData(SplitOptions):
     frames_per_quarter: int = within(4, 1, 48)
     """Frames of a quarter note, a divisor of 480: 4 for sixteenth notes, 12 for triplets too."""
     semitones: int = within(5, 0, 24)
-    """Move each training piece up or down by as many semitones at most, anew each time it is read."""
+    """Maximum random transposition of a training piece, in semitones, drawn each time it is read."""
     skip_bad: bool = False
     """Skip files that cannot be read."""
 
