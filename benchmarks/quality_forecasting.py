@@ -94,7 +94,7 @@ def main() -> None:
         if options.pilot is None:
             best = {score: min(row[score] for row in rows[1:]) for score in ("CRPS", "RMSE")}
             claims = [
-                claim(f"{name}, {score}, beside the best naive forecast", rows[0][score], "<=", best[score])
+                claim(f"{name}, {score}, against the best naive forecast", rows[0][score], "<=", best[score])
                 for score in best
             ]
             publish(f"quality_forecasting_{name}", rows, claims)

@@ -1,7 +1,7 @@
 """Data of all kinds as plain files, which the readers of tasks take: every verb and method reads the same.
 
-Data in memory are written to files: frames become CSV, texts lines, arrays .npy, .png or wav files. So are standard
-input, several files and JSON records. The files live as long as the `Inputs` that wrote them.
+Data in memory are written to files: frames become CSV, texts lines, arrays .npy, .png, wav or MIDI files. So are
+standard input, several files and JSON records. The files live as long as the `Inputs` that wrote them.
 """
 
 import csv
@@ -17,13 +17,14 @@ from zipfile import ZipFile
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
-from chainrule.data._gather import KINDS, gather, must_gather, paths_of
+from chainrule.data._gather import KINDS, gather, must_gather, paths_of, shared_folder
 from chainrule.data._text import STDIN
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
+_OF_FILES = ("image", "classify-images", "caption", "sound", "music")  # tasks that read a file for each item
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
@@ -80,14 +81,17 @@ class Inputs:
         raise ValueError(f"{name}: expected at least one row, got none")
 
     def plain(self, source: str, name: str, *, streams: bool = False) -> str:
-        """Return the path of a source as one plain file; see `chainrule.data._gather.must_gather`."""
+        """Return the path of a source as one plain file or folder; see `chainrule.data._gather.must_gather`."""
         kind = KINDS.get(self.task)
-        if kind is None or self._keep_paths or not must_gather(source, kind, streams=streams):
+        if kind is None or self._keep_paths:
             return source
+        if not must_gather(source, kind, streams=streams):
+            return paths_of(source)[0]
         folder = Path(self._folder.name) / name
         folder.mkdir()
         made = str(gather(source, folder, kind, self._text_column))
-        self.names[made] = "standard input" if source == STDIN else source
+        named = shared_folder(source) if kind == "files" else source
+        self.names[made] = "standard input" if source == STDIN else str(named)
         return made
 
     def text(self, text: str) -> str:
@@ -96,10 +100,10 @@ class Inputs:
         return str(_write_text(Path(self._folder.name) / "text.txt", [text]))
 
     def file(self, data: Any, name: str) -> str:
-        """Return the path of one image (H, W) or (H, W, 3) or one sound."""
-        if isinstance(data, str | os.PathLike) or self.task not in ("image", "classify-images", "caption", "sound"):
+        """Return the path of one image (H, W) or (H, W, 3), one sound or one piano roll."""
+        if isinstance(data, str | os.PathLike) or self.task not in _OF_FILES:
             return self.path(data, name)
-        if self.task == "sound":
+        if self.task in ("sound", "music"):
             return str(next(Path(self.path([data], name)).iterdir()))
         file = Path(self._folder.name) / f"{name}.png"
         file.write_bytes(_png(_array(data), name))
@@ -158,6 +162,8 @@ class Inputs:
             return file.with_suffix(".zip")
         if self.task == "sound":
             return self._write_sounds(np.atleast_2d(array), file, rate)
+        if self.task == "music":
+            return self._write_rolls(array if array.ndim > 2 else [array], file)
         if array.ndim > 2 or self.task not in ("table", "forecast"):
             raise ValueError(f"{file.name}: an array of shape {array.shape} holds no data of the task {self.task}")
         rows = array[:, None] if array.ndim == 1 else array
@@ -242,10 +248,21 @@ class Inputs:
         if first.ndim == 1 and self.task in ("", "sound"):
             self.task = "sound"
             return self._write_sounds(map(_array, rows), file, rate)
+        if self.task == "music":
+            return self._write_rolls(map(_array, rows), file)
         arrays = list(map(_array, rows))
         if len({array.shape for array in arrays}) > 1:
             raise ValueError(f"{file.name}: expected arrays of one shape, got {arrays[0].shape} and others")
         return self._write_array(np.stack(arrays), file, labels, rate)
+
+    def _write_rolls(self, rolls: Iterable[Any], file: Path) -> Path:
+        from chainrule.data import midi_file
+
+        file.mkdir()
+        for number, roll in enumerate(rolls):
+            content = midi_file(roll, frames_per_quarter=self._rate or 4)
+            (file / f"{number:06}.mid").write_bytes(content)
+        return file
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
         from chainrule.data import write_wav

@@ -105,12 +105,12 @@ def beam_search(
     no_repeat_ngram: int | None = None,
     prefix: Tensor | None = None,
 ) -> list[Decoded]:
-    r"""Search for the sequences of highest score among those that the model can end, n best of each row.
+    r"""Search for the n highest-scoring sequences of each row among the sequences that the model can end.
 
     .. math:: \mathrm{score}(x) = \frac{\log p(x, \mathrm{eos} \mid c)}{|x, \mathrm{eos}|^\alpha}
 
     At every step the `beam_size` most probable extensions of a row's live prefixes are kept. Those by `<eos>` have
-    ended and are set apart; the others live on. With one prefix this is greedy decoding, whatever α is; with one prefix
+    ended and are set apart; the others stay alive. With one prefix this is greedy decoding for any α; with one prefix
     for each possible sequence the search is exact. Results of a row do not depend on the other rows; rows and
     prefixes that are done cost no further step.
 
@@ -131,7 +131,7 @@ def beam_search(
         context: batch first, a row for each search; None for one search of an unconditional model.
         beam_size: live prefixes of a row.
         max_length: L, most elements of a sequence, `<eos>` counted, as `model.sample` counts them.
-        eos: the symbol that ends a sequence; None where none does and all have `max_length` elements.
+        eos: the symbol that ends a sequence; None if sequences do not end and all have `max_length` elements.
         length_penalty: α >= 0; 0 ranks by log p, which favours short sequences, 1 by log p per element.
         n_best: sequences to return of each row, at most `beam_size`; fewer come where fewer are possible.
         min_length: fewest elements of a sequence, `<eos>` not counted.
@@ -267,7 +267,7 @@ def _rows(context: Context, prefix: Tensor | None, device: torch.device) -> tupl
     several = {count for count in row_counts.values() if count != 1}
     if len(several) > 1:
         raise ValueError(
-            f"prefix: expected shape (P,), or as many rows as the context, {row_counts['context']}, or one, "
+            f"prefix: expected shape (P,), or the rows of the context, {row_counts['context']}, or one, "
             f"got {row_counts['prefix']} rows"
         )
     row_count = several.pop() if several else 1

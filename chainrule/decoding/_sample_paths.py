@@ -24,7 +24,7 @@ def sample_paths(
     length: int,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw several sequences for each row of a context: it is read once, its state forked, all go on side by side.
+    """Draw several sequences for each row of a context: it is read once, and its state is forked.
 
     `model.sample` with each row of the context repeated draws from the same distribution, but reads it for every path.
 

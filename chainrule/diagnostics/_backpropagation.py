@@ -14,7 +14,7 @@ THRESHOLD = 0.01  # share of its largest value below which a gradient or an infl
 
 
 def gradient_norms(gradient: Tensor) -> Tensor:
-    """Return Euclidean norms of gradients, (..., M) → (...), float64 on the CPU; infinite where they overflowed.
+    """Return Euclidean norms of gradients, (..., M) → (...), float64 on the CPU; infinite if they overflowed.
 
     After an overflow, products of infinity and zero make the gradient NaN.
 

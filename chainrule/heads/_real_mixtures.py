@@ -263,13 +263,13 @@ class StudentTMixture(LocationScaleMixture):
 
     @property
     def mean(self) -> Tensor:
-        """Mean; NaN where a component has none, ν <= 1."""
+        """Mean; NaN if a component has no mean (ν <= 1)."""
         means = torch.where(self.degrees > 1, self.means, torch.nan)
         return self._weighted(means)
 
     @property
     def variance(self) -> Tensor:
-        """Variance; infinite where ν <= 2 for a component, NaN where there is no mean."""
+        """Variance; infinite if ν <= 2 for a component, NaN if there is no mean."""
         excess = torch.where(self.degrees > 2, self.degrees / (self.degrees - 2), torch.inf)
         spread = (self.means - self.mean.unsqueeze(-1)).square()
         return self._weighted((2 * self.log_scales).exp() * excess + spread)

@@ -196,7 +196,7 @@ class TableColumn(TensorHead):
 
     @property
     def mixture(self) -> LocationScaleMixture:
-        """Distribution of numbers that are no atoms, in the unit of the column."""
+        """Distribution of numbers that are not atoms, in the unit of the column."""
         group, device = self.group, self.outputs.device
         logits, means, log_scales = wide(self.outputs[..., group.symbols :]).chunk(3, -1)
         scale = group.constant("scale", device).unsqueeze(-1)
@@ -208,7 +208,7 @@ class TableColumn(TensorHead):
         return GaussianMixture(logits, means, scale.log() + log_scales)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return log p(value), nats; a log-density for real numbers that are no atoms, −inf outside the support.
+        """Return log p(value), nats; a log-density for real numbers that are not atoms, −inf outside the support.
 
         value (...) broadcasts against the batch shape; NaN means missing.
         """

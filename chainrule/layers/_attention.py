@@ -27,7 +27,7 @@ class Attention(nn.Module, ABC):
         memory_size: N, features of a position of the memory.
         query_size: Q, features of a query.
         key_size: K, features of a key.
-        value_size: P, of a value v_s = W_v m_s; None reads the memory as it is, v_s = m_s. A linear layer after
+        value_size: P, of a value v_s = W_v m_s; None reads the memory directly, v_s = m_s. A linear layer after
             z can be merged into W_v: it is then computed once for each position and not once for each query.
     """
 
@@ -59,7 +59,7 @@ class Attention(nn.Module, ABC):
 
         Args:
             memory: (B, S, N), such as an encoder's outputs, or the positions of a grid.
-            lengths: (B,) real positions of each row, 0 allowed; None where all are. Padding may be NaN.
+            lengths: (B,) real positions of each row, 0 allowed; None if all are real. Padding may be NaN.
 
         Returns:
             A state, batch first: "keys" (B, S, K), "values" (B, S, P) and "real" (B, S) booleans.
@@ -196,7 +196,7 @@ class CrossAttention(MultiHeadAttention):
 
         Args:
             memory: (B, S, D); padding may hold NaN.
-            lengths: (B,) real positions of each row, 0 allowed; None where all are.
+            lengths: (B,) real positions of each row, 0 allowed; None if all are real.
 
         Returns:
             A state, batch first: "keys" and "values" (B, G, S, d), and "real" (B, S) booleans.

@@ -218,7 +218,7 @@ class DilatedStack(SequenceLayer):
 
 @final
 class LevelEmbedding(nn.Module):
-    r"""Linear embedding of levels in [0, V): :math:`w \tilde x + b`; a vector of its own for V, the start symbol."""
+    r"""Linear embedding of levels in [0, V): :math:`w \tilde x + b`; a separate vector for V, the start symbol."""
 
     def __init__(self, levels: int, size: int):
         super().__init__()

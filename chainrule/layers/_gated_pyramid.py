@@ -309,7 +309,7 @@ class GatedPyramid(nn.Module):
 
 @final
 class GatedStreams(nn.Module):
-    r"""A vertical stream that knows the rows above, and a horizontal one that knows the pixels to the left as well.
+    r"""A vertical stream that sees the rows above, and a horizontal one that also sees the pixels to the left.
 
     .. math:: v = \mathrm{pyramid}_v(W_v * \mathrm{rows\ above}), \qquad h = \mathrm{pyramid}_h(W_h * x;\ v)
 

@@ -132,7 +132,7 @@ TaggedWords = Callable[[int], tuple[Tensor, Tensor | None, Tensor]]
 
 @final
 class TemplateScores(nn.Module):
-    r"""Score the tags of each word by itself, its neighbours and their forms, as a log-linear tagger does.
+    r"""Score the tags of each word from the word, its neighbours and their forms, as a log-linear tagger does.
 
     .. math:: z_{ty} = \sum_f \theta_{\mathrm{row}(f, x, t),\, y}, \qquad
         p(y_t \mid x) = \mathrm{softmax}(z_t)

@@ -96,7 +96,7 @@ class KneserNey(nn.Module):
     with :math:`n_i` n-grams of count i, held between 0.05 and 0.95, 1.9 or 2.8. A context that was never seen is
     skipped. The tables are looked up by binary search: an n-gram costs 16 bytes.
 
-    They are no weights: they take no gradient, and are not in `state_dict`; `tables` and `from_tables` keep them.
+    They are not weights: they take no gradient, and are not in `state_dict`; `tables` and `from_tables` keep them.
 
     An n-gram has a number: a symbol itself, V the beginning of a line, and V + 1 + i the i-th of the longer ones, which
     come in order of their length. All orders share one sorted table of keys m·V + v, of symbol v after the n-gram with

@@ -84,7 +84,7 @@ class RowLSTM(RasterLayer):
 
     x_i, h_i and c_i are whole rows; both kernels run along them. The input-to-state kernel is masked, of type B, and is
     applied to all rows at once. The state-to-state kernel needs no mask, as the row above is past: with every row up,
-    it sees half its width more to each side. A pixel sees a triangle over it, and nothing else. Above
+    it sees half its width more to each side. A pixel sees only a triangle above it. Above
     the image h and c are zero. A label adds a bias to the gates, in the order i, f, o, g.
 
     Args:

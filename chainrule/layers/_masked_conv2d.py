@@ -44,7 +44,7 @@ def spatial_mask(height: int, width: int, mask_type: MaskType) -> Tensor:
 
 
 def channel_group_of(channels: int, groups: int, parts: int = 1, device: torch.device | str | None = None) -> Tensor:
-    """Return the group of each channel, (channels,) integers: contiguous groups, whose sizes differ by one at most.
+    """Return the group of each channel, (channels,) integers: contiguous groups, whose sizes differ by at most one.
 
     Channels in several `parts`, as the two halves of a gate, are equal runs, each divided on its own.
 
@@ -101,7 +101,7 @@ class MaskedConv2d(nn.Module):
         kernel_size: odd, or the pair (height, width) of odd sizes.
         mask_type: "A" for the layer that reads the image, "B" for every later one.
         channel_groups: colour channels whose order is kept; both N and M are divided into this number of contiguous
-            groups, whose sizes differ by one at most.
+            groups, whose sizes differ by at most one.
         parts: M is this many equal runs of channels, each divided into groups on its own: 2 for the halves of a gate.
         bias: whether b is added.
 

@@ -40,7 +40,7 @@ def scaled_dot_product(
     """
     if causal and queries.shape[2] != keys.shape[2]:
         raise ValueError(
-            f"causal: needs as many queries as keys, got {queries.shape[2]} and {keys.shape[2]}: give visible_keys"
+            f"causal: expected {keys.shape[2]} queries, one per key, got {queries.shape[2]}: give visible_keys"
         )
     heads, groups = queries.shape[1], keys.shape[1]
     if not enabled() or needs_plain_form() or _backward_is_slow(queries, keys):

@@ -150,7 +150,7 @@ def mean_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
 
     Args:
         h: (B, T, M); padding is never read.
-        lengths: (B,) real steps of each row; None where all are full.
+        lengths: (B,) real steps of each row; None if all are full.
 
     Returns:
         (B, M).
@@ -168,7 +168,7 @@ def max_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
 
     Args:
         h: (B, T, M); padding is never read.
-        lengths: (B,) real steps of each row; None where all are full.
+        lengths: (B,) real steps of each row; None if all are full.
 
     Returns:
         (B, M).

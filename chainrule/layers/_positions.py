@@ -136,7 +136,7 @@ def sinusoids(positions: Tensor, size: int, *, base: float = BASE) -> Tensor:
 def grid_sinusoids(rows: int, columns: int, size: int, *, base: float = 100.0) -> Tensor:
     """Sinusoids of the places of a grid, (rows · columns, N) float64, row by row.
 
-    Half of the features tell the row, half the column; those that are left over, where N is no multiple of 4, are 0.
+    Half of the features encode the row, half the column; those that are left over, where N is no multiple of 4, are 0.
     The base is lower than for texts, as a side has few places.
 
     >>> grid_sinusoids(1, 2, 5)

@@ -56,7 +56,7 @@ class FeedForward(nn.Module):
         return self.linear2(self._activated(self.linear1(x)))
 
     def prepare(self) -> RowMap:
-        """Return a function equal to `forward`, for few rows (B, D) or a vector, while the weights stay as they are."""
+        """Return a function equal to `forward`, for few rows (B, D) or a vector, while the weights do not change."""
         if not may_prepare(self):
             return by_torch(self)
         first = prepared_linear(self.linear1.weight, self.linear1.bias)

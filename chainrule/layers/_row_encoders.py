@@ -1,4 +1,4 @@
-"""Encoders in which every element knows its whole row: recurrent in both directions, or by attention."""
+"""Encoders in which every element depends on its whole row: recurrent in both directions, or by attention."""
 
 from typing import Unpack, final
 
@@ -24,7 +24,7 @@ from chainrule.state import State, map_state
 class TransformerEncoder(nn.Module):
     """A stack of bidirectional blocks over (B, T, N): the encoder of a translator, a tagger or a classifier.
 
-    It is called as `Bidirectional` is, so that either may replace the other.
+    Its calls are the same as for `Bidirectional`, so that either can replace the other.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class EncoderBlock(ResidualBlock):
 class BidirectionalAttention(MultiHeadAttention):
     """Multi-head attention in which each element reads every real element of its row.
 
-    As each y_t knows the whole row, this belongs into an encoder, never under a causal model. The arguments are those
+    Since each y_t depends on the whole row, use it in encoders, never in causal models. The arguments are those
     of `MultiHeadAttention`; under "alibi" a score loses in proportion to the distance in either direction.
     """
 
@@ -135,7 +135,7 @@ class Bidirectional(nn.Module):
         y_t = [\overrightarrow{h}_t, \overleftarrow{h}_t]
 
     The backward direction begins at each row's own end, so that padding is never read: it may hold NaN. The next layer
-    reads y. As each y_t knows the whole row, it belongs into an encoder, never under a causal model.
+    reads y. Since each y_t depends on the whole row, use it in encoders, never in causal models.
 
     Args:
         cell: "lstm", "gru" (torch.nn's, `reset_after`) or "rnn" (tanh).
@@ -163,7 +163,7 @@ class Bidirectional(nn.Module):
 
         Args:
             x: (B, T, N) features, or (B, T) integers in [0, N), each the one-hot vector of a symbol.
-            lengths: (B,) real elements of each row, 0 allowed; None where all rows are full.
+            lengths: (B,) real elements of each row, 0 allowed; None if all rows are full.
 
         Returns:
             The top layer's y, (B, T, 2M), zero past each row's end; and the last state of each layer, h or the pair
@@ -184,7 +184,7 @@ TRANSFORMER = "transformer"
 def row_encoder(
     cell: str, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0, num_heads: int = 4
 ) -> Bidirectional | TransformerEncoder:
-    """Layers in which every element knows its whole row; both kinds are called alike."""
+    """Layers in which every element depends on its whole row; both kinds are called alike."""
     if cell == TRANSFORMER:
         return TransformerEncoder(input_size, hidden_size, num_layers, num_heads, dropout=dropout)
     if cell not in CELLS:

@@ -82,7 +82,7 @@ class SequenceLayer(nn.Module, ABC):
         return y.squeeze(1), state
 
     def prepare(self) -> LayerStep:
-        """Return a function equal to `step` in evaluation while the weights stay as they are.
+        """Return a function equal to `step` in evaluation while the weights do not change.
 
         A layer that can compute something from its weights alone overrides this and computes it once, where
         `chainrule.kernels` may replace the layer; this version is `step` itself. Generation and serving call it.
@@ -153,7 +153,7 @@ class Serial(_Several):
     r"""Layers one after another: :math:`y = f_L(\cdots f_1(x))`, without any layer the identity.
 
     Args:
-        layers: each reads the outputs of the one before.
+        layers: each reads the outputs of the previous one.
 
     >>> from chainrule.layers import GRU, CausalConv1d
     >>> layer = Serial(CausalConv1d(3, 4, 2), Map(nn.Tanh()), GRU(4, 5))

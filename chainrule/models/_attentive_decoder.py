@@ -28,8 +28,8 @@ class Encoded:
 
     Attributes:
         memory: (B, S, N) what can be attended to.
-        lengths: (B,) real positions of each row; None where all are.
-        summary: (B, F) the whole in one vector.
+        lengths: (B,) real positions of each row; None if all are real.
+        summary: (B, F) the whole input in one vector.
     """
 
     memory: Tensor
@@ -45,16 +45,17 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         \tilde h_t = \tanh(W_h h_t + z_t + b), \qquad p(x_t \mid x_{<t}, c) = \mathrm{softmax}(W_o \tilde h_t + b_o)
 
     with α from the attention of h_t over the memory m (Luong et al. 2015), and h_0 = tanh(W s + b) of the summary s.
-    Feeding :math:`\tilde h_{t-1}` to the recurrence ("input feeding") lets it know what has been attended to; without
-    it the whole recurrence is one pass of a fused kernel and the whole attention one batched product. Without
-    attention, z_t = W_v s at every step: all of the source in a fixed vector (Cho et al. 2014).
+    Feeding :math:`\tilde h_{t-1}` to the recurrence ("input feeding") tells it where the decoder has looked. Without
+    it, the whole recurrence is one pass of a fused kernel and the whole attention one batched product. Without
+    attention, z_t = W_v s at every step: the whole source in a fixed vector (Cho et al. 2014).
 
-    The first element follows a start symbol, an input only: it has number V, an embedding, and no probability.
+    The first element follows a start symbol, which is only an input: it has number V and an embedding, but no
+    probability.
 
     `log_prob` is the likelihood in either mode. `training_objective` differs from it: with
     `label_smoothing` its terms are :math:`(1 - \varepsilon) \log p(x_t) + \varepsilon \frac1V \sum_v \log p(v)`
-    (Szegedy et al. 2016). Where the context has an entry "scheduled_sampling_rate", (B,) probabilities, the model reads
-    a word that it draws itself instead of the given one with that probability (Bengio et al. 2015).
+    (Szegedy et al. 2016). If the context has an entry "scheduled_sampling_rate", (B,) probabilities, the model reads a
+    word that it draws itself instead of the given one with that probability (Bengio et al. 2015).
 
     Args:
         vocab_size: V.

@@ -82,9 +82,9 @@ class Forecaster(SeriesModel):
 
     Values are measured from an **anchor** :math:`a_t = y_{t - \text{anchor}}`: with anchor 1 the network models the
     change since the last value, with the length of a season the change since the last season, with 0 the distance from
-    the centre of the series. Relative to an anchor in the past, a new level of the series is no new situation. The
-    scale :math:`s_t` adapts to the volatility in the same way: it combines the last n changes with the usual scale s of
-    the series; n is the longest lag less the anchor, or fewer if the past is shorter. m is a mixture in the
+    the centre of the series. Relative to an anchor in the past, a new level of the series is not a new situation. The
+    scale :math:`s_t` adapts to the volatility in the same way: it combines the last n changes with the typical scale s
+    of the series; n is the longest lag minus the anchor, or less if the past is shorter. m is a mixture in the
     network's units; the density is of y in the user's units, nats, with the factor 1/s_t (the Jacobian) counted.
 
     x is what is forecast, (B, T); the context is what is known: `{"past": (B, P), "covariates": (B, P + T, F),
@@ -101,7 +101,7 @@ class Forecaster(SeriesModel):
         num_layers: recurrent layers.
         dropout: share of features zeroed in training, between layers and before the output.
         head: components of the mixture of each step: student, which has heavier tails, or normal.
-        components: number of them, K.
+        components: number of mixture components, K.
         lags: which earlier values are read at each step, counted back from it.
         anchor: the lag that values are measured from; 0 for the centre.
         num_covariates: F.
@@ -200,10 +200,10 @@ class LinearForecaster(SeriesModel):
     .. math:: \frac{y_t - a_t}{s_t} = b_i + \sum_{l \in \text{lags}} w_{il} \frac{y_{t-l} - a_t}{s_t} + v_i \cdot c_t
         + \sigma_i\, \varepsilon_t, \qquad \varepsilon_t \sim t_{\nu_i}
 
-    Anchor a, unit s and the context are as in a `Forecaster` with the same longest lag, so that both read the same
-    series and can be averaged. The density has a highest peak, as in the network.
-    There is nothing to train: `fit` finds the coefficients of each series. A new model has none, and is a random walk,
-    or the last season again where that is the anchor.
+    The anchor a, the scale s and the context are as in a `Forecaster` with the same longest lag, so that both read the
+    same series and can be averaged. The density is bounded, as in the network. There is nothing to train: `fit` finds
+    the coefficients of each series. A new model has zero coefficients: it is a random walk, or repeats the last season
+    if the anchor is a season.
 
     Args:
         series: the scaling of each series, fitted on training values.

@@ -127,25 +127,25 @@ class ImageTransformer(ImageModel):
     .. math:: h^{(0)}_t = E_1[x_{t-1}] + \sum_n E_n[x_{t-n}] + R_{i} + S_{j} + K_{k}, \qquad
         p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho}\, \mathrm{norm}(h^{(L)}_t) + b_o)
 
-    for the element of row i, column j and channel k. Beside the element before it, a place reads its neighbourhood: n
-    are the distances to the same channel of the pixels up to `radius` rows above it, and up to `radius` columns to
-    either side, that come before it: a causal convolution of symbols. Outside the image they are a symbol of their
-    own, as is the element before the first. Each block of attention reads the last `window` elements (Parmar et al.:
-    local attention), so that L blocks reach L times as far.
+    for the element of row i, column j and channel k. Besides the previous element, a place reads its neighbourhood,
+    like a causal convolution of symbols: n are the distances to the same channel of the earlier pixels up to `radius`
+    rows above and up to `radius` columns to either side. An additional symbol stands for places outside the image and
+    for the element before the first. Each block of attention reads the last `window` elements (Parmar et al.: local
+    attention), so L blocks reach L times as far.
 
     Args:
         image_shape: (C, H, W).
         levels: V; see `ImageModel`.
         model_size: D, a multiple of `num_heads`.
         num_layers: L, blocks.
-        num_heads: of queries.
-        num_kv_heads: of keys and values, a divisor of `num_heads`; `None` is `num_heads`.
-        radius: r, rows above and columns to either side that a place reads by itself.
+        num_heads: query heads.
+        num_kv_heads: key and value heads, a divisor of `num_heads`; `None` is `num_heads`.
+        radius: r, rows above and columns to either side that a place reads directly.
         window: elements that each block reads; `None` is three rows of the image, or 64 if they are fewer.
         feed_forward_size: units of the feed-forward networks; `None` is 4·D.
         activation: "gelu", "relu" or "swiglu".
         dropout: probability of zeroing in training, of the input's features and of what each branch adds.
-        num_classes: labels that an image may be conditioned on; see `ImageModel`.
+        num_classes: number of labels on which an image can be conditioned; see `ImageModel`.
 
     >>> model = ImageTransformer((1, 4, 4), levels=2, model_size=8, num_layers=2, num_heads=2)
     >>> x = model.sample(2, generator=torch.Generator().manual_seed(0))

@@ -21,7 +21,7 @@ class ModelMean(AutoregressiveModel):
 
     .. math:: p(x_t \mid x_{<t}, c) = \sum_{k=1}^{K} w_k\, p_k(x_t \mid x_{<t}, c)
 
-    A subclass names the models, and their weights where these differ. A step costs what the steps of all cost.
+    A subclass names the models, and their weights if these differ. A step takes the steps of all models.
     """
 
     @property
@@ -102,21 +102,20 @@ def first_part(model: AutoregressiveModel, state: State = None) -> tuple[Autoreg
 
 @final
 class Ensemble(ModelMean):
-    r"""The mean of the conditionals of K models of the same sequences, each trained for itself.
+    r"""The mean of the conditionals of K models of the same sequences, trained separately.
 
     .. math:: p(x_t \mid x_{<t}, c) = \frac{1}{K} \sum_{k=1}^{K} p_k(x_t \mid x_{<t}, c)
 
-    Models that differ in their initial weights and in their dropout make different mistakes, so that the mean is
-    better than each (Hansen and Salamon 1990; Lakshminarayanan et al. 2017): where a text is read so often that a
-    model learns it by heart, two models that read it half as often are better than one. A step costs what the steps
-    of the members cost together. Elements are symbols, or real numbers under mixtures of one class.
+    Models that differ in their initial weights and their dropout make different mistakes, so the mean is better than
+    each of them (Hansen and Salamon 1990; Lakshminarayanan et al. 2017). If one model would read a text often enough to
+    memorise it, two models that read it half as often are better. A step takes the steps of all members. Elements are
+    symbols, or real numbers under mixtures of one class.
 
-    `log_prob` is the exact likelihood of the mean. Training maximises the mean of the members' log-likelihoods, so
-    that none leaves to another what it could learn itself; they share the batches, and the limit of the gradient's
-    norm.
+    `log_prob` is the exact likelihood of the mean. Training maximises the mean of the members' log-likelihoods, so that
+    no member relies on another; they share the batches and the limit of the gradient norm.
 
     Args:
-        members: at least one, all different, each with a separate state.
+        members: at least one, all different, each with its own state.
 
     Raises:
         ValueError: there is no member, one is there twice, one has an order of its elements that is not their layout,
@@ -187,11 +186,11 @@ class CalibratedMixture(ModelMean):
         + \lambda\, p_\mathrm{companion}(x_t \mid x_{<t}, c)
 
     The companion is fitted by counting or by least squares. An `NgramLM` knows a phrase that occurred once, and a
-    `LinearForecaster` a season that occurred a few times; a network has to read these often to learn them. In return a
-    network uses a longer past, and generalises to similar symbols. Their errors differ (Mikolov et al. 2011), so the
-    mixture often beats both, most of all with few data or a short training.
+    `LinearForecaster` a season that occurred a few times; a network must read these many times to learn them. On the
+    other hand, a network uses a longer past and generalises to similar symbols. Their errors differ (Mikolov et al.
+    2011), so the mixture often beats both, especially with few data or a short training.
 
-    The counts of an `NgramLM` are not in `state_dict`: load it into a mixture with the same ones.
+    The counts of an `NgramLM` are not in `state_dict`: load it into a mixture with the same counts.
 
     Training fits the network alone; `calibrate` fits :math:`\lambda` to held-out data. `log_prob` is the exact
     likelihood of the mean.
@@ -199,7 +198,7 @@ class CalibratedMixture(ModelMean):
     Args:
         network: of sequences (B, T).
         companion: of the same sequences, given the same context.
-        calibrated_on: elements of the held-out data that the share is fitted to, about.
+        calibrated_on: approximate number of validation elements to which the share is fitted.
 
     Raises:
         ValueError: one reads something other than sequences, or they are made for sequences of different lengths;

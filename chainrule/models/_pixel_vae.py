@@ -32,7 +32,8 @@ class PixelDecoder(MaskedImageModel):
     .. math:: h^{(0)} = W_A * x + g(c), \qquad h^{(l)} = \mathrm{block}_l(h^{(l-1)}), \qquad
         p(x_{kij} \mid x_<, c) = \mathrm{softmax}(\mathrm{scores}(h^{(L)}_{ij}))_k
 
-    g writes M features for every pixel. The blocks see few pixels, so that what is farther away has to come from c.
+    g writes M features for every pixel. The blocks see few pixels, so information about distant pixels must come from
+    c.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class PixelVAE(LatentModel):
         channels: of the first convolution of the encoder; each further one doubles the number.
         decoder_channels: M features of a pixel in the PixelCNN, even.
         decoder_layers: its residual blocks.
-        kernel_size: pixels to a side that a block's convolution spans, odd.
+        kernel_size: pixels per side of a block's convolution, odd.
         first_kernel_size: the same of the convolution that reads the image, at least 3.
         dropout: probability of zeroing in training, inside the blocks.
         objective: of training; see `LatentModel`.

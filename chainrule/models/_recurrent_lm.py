@@ -39,11 +39,12 @@ class RecurrentLM(SymbolModel):
         hidden_size: M, units of each layer.
         num_layers: recurrent layers.
         dropout: probability of zeroing in training, between layers and before the output.
-        embedding_dropout: the same on the embedding; it costs a narrow embedding more than it gives.
-        tie_weights: use E as W_ho (Press and Wolf 2017); needs embedding_size = hidden_size, and takes it if `None`.
-        ngram_order: N, symbols that are embedded together at most; 1 embeds single symbols alone. More than 1 needs
-            an embedding.
-        ngram_buckets: rows of each n-gram table at most.
+        embedding_dropout: probability of zeroing features of the embedding in training; harmful for narrow embeddings.
+        tie_weights: use E as W_ho (Press and Wolf 2017); requires embedding_size = hidden_size, which is also the
+            default then.
+        ngram_order: N, maximum number of symbols that are embedded together; 1 embeds single symbols only. More than 1
+            requires an embedding.
+        ngram_buckets: maximum rows of each n-gram table.
         ngram_dropout: probability of leaving out an n-gram in training.
         reset_after: which GRU (see `chainrule.layers.GRU`).
         nonlinearity: which RNN (see `chainrule.layers.RNN`).

@@ -18,22 +18,22 @@ class Seq2Seq(AttentiveDecoder):
     .. math:: p(y \mid x) = \prod_{t} p(y_t \mid y_{<t}, x), \qquad
         m_s = [\overrightarrow{h}_s, \overleftarrow{h}_s], \qquad s = [\overrightarrow{h}_S, \overleftarrow{h}_1]
 
-    The encoder reads the source both ways (Bahdanau, Cho and Bengio 2015); what the decoder does with the memory m and
-    the summary s is told by `AttentiveDecoder` (Luong, Pham and Manning 2015), as are label smoothing and scheduled
-    sampling in its training objective.
+    The encoder is bidirectional (Bahdanau, Cho and Bengio 2015). `AttentiveDecoder` documents how the decoder uses the
+    memory m and the summary s (Luong, Pham and Manning 2015), and label smoothing and scheduled sampling in its
+    training objective.
 
     The context is a dict: "tokens" (B, S), integers in [0, source_vocab_size), and "lengths" (B,), the real ones of
-    each row. A row of length 0 is allowed: it is translated from nothing.
+    each row. A row of length 0 is allowed.
 
     Args:
         source_vocab_size: symbols of the source.
         target_vocab_size: V, of the target.
         cell: recurrence of encoder and decoder.
-        embedding_size: features E of a word of the source or the target; also what a word is predicted from.
+        embedding_size: features E of a source or target word, for its embedding and for its prediction.
         hidden_size: units M of each layer of the decoder, and of each layer and direction of the encoder.
         num_layers: recurrent layers of the encoder, and of the decoder.
-        dropout: share of features dropped in training: of embeddings, between layers, of the memory, before the output.
-            If not given, the task uses 0 to 0.4, more for more passes over the pairs.
+        dropout: share of features dropped in training: embeddings, between layers, memory and before the output. If not
+            given, the task uses 0 to 0.4, more for more passes over the pairs.
         attention: score of the decoder's attention to the source; `none` gives it a fixed vector.
         input_feeding: feed the attention output for the last word back to the decoder (Luong et al. 2015).
         tie_weights: use the target embeddings as output weights.

@@ -20,8 +20,8 @@ class SequenceRegressor(LikelihoodModel):
     .. math:: h_t = \mathrm{cell}(x_t, h_{t-1}), \qquad \hat y = W h_T + b, \qquad
         \log p(y \mid x) = -\lVert y - \hat y \rVert^2 - \tfrac{K}{2} \log \pi
 
-    It answers with a mean and claims nothing about its error: the variance ½ comes from the loss, not from the data.
-    Where the spread matters, and for more steps than one, there is `Forecaster`.
+    It predicts a mean and claims nothing about its error: the variance ½ comes from the loss, not from the data. If the
+    spread matters, or for several steps, use `Forecaster`.
 
     Args:
         feature_size: N, numbers of each element.
@@ -79,9 +79,7 @@ class SequenceRegressor(LikelihoodModel):
             lengths: None: an answer has no length. Those of the sequences are in the context.
         """
         if lengths is not None:
-            raise ValueError(
-                "lengths: expected None: an answer has no length; put those of the sequences in the context"
-            )
+            raise ValueError("lengths: expected None: an answer has no length; put sequence lengths in the context")
         answers = self(context)
         inputs, outputs = answers.batch_shape
         rows = len(x) if inputs == 1 else inputs  # one row of the input for all answers

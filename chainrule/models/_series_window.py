@@ -20,10 +20,10 @@ class SeriesScaling:
     """Centre and scale of a series for a network.
 
     Args:
-        centre: the value taken for 0 where nothing is known of the past.
-        scale: the unit, > 0: how far a value usually is from what it is measured from.
+        centre: the value that counts as 0 if the past is unknown.
+        scale: the unit, > 0: the typical distance of a value from its reference.
         finest: the smallest standard deviation of a distribution, in units of `scale`: a value that repeats exactly
-            would raise a density without end.
+            would raise a density without bound.
 
     >>> SeriesScaling.fit(torch.tensor([20.0, 22.0, 18.0, 20.0, 20.5]), anchor=1)
     SeriesScaling(centre=20.1, scale=2.462..., finest=0.101...)

@@ -53,7 +53,7 @@ class TableVAE(LatentModel):
         latent_size: L, numbers of a code.
         hidden_size: units of each layer.
         num_layers: gated layers, each way.
-        components: of the mixture of a numeric column.
+        components: mixture components of a numeric column.
         dropout: share of the encoder's last features dropped in training. The task takes 0.5 for few rows where it is
             not given.
         objective: of training; see `LatentModel`.

@@ -61,7 +61,7 @@ class DecoderBlock(ResidualBlock):
         return y.squeeze(1), state
 
     def prepare(self) -> DecoderStep:
-        """Return a function equal to `step` in evaluation while the weights stay as they are."""
+        """Return a function equal to `step` in evaluation while the weights do not change."""
         if not self.norm_first or not may_prepare(self):
             return self.step
         mix, feed_forward, cross = self.mixer.prepare(), self.feed_forward.prepare(), self.cross
@@ -100,7 +100,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
         model_size: D, a multiple of `num_heads`.
         num_layers: blocks of the encoder, and of the decoder.
         num_heads: H, heads of attention.
-        num_kv_heads: of the decoder; see `chainrule.layers.MultiHeadAttention`.
+        num_kv_heads: key and value heads of the decoder; see `chainrule.layers.MultiHeadAttention`.
         position: "rotary" or "alibi".
         context_length: elements of the target that a block of the decoder may read.
         feed_forward_size: units of the feed-forward networks; `None` is 4·D, for "swiglu" 8/3·D. The task takes 2·D

@@ -94,9 +94,9 @@ class HierarchicalVAE(LatentModel):
         q(z \mid x) = \prod_{n=1}^{N} q(z_n \mid z_{<n}, f(x)), \qquad
         p(x \mid z) = \prod_{ij} p(x_{ij} \mid g(z_1, \ldots, z_N))
 
-    All are diagonal normals. A posterior is written relative to its prior (Vahdat and Kautz 2020): the network adds to
-    the prior's mean and log-scale, so that a layer that knows nothing costs nothing. A code is all layers side by side,
-    the top one, :math:`z_1`, first; `encode` is the posterior of that one.
+    All distributions are diagonal normals. A posterior is parametrised relative to its prior (Vahdat and Kautz 2020):
+    the network adds to the prior's mean and log-scale, so a layer without information costs nothing. A code
+    concatenates all layers, the top layer :math:`z_1` first; `encode` is the posterior of the top layer.
 
     Args:
         image_shape: (C, H, W).
@@ -109,8 +109,8 @@ class HierarchicalVAE(LatentModel):
         components: of the mixture.
         hidden_size: units of a dense layer.
         num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
-        channels: of the first convolution; each further one doubles the number.
-        objective: of training; see `LatentModel`.
+        channels: channels of the first convolution; each further convolution doubles them.
+        objective: objective of training; see `LatentModel`.
 
     >>> model = HierarchicalVAE((1, 6, 5), levels=2, latent_size=6, latent_layers=3, hidden_size=8, channels=4)
     >>> x = model.sample(4, torch.Generator().manual_seed(0))

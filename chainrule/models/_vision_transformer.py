@@ -161,8 +161,8 @@ class CompactTransformer(ImageClassifier):
     .. math:: z = \mathrm{tokens}(x) + P, \qquad z \leftarrow \mathrm{block}_l(z), \qquad
         f(x) = \sum_t \mathrm{softmax}_t(w^\top z_t)\, z_t
 
-    The tokens are the places of a small convolutional network, 3×3 convolutions with max pooling by 2 each, so that
-    neighbours overlap; sequence pooling takes the place of a class token.
+    The tokens are the places of a small convolutional network of 3×3 convolutions, each with max pooling by 2, so that
+    neighbours overlap. Sequence pooling replaces a class token.
 
     Args:
         image_shape: (C, H, W).

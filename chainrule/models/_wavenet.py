@@ -40,7 +40,7 @@ class WaveNet(SymbolModel):
         layers_per_block: dilations 1, 2, ..., 2^(n-1).
         kernel_size: k taps of each convolution.
         skip_channels: features in which the layers' outputs are summed.
-        components: of a mixture of logistics instead of a categorical distribution.
+        components: components of a mixture of logistics, which replaces the categorical distribution.
         num_classes: labels that a sequence may be conditioned on, as context (B,) of integers; `None` for none.
 
     >>> import torch

@@ -79,7 +79,7 @@ class Check(Protocol):
 
     __name__: str
     kinds: tuple[Kind, ...]
-    examine: Callable[..., Result]  # the check with the arguments of `__call__`, and a context in place of `Widened`
+    examine: Callable[..., Result]  # the check with the arguments of `__call__`, and a context instead of `Widened`
 
     def __call__(
         self, model: TrainableModel, x: Tensor, context: Context = None, lengths: Tensor | None = None, *, seed: int = 0
