@@ -315,7 +315,7 @@ def _fitted_schema(
     """Return the schema of the training rows of a file, and what was found of each column."""
     file = TableFile(path, header=header)
     with closing(file.blocks()) as blocks:
-        first = next(blocks, Block(np.zeros(0), ()))
+        first = next(blocks, Block(np.zeros(0, np.int64), ()))
     formats = find_date_formats(dict(zip(file.names, first.columns, strict=False)), types)
     facts, count = _counted(file, formats, every, seed)
     while finer := finer_date_formats(facts, types):  # a later cell is finer, or no date
