@@ -59,6 +59,18 @@ def test_dtypes_of_pandas_come_back(tmp_path):
     pandas.testing.assert_frame_equal(back, frame)
 
 
+def test_times_are_written_alike_and_rare_values_without_a_name_are_missing(tmp_path):
+    times = ["2024-01-01 10:00:00", "2024-01-01 10:00:00.5"]
+    frame = pandas.DataFrame({"at": pandas.to_datetime(times, format="mixed")})
+    frames.write_csv(frames.as_frame(frame), tmp_path / "frame.csv")
+    written = ["at", "2024-01-01 10:00:00.000000", "2024-01-01 10:00:00.500000"]
+    assert (tmp_path / "frame.csv").read_text().splitlines() == written
+    frame = polars.DataFrame({"at": [datetime(2024, 1, 1)], "id": [2**60], "name": ["x"]})
+    back = frames.restore(frames.describe(frames.as_frame(frame)), {name: ["<other>"] for name in frame.columns})
+    assert back.schema == frame.schema
+    assert back.row(0) == (None, None, "<other>")
+
+
 def test_dtypes_of_polars_and_arrow_come_back(tmp_path):
     frame = polars.DataFrame(
         {

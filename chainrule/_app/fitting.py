@@ -11,6 +11,7 @@ from chainrule._app.run import Run
 from chainrule._app.tasks import open_run, recognise, task_class
 from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, refuse_existing, task_of
 from chainrule._app.training_run import started_from
+from chainrule.data._gather import paths_of
 from chainrule.data._kinds import is_images
 
 if TYPE_CHECKING:
@@ -42,13 +43,13 @@ def fit(
 
     Args:
         data: a path, as `chainrule train` takes it; strings, pairs of a text and a label, or sentences of (word, tag)
-            pairs; a NumPy array or tensor of images, table rows or a series; a frame or series of pandas, polars or
-            Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of your own, an
-            `AutoregressiveModel`, which is trained on `rows`.
+            pairs; a NumPy array or tensor of images, table rows, a series or piano rolls; a frame or series of pandas,
+            polars or Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of
+            your own, an `AutoregressiveModel`, which is trained on `rows`.
         rows: of `fit(module, rows)`: a tensor or array (N, ...); `ModuleRun` lists the options.
         text: a text to learn from, instead of `data`.
-        task: text, table, image, sound, tag, classify, classify-images, translate, caption or forecast; recognised from
-            the data by default.
+        task: text, table, image, sound, music, tag, classify, classify-images, translate, caption or forecast;
+            recognised from the data by default.
         model: the architecture; the task's first by default.
         out: the run directory; a temporary one by default, which `Run.save` moves.
         budget: wall-clock training time, such as "90s" or "3m", or seconds; the default depends on the task.
@@ -83,7 +84,8 @@ def fit(
         task = task_of(Path(init.path if isinstance(init, Run) else init))
     if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
         task = "forecast"
-    with Inputs("" if task is None else task_class(task).name, keep_paths=True) as inputs:
+    of_task, frames_per_quarter = "" if task is None else task_class(task).name, options.get("frames_per_quarter")
+    with Inputs(of_task, rate=frames_per_quarter, keep_paths=True) as inputs:
         labels, rate = options.pop("labels", None), options.pop("rate", None)
         if text is not None:
             if data is not None:
@@ -92,7 +94,7 @@ def fit(
         else:
             source = None if data is None else inputs.path(data, labels=labels, rate=rate)
         chosen = task_class(inputs.task) if inputs.task else _recognised(source)
-        if chosen.name == "classify" and source is not None and is_images(source):
+        if chosen.name == "classify" and source is not None and is_images(paths_of(source)[0]):
             chosen = task_class("classify-images")
         inputs.task = chosen.name
         sources: dict[str, str | None] = dict.fromkeys(chosen.SOURCES)
@@ -123,7 +125,9 @@ def fit(
 def _recognised(source: str | None) -> "type[Task[Any]]":
     name = "text" if source is None else recognise(Path(source))
     if name is None and source is not None and Path(source).is_dir():
-        raise ValueError(f"{source}: expected a file, or a directory of images or sounds, got a directory without any")
+        raise ValueError(
+            f"{source}: expected a file, or a directory of images, sounds or MIDI files, got a directory without any"
+        )
     return task_class(name or "text")
 
 

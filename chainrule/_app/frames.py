@@ -15,6 +15,8 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+from chainrule.data import _tables
+
 _TRUE = "True"
 
 
@@ -61,10 +63,13 @@ def write_csv(frame: Any, path: Path) -> None:
 def _cells(values: Sequence[Any], name: str) -> list[str]:
     if other := next((value for value in values if isinstance(value, list | dict | tuple | set | bytes)), None):
         raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {type(other).__name__}")
-    return ["" if _is_missing(value) else _cell(value) for value in values]
+    fine = any(getattr(value, "microsecond", 0) for value in values)  # all times are written alike
+    return ["" if _is_missing(value) else _cell(value, "microseconds" if fine else "seconds") for value in values]
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, precision: str) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(" ", precision)
     return str(value // timedelta(microseconds=1)) if isinstance(value, timedelta) else str(value)
 
 
@@ -166,7 +171,8 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 def _parsed(cells: Sequence[str | None], dtype: Mapping[str, Any]) -> list[Any]:
     kind = dtype["kind"]
     parse = _PARSERS.get(kind, _whole if kind.startswith(("Int", "UInt")) else str)
-    return [None if not cell else parse(cell) for cell in cells]
+    rare = _tables.OTHER if parse is not str else None  # it stands for rare values, of which none can be named
+    return [None if not cell or cell == rare else parse(cell) for cell in cells]
 
 
 def _arrow_table(schema: str, values: Mapping[str, list[Any]]) -> Any:

@@ -1,12 +1,13 @@
 """Data of all kinds as plain files, which the readers of tasks take: every verb and method reads the same.
 
-Data in memory are written to files: frames become CSV, texts lines, arrays .npy, .png or wav files. So are standard
-input, several files and JSON records. The files live as long as the `Inputs` that wrote them.
+Data in memory are written to files: frames become CSV, texts lines, arrays .npy, .png, wav or MIDI files. So are
+standard input, several files and JSON records. The files live as long as the `Inputs` that wrote them.
 """
 
 import csv
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import fields
 from itertools import chain
 from numbers import Real
 from pathlib import Path
@@ -16,13 +17,14 @@ from zipfile import ZipFile
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
-from chainrule.data._gather import KINDS, gather, must_gather, paths_of
+from chainrule.data._gather import KINDS, gather, must_gather, paths_of, shared_folder
 from chainrule.data._text import STDIN
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
+_OF_FILES = ("image", "classify-images", "caption", "sound", "music")  # tasks that read a file for each item
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
@@ -35,6 +37,7 @@ class Inputs:
         self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
+        self.items: int | None = None  # rows or strings in memory, each with a row of its own in an answer
         self._folder = TemporaryDirectory(prefix="chainrule-")
         self.names: dict[str, str] = {}  # of sources, by the path of the file that they were written to
 
@@ -49,6 +52,11 @@ class Inputs:
             # the caller knows the argument, not the file it was written to
             longest = max(named, key=len)
             raise ValueError(str(error).replace(longest, names[longest])) from None
+
+    def options_of(self, kind: type) -> dict[str, Any]:
+        """Return the options that describe the written files, as far as an options dataclass has them."""
+        known = {field.name for field in fields(kind)}
+        return {name: value for name, value in self.options.items() if name in known}
 
     @property
     def written(self) -> bool:
@@ -73,14 +81,17 @@ class Inputs:
         raise ValueError(f"{name}: expected at least one row, got none")
 
     def plain(self, source: str, name: str, *, streams: bool = False) -> str:
-        """Return the path of a source as one plain file; see `chainrule.data._gather.must_gather`."""
+        """Return the path of a source as one plain file or folder; see `chainrule.data._gather.must_gather`."""
         kind = KINDS.get(self.task)
-        if kind is None or self._keep_paths or not must_gather(source, kind, streams=streams):
+        if kind is None or self._keep_paths:
             return source
+        if not must_gather(source, kind, streams=streams):
+            return paths_of(source)[0]
         folder = Path(self._folder.name) / name
         folder.mkdir()
         made = str(gather(source, folder, kind, self._text_column))
-        self.names[made] = "standard input" if source == STDIN else source
+        named = shared_folder(source) if kind == "files" else source
+        self.names[made] = "standard input" if source == STDIN else str(named)
         return made
 
     def text(self, text: str) -> str:
@@ -89,10 +100,10 @@ class Inputs:
         return str(_write_text(Path(self._folder.name) / "text.txt", [text]))
 
     def file(self, data: Any, name: str) -> str:
-        """Return the path of one image (H, W) or (H, W, 3) or one sound."""
-        if isinstance(data, str | os.PathLike) or self.task not in ("image", "classify-images", "caption", "sound"):
+        """Return the path of one image (H, W) or (H, W, 3), one sound or one piano roll."""
+        if isinstance(data, str | os.PathLike) or self.task not in _OF_FILES:
             return self.path(data, name)
-        if self.task == "sound":
+        if self.task in ("sound", "music"):
             return str(next(Path(self.path([data], name)).iterdir()))
         file = Path(self._folder.name) / f"{name}.png"
         file.write_bytes(_png(_array(data), name))
@@ -106,8 +117,11 @@ class Inputs:
 
     def _write_frame(self, frame: Any, file: Path, rate: int | None, *, is_series: bool) -> Path:
         texts = [name for name in frame.columns if str(frame[name].dtype) in ("String", "Categorical", "Enum")]
-        if texts == frame.columns[-1:] and (self.task in _OF_TEXTS or (is_series and not self.task)):
-            return self._write_rows("", iter(frame[texts[0]].drop_nulls().to_list()), file, None, rate)
+        of_texts = self.task in _OF_TEXTS or (is_series and self.task in ("", "classify"))
+        if texts == frame.columns[-1:] and of_texts:
+            rows = frame[texts[0]]
+            rows = rows.drop_nulls() if self.task in ("", "text") else rows.fill_null("")
+            return self._write_rows("", iter(rows.to_list()), file, None, rate)
         if self.task == "translate" and len(texts) == len(frame.columns) == 2:
             return self._write_rows(("", ""), iter(frame.rows()), file, None, rate)
         if self.task in (*_OF_TEXTS, "image", "sound"):
@@ -118,9 +132,14 @@ class Inputs:
         file = file.with_suffix(".csv")
         if self.description is None:
             self.description = frames.describe(frame)
-            if self.task == "table" and (spelt := frames.text_columns(self.description, frame)):
-                self.options["types"] = ",".join(f"{name}=categorical" for name in spelt)
+            if self.task == "table":
+                self.options["header"] = "yes"
+                if spelt := frames.text_columns(self.description, frame):
+                    self.options["types"] = dict.fromkeys(spelt, "categorical")
+        if self.task == "classify":
+            self.options |= _labelled_columns(frame, texts, self._text_column)
         frames.write_csv(frame, file)
+        self.items = len(frame)
         return file
 
     def _write_array(self, array: Any, file: Path, labels: Any, rate: int | None) -> Path:
@@ -143,6 +162,8 @@ class Inputs:
             return file.with_suffix(".zip")
         if self.task == "sound":
             return self._write_sounds(np.atleast_2d(array), file, rate)
+        if self.task == "music":
+            return self._write_rolls(array if array.ndim > 2 else [array], file)
         if array.ndim > 2 or self.task not in ("table", "forecast"):
             raise ValueError(f"{file.name}: an array of shape {array.shape} holds no data of the task {self.task}")
         rows = array[:, None] if array.ndim == 1 else array
@@ -153,7 +174,7 @@ class Inputs:
 
     def _write_rows(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
         if isinstance(first, str):
-            return self._write_lines(_all(str, rows, file.name), file)
+            return self._write_lines(self._counted(_all(str, rows, file.name)), file)
         if isinstance(first, Real):
             import numpy as np
 
@@ -164,7 +185,7 @@ class Inputs:
             return self._write_records(first, _all(Mapping, rows, file.name), file)
         if not isinstance(first, Sequence) or isinstance(first, bytes) or not first:
             raise ValueError(f"{file.name}: {_EXPECTED}, got a list of {type(first).__name__}")
-        rows = _all(Sequence, rows, file.name)
+        rows = self._counted(_all(Sequence, rows, file.name))
         if not isinstance(first[0], str):
             if isinstance(first[0], Real):
                 raise ValueError(f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows)")
@@ -180,13 +201,21 @@ class Inputs:
             return _write_text(file.with_suffix(".tsv"), ("\t".join(pair) + "\n" for pair in pairs))
         return _write_csv(file.with_suffix(".csv"), ["text", "label"], pairs)
 
+    def _counted(self, rows: Iterator[Any]) -> Iterator[Any]:
+        self.items = 0
+        for row in rows:
+            self.items += 1
+            yield row
+
     def _write_lines(self, rows: Iterator[str], file: Path) -> Path:
         self.task = self.task or "text"
         if self.task == "tag":  # sentences of words between blanks
             words = (list(filter(None, row.replace("\t", " ").split(" "))) for row in rows)
             return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(words, 1)))
         if self.task == "classify":
-            return _write_csv(file.with_suffix(".csv"), ["text"], ([row] for row in rows))
+            # other columns keep a row of an empty text, and tell that the first one is a header
+            cells = ([row, number, number] for number, row in enumerate(rows))
+            return _write_csv(file.with_suffix(".csv"), ["text", "#", "##"], cells)
         if self.task not in _OF_TEXTS:
             raise ValueError(f"{file.name}: a run of the task {self.task} takes no strings")
         broken = False
@@ -219,10 +248,21 @@ class Inputs:
         if first.ndim == 1 and self.task in ("", "sound"):
             self.task = "sound"
             return self._write_sounds(map(_array, rows), file, rate)
+        if self.task == "music":
+            return self._write_rolls(map(_array, rows), file)
         arrays = list(map(_array, rows))
         if len({array.shape for array in arrays}) > 1:
             raise ValueError(f"{file.name}: expected arrays of one shape, got {arrays[0].shape} and others")
         return self._write_array(np.stack(arrays), file, labels, rate)
+
+    def _write_rolls(self, rolls: Iterable[Any], file: Path) -> Path:
+        from chainrule.data import midi_file
+
+        file.mkdir()
+        for number, roll in enumerate(rolls):
+            content = midi_file(roll, frames_per_quarter=self._rate or 4)
+            (file / f"{number:06}.mid").write_bytes(content)
+        return file
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
         from chainrule.data import write_wav
@@ -235,6 +275,22 @@ class Inputs:
         for number, sound in enumerate(sounds):
             write_wav(file / f"{number:06}.wav", np.asarray(sound, dtype=np.float32), int(rate))
         return file
+
+
+def _labelled_columns(frame: Any, texts: Sequence[str], text_column: str) -> dict[str, str]:
+    """Name the columns of texts and labels, so that the first row of the file is known to be a header."""
+    from chainrule.data._labelled.labelled_file import LABEL_NAMES, TEXT_NAMES
+
+    def usual(names: Sequence[str]) -> list[str]:
+        return [name for name in frame.columns if name.lower() in names]
+
+    named = [text_column] if text_column in frame.columns else usual(TEXT_NAMES)
+    named = named or sorted(texts, key=lambda name: -frame[name].n_unique())
+    if not named:
+        return {}
+    rest = [name for name in frame.columns if name != named[0]]
+    labels = [name for name in usual(LABEL_NAMES) if name in rest] or (rest if len(rest) == 1 else [])
+    return {"text_column": named[0]} | ({"label_column": labels[0]} if labels else {})
 
 
 def inputs_of(run: "Task[Any]") -> Inputs:

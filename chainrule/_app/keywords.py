@@ -1,9 +1,11 @@
 """Options as Python keyword arguments, like the flags of the command line, and training with them."""
 
+import csv
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
+from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ def config_of(
     name = next(iter(task.MODELS)) if model is None else model
     if name not in task.MODELS:
         raise ValueError(f"model: expected one of {', '.join(task.MODELS)}, got {name!r}")
+    options = in_flags(options)
     parts = (task.Data, task.MODELS[name].options, task.Training)
     names = [[item.name for item in fields(part)] for part in parts]
     check_known(options, chain(*names), [*task.SOURCES, "task", "model", "out", "budget", "steps", "epochs"])
@@ -37,6 +40,21 @@ def config_of(
         for part, own in zip(parts, names, strict=True)
     )
     return RunConfig(sources, data, name, of_model, Duration.of(budget, steps, epochs, task.BUDGET), training)
+
+
+def in_flags(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Write mappings as the command line does, as in types={"a, b": "real"}.
+
+    >>> in_flags({"types": {"a": "skip", "b, c": "real"}, "seed": 1})
+    {'types': 'a=skip,"b, c=real"', 'seed': 1}
+    """
+    return {name: _pairs(value) if isinstance(value, Mapping) else value for name, value in options.items()}
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    text = StringIO()
+    csv.writer(text, lineterminator="").writerow([f"{name}={value}" for name, value in values.items()])
+    return text.getvalue()
 
 
 def flags_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:

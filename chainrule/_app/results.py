@@ -48,7 +48,7 @@ class Column:
         return cell if self.parse is None or cell is None else self.parse(cell)
 
 
-Form = Literal["table", "figures", "csv", "cells", "lines", "texts", "images", "sounds"]
+Form = Literal["table", "figures", "csv", "cells", "lines", "texts", "images", "sounds", "music"]
 
 
 class Result:
@@ -64,7 +64,7 @@ class Result:
         main: the column that `values` returns; the first where it is empty.
         form: the form in which people want the rows: an aligned table, a table where rows are sorted and otherwise the
             figures of `per("file")` alone, CSV with or without (cells) a header, the main column a line each, whole
-            texts with a heading above each of several, or files of images or sounds.
+            texts with a heading above each of several, or files of images, sounds or music.
         framed: whether the rows are data like the fitted ones, returned as the same kind of frame.
         hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
             the column that is the index of a pandas frame.

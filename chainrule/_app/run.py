@@ -9,8 +9,9 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from chainrule._app import frames
+from chainrule._app.heavy import np
 from chainrule._app.inputs import Inputs, inputs_of, texts_of
-from chainrule._app.keywords import check_known, config_of, flags_given, train_with
+from chainrule._app.keywords import check_known, config_of, flags_given, in_flags, train_with
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks import capabilities, open_run
@@ -97,8 +98,8 @@ class Run:
             **options: of `chainrule sample RUN --help`, such as `prompt`, `temperature` or `complete`.
 
         Returns:
-            Strings for a text; an array for images, (n, H, W) or (n, H, W, 3); an array, or a list of arrays of unequal
-            length, for sounds; for a table a frame of the kind that the run was fitted on, else a `Result`.
+            Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88),
+            a list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
         """
         run = self._able("sample")
         n = run.DEFAULT_NUMBER if n is None else n
@@ -110,7 +111,7 @@ class Run:
             return self._native(drawn)
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
-        """Draw one text, in pieces as they are drawn. Takes the arguments of `sample`."""
+        """Draw one text, piece by piece. Takes the arguments of `sample`."""
         run = self._able("stream")
         with self._inputs() as inputs:
             chosen = self._options(run.Sampling, options, inputs)
@@ -149,7 +150,7 @@ class Run:
         run = self._able("predict")
         with self._inputs() as inputs:
             files = inputs.paths(data)
-            chosen = self._options(run.Prediction, options, inputs)
+            chosen = self._options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
 
     def tag(self, data: Any, **options: Any) -> Result:
@@ -179,7 +180,7 @@ class Run:
         return self._predict("forecast", data, options)
 
     def evaluate(self, data: Any = None, *, device: str = "auto", **options: Any) -> Result:
-        """Compare the run's predictions with the right ones; the figures are in `Result.summary`.
+        """Compare the run's predictions with references; the figures are in `Result.summary`.
 
         Args:
             data: a path, or data in memory with the right answers.
@@ -190,7 +191,7 @@ class Run:
         return self._answer(run.Evaluation, data, options, partial(run.evaluate, device=device))
 
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
-        """Embed inputs as vectors, a row each; `Result.to_numpy` gives them as an array (N, D)."""
+        """Embed inputs as vectors, one row per input; `Result.to_numpy` gives them as an array (N, D)."""
         run = self._able("embed")
         return self._answer(run.Embedding, data, options, partial(run.embed, device=device), texts=True)
 
@@ -364,31 +365,32 @@ class Run:
         """Build an options dataclass; in-memory data for an option that names a file are written to one."""
         check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
         paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
-        in_memory = {name: options[name] for name in paths & options.keys() if options[name] is not None}
-        return kind(**{**options, **{name: Path(inputs.file(data, name)) for name, data in in_memory.items()}})
+        given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
+        return kind(**{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
 
     def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
         with self._inputs() as inputs:
             labels = {"labels": options["labels"]} if "labels" in options else {}
-            chosen = self._options(kind, {name: options[name] for name in options.keys() - labels.keys()}, inputs)
+            options = {name: options[name] for name in options.keys() - labels.keys()}
             path: str | list[str] | None = None
             if texts and self.task == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)
             elif data is not None:
                 path = inputs.path(data, **labels)
+            chosen = self._options(kind, inputs.options_of(kind) | options, inputs)
             return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
 
     def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
         """Compute a result now if requested, or if its data or run may disappear."""
         if isinstance(result, Result) and (at_once or inputs.written or self._folder is not None):
-            len(result)
+            line = next((name for name in ("line", "input") if name in result.names), "")
+            if len(result) == inputs.items and line:  # no line of the file that they were written to
+                return result.replaced(line, "index", range(inputs.items))
         return result
 
     def _native(self, result: Result) -> Any:
         """Return samples in the kind of the data that `fit` received."""
-        if result.form in ("images", "sounds"):
-            import numpy as np
-
+        if result.form in ("images", "sounds", "music"):
             arrays = result.values
             return np.stack(arrays) if len({array.shape for array in arrays}) == 1 else arrays
         if result.form in ("lines", "texts"):

@@ -20,6 +20,7 @@ from chainrule.layers import KneserNey
 
 PROBED = 6  # elements of each row in the fingerprint
 PORTABLE = "any"  # machine of files in portable arithmetic
+MOST_THREADS = 16  # in coding, so that a machine with fewer processors decodes in reasonable time
 
 
 def model_digest(model: nn.Module) -> str:

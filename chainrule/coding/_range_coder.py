@@ -75,10 +75,15 @@ class RangeEncoder(RangeCoder):
         return [encoder.get_compressed().astype("<u4").tobytes() for _, encoder in self._groups]
 
 
+_ROUNDING = 2.0**-23  # maximum by which a rounded probability exceeds its own
+_MOST_LEFT = 128  # maximum bits of the symbols that are left when a decoder has read its last word
+
+
 class RangeDecoder(RangeCoder):
     """Decoder of the parts of a `RangeEncoder` with the same groups; rows of a lost part (`None`) get symbol 0.
 
-    It raises `DamagedError` for damaged parts, but may miss some damage: parts need a checksum.
+    It raises `DamagedError` for damaged parts, soon after the last word if symbols go on, but may miss some damage:
+    parts need a checksum.
     """
 
     def __init__(self, groups: Sequence[Rows], parts: Sequence[bytes | None]):
@@ -89,12 +94,19 @@ class RangeDecoder(RangeCoder):
             for rows, part in zip(groups, parts, strict=True)
             if part is not None
         ]
+        self._left = np.full(len(self._groups), float(_MOST_LEFT))
 
     def choose(self, probabilities: Numbers, symbols: Rows | None) -> Rows:
         symbols = np.zeros(len(probabilities), dtype=np.int64)
-        for rows, decoder in self._groups:
+        for group, (rows, decoder) in enumerate(self._groups):
             if len(going := self.going(rows)):
+                ended = decoder.maybe_exhausted()
                 symbols[going] = _decoded(decoder, _family(), probabilities[going])
+                if ended:
+                    chosen = probabilities[going, symbols[going]] / probabilities[going].sum(1)
+                    self._left[group] += np.log2(chosen + _ROUNDING).sum()
+                    if self._left[group] < 0:
+                        raise DamagedError("coded data: they end before their symbols: they were cut or changed")
         return symbols
 
 

@@ -13,7 +13,14 @@ from torch import Tensor
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._modes import device_of
 from chainrule.coding._batches import code_rows
-from chainrule.coding._fingerprint import arithmetic_digest, machine, model_digest, portable_form, reproducible
+from chainrule.coding._fingerprint import (
+    MOST_THREADS,
+    arithmetic_digest,
+    machine,
+    model_digest,
+    portable_form,
+    reproducible,
+)
 from chainrule.coding._range_coder import DamagedError, RangeDecoder, RangeEncoder
 from chainrule.state import expand, map_state
 
@@ -58,7 +65,7 @@ def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, po
         raise ValueError(f"x: expected (B, T, ...) with B, T >= 1, got {tuple(x.shape)}")
     rows, length = sequence.shape[:2]
     context = _rows_of(context, rows, device)
-    threads = _PORTABLE if portable else torch.get_num_threads()
+    threads = _PORTABLE if portable else min(torch.get_num_threads(), MOST_THREADS)
     with _computing(model, context, threads) as (own, conditions):
         writer = RangeEncoder([np.arange(rows)])
         written = code_rows(own, writer, rows, length, sequence, conditions)
@@ -89,6 +96,8 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
     if len(data) < _HEAD.size or crc32(data[4:]) != struct.unpack_from("<I", data)[0]:
         raise DamagedError("data: the checksum does not match: the coded bytes were changed or cut")
     _, own, arithmetic, threads, rows, length = _HEAD.unpack_from(data)
+    if threads > MOST_THREADS:
+        raise DamagedError(f"data: expected at most {MOST_THREADS} threads, got {threads}: they were changed")
     if _weights(model) != own:  # checked before allocating anything of the size in the header
         raise ValueError("data: written with another model or other weights: decode with the model that encoded")
     context = _rows_of(context, rows, device_of(model))

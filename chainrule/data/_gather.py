@@ -1,8 +1,9 @@
-"""Data that come from standard input, several files or records, written to one plain file."""
+"""Data that come from standard input, several files or records, as one plain file, or as one folder of images."""
 
 import csv
 import glob
 import json
+import os
 import shlex
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -14,11 +15,12 @@ from typing import IO, Any, Literal
 from chainrule.data._packed import is_packed, plain_name
 from chainrule.data._text import STDIN, no_such_file, open_bytes, raw_lines, read_chunks
 
-Kind = Literal["text", "pairs", "tags", "labelled", "rows"]
+Kind = Literal["text", "pairs", "tags", "labelled", "rows", "files"]
 KINDS: dict[str, Kind] = {
     "text": "text", "translate": "pairs", "tag": "tags", "classify": "labelled", "table": "rows", "forecast": "rows",
+    **dict.fromkeys(("image", "classify-images", "caption", "sound", "music"), "files"),
 }  # fmt: skip
-"""Kinds of data by task name; images and sounds have separate readers."""
+"""Kinds of data by task name."""
 RECORDS = (".jsonl", ".ndjson", ".parquet")
 _MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file unpacks to so many times its size, or to so many bytes
 _LOOKED_AT = 1000  # records whose keys become columns
@@ -37,17 +39,25 @@ def paths_of(source: str) -> list[str]:
     """
     if source == STDIN or Path(source).exists():
         return [source]
-    if any(sign in source for sign in _MAGIC):
-        matches = glob.glob(source, recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
-        paths = sorted(path for path in matches if Path(path).is_file())
-        if not paths:
-            raise FileNotFoundError(f"{source}: no file matches this pattern")
-        return paths
+    if matches := _matches(source):
+        return matches
     try:
         words = shlex.split(source)
     except ValueError:
-        return [source]
-    return words if len(words) > 1 and all(Path(word).exists() for word in words) else [source]
+        words = [source]
+    parts = [[word] if Path(word).exists() else _matches(word) for word in words]
+    if len(words) > 1 and all(parts):
+        return list(chain.from_iterable(parts))
+    if any(sign in source for sign in _MAGIC):
+        raise FileNotFoundError(f"{source}: no file matches this pattern: check its folder and its ending")
+    return [source]
+
+
+def _matches(pattern: str) -> list[str]:
+    """Return the files that match a pattern, sorted; none for a word that is no pattern."""
+    if not any(sign in pattern for sign in _MAGIC):
+        return []
+    return sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())  # noqa: PTH207  may be absolute
 
 
 def names_files(source: str) -> bool:
@@ -60,6 +70,8 @@ def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
     paths = paths_of(source)
     if len(paths) > 1:
         return True
+    if kind == "files":
+        return False
     if paths[0] == STDIN:
         return kind == "rows" or not streams
     name = plain_name(paths[0])
@@ -68,12 +80,21 @@ def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
     return kind == "text" and not streams and is_packed(paths[0])
 
 
+def shared_folder(source: str) -> Path:
+    """Return the folder that holds all files of a source, as the user would name it."""
+    paths = list(map(Path, paths_of(source)))
+    folder = os.path.commonpath([(path if path.is_dir() else path.parent).resolve() for path in paths])
+    return Path(folder if any(path.is_absolute() for path in paths) else os.path.relpath(folder))
+
+
 def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path:
-    """Write a source to one file in a folder: rows as CSV, all others as lines, as this reader wants them."""
+    """Write a source to one file in a folder: rows as CSV, all others as lines; or link files below one folder."""
     paths = paths_of(source)
     for path in paths:
         if path != STDIN and not Path(path).exists():
             raise no_such_file(path)
+    if kind == "files":
+        return _linked(paths, shared_folder(source).resolve(), folder)
     records = [path != STDIN and plain_name(path).endswith(RECORDS) for path in paths]
     if any(records) and not all(records):
         raise ValueError(f"{source}: expected files of one kind, got records and others: give one kind at a time")
@@ -98,6 +119,17 @@ def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path
     return file
 
 
+def _linked(paths: Sequence[str], shared: Path, folder: Path) -> Path:
+    """Return a folder of links to all files, with the sub-folders that they have below the one they share."""
+    home = folder / (shared.name or "files")
+    files = (file for path in map(Path, paths) for file in (path.rglob("*") if path.is_dir() else [path]))
+    for file in {file.parent.resolve() / file.name for file in files if file.is_file()}:
+        link = home / file.relative_to(shared)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file)
+    return home
+
+
 def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: bytes) -> None:
     """Files one after the other, each ended by some line feeds; of tables the header once."""
     header = b""
@@ -108,7 +140,7 @@ def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: by
             if headers and len(paths) > 1:
                 line, _, rest = beginning.partition(b"\n")
                 if index and line.rstrip(b"\r") != header:
-                    raise ValueError(f"{path}: its first line is not that of {paths[0]}: give tables with one header")
+                    raise ValueError(f"{path}: expected the header of {paths[0]}: give tables with one header")
                 header, beginning = line.rstrip(b"\r"), rest if index else beginning
             for chunk in chain([beginning], chunks):
                 out.write(chunk)

@@ -11,6 +11,7 @@ RECORDS = (".jsonl", ".ndjson")
 _FIRST_RECORD = 1 << 20  # bytes
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
+MIDI = (".mid", ".midi")
 
 
 def is_table(path: str | Path) -> bool:
@@ -64,11 +65,20 @@ def check_path(path: str | Path) -> None:
 
 def is_sounds(path: str | Path) -> bool:
     """Return whether a path holds sounds: a sound file, or a folder or an archive mostly of sounds."""
-    if str(path).lower().endswith(SOUNDS):
+    return _are_mostly(path, SOUNDS)
+
+
+def is_music(path: str | Path) -> bool:
+    """Return whether a path holds music: a MIDI file, or a folder or an archive mostly of MIDI files."""
+    return _are_mostly(path, MIDI)
+
+
+def _are_mostly(path: str | Path, endings: tuple[str, ...]) -> bool:
+    if str(path).lower().endswith(endings):
         return True
     names = list(file_names(Path(path)))
-    sounds = sum(name.lower().endswith(SOUNDS) for name in names)
-    return sounds > len(names) - sounds
+    found = sum(name.lower().endswith(endings) for name in names)
+    return found > len(names) - found
 
 
 def is_tagged(path: str | Path) -> bool:

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
 from chainrule._base import AutoregressiveModel, Context, refuse_context
+from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads._adapter import head_of
+from chainrule.heads._categorical import check_filters
 from chainrule.heads._head import Choose, Head, broadcast_shapes
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._sequence_layer import stepping
@@ -23,19 +25,12 @@ class MADEConditional(Head):
     .. math:: \log p(x \mid h) = \sum_{d=1}^{D} \log p(x_d \mid x_{<d}, h)
 
     One pass gives the exact log-likelihood of any number of vectors, nats; a draw computes every unit of the MADE once.
-
-    Args:
-        made: a MADE with `context_size` N.
-        h: (..., N) real numbers.
-
-    >>> frames = MADEConditional(MADE(3, [8], context_size=4), torch.zeros(2, 5, 4))
-    >>> frames.batch_shape, frames.event_shape, frames.log_prob(torch.ones(2, 5, 3)).shape
-    (torch.Size([2, 5]), torch.Size([3]), torch.Size([2, 5]))
     """
 
     support = constraints.independent(constraints.boolean, 1)
 
-    def __init__(self, made: MADE, h: Tensor):
+    def __init__(self, made: MADE, h: Tensor, filters: tuple[float, int | None, float | None] = (1.0, None, None)):
+        self.filters = filters  # temperature, top_k and top_p of each feature's conditional
         self.made, self.h, self.has_enumerate_support = made, h, made.num_features <= LISTED
         super().__init__(h.shape[:-1], torch.Size((made.num_features,)), validate_args=False)
 
@@ -56,7 +51,7 @@ class MADEConditional(Head):
         shape = broadcast_shapes(value.shape[:-1], self._batch_shape)
         rows = value.expand(*shape, size).reshape(-1, size)
         h = self.h.expand(*shape, self.h.shape[-1]).reshape(-1, self.h.shape[-1])
-        return self.made.log_prob(rows, h).view(shape)
+        return self.made(rows, h).filtered(*self.filters).log_prob(rows).sum(1).view(shape)
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
         """Write or read the D features (B, D) one after the other, in the order in which the MADE visits them."""
@@ -65,7 +60,11 @@ class MADEConditional(Head):
         columns: list[Tensor] = []
         for column in range(self.made.num_features):
             conditional, state = step(columns[-1] if columns else None, state)
-            columns.append(head_of(conditional).code(choose, None if sequence is None else sequence[:, column]))
+            columns.append(
+                head_of(conditional)
+                .filtered(*self.filters)
+                .code(choose, None if sequence is None else sequence[:, column])
+            )
         return self.made.from_sequence(torch.stack(columns, 1))
 
     @torch.no_grad()
@@ -75,10 +74,19 @@ class MADEConditional(Head):
         h = self.h.expand(*shape, self.h.shape[-1]).reshape(-1, self.h.shape[-1])
         if not len(h):
             return self.h.new_zeros(*shape, self.made.num_features)
-        return self.made.sample(len(h), h, generator=generator).view(*shape, -1)
+        temperature, top_k, top_p = self.filters
+        drawn = self.made.sample(len(h), h, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
+        return drawn.view(*shape, -1)
+
+    def filtered(
+        self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
+    ) -> "MADEConditional":
+        """Filter the conditional of each feature given those before it; see `Categorical.filtered`."""
+        check_filters(temperature, top_k, top_p)
+        return MADEConditional(self.made, self.h, (temperature, top_k, top_p))
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "MADEConditional":
-        return MADEConditional(self.made, self.h.expand(*torch.Size(batch_shape), -1))
+        return MADEConditional(self.made, self.h.expand(*torch.Size(batch_shape), -1), self.filters)
 
     def __repr__(self) -> str:
         return f"MADEConditional(batch_shape={tuple(self._batch_shape)}, D={self.made.num_features})"
@@ -117,11 +125,11 @@ class RNNMADE(AutoregressiveModel):
     def __init__(
         self,
         num_features: int = 88,
-        hidden_size: int = 256,
+        hidden_size: Size = 256,
         made_hidden: Sequence[int] = (256,),
-        cell: str = "lstm",
-        num_layers: int = 1,
-        dropout: float = 0.0,
+        cell: Literal["lstm", "gru", "rnn"] = "lstm",
+        num_layers: Layers = 1,
+        dropout: Probability = 0.0,
         *,
         direct: bool = True,
     ):

@@ -15,15 +15,17 @@ from secrets import randbelow
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from chainrule._app.run import Run
 from chainrule._app.tasks.run_directory import VOCABULARY
-from chainrule._app.tasks.text.sampler import Decoder
-from chainrule._app.tasks.text.sampling import encode_prompt, fitting_prompt
+from chainrule._app.tasks.text.sampler import Decoder, cover_log_probs
+from chainrule._app.tasks.text.sampling import begin_prompt, encode_prompt, fitting_prompt
 from chainrule._base import AutoregressiveModel
 from chainrule.data._corpus import load_vocabulary
+from chainrule.data._vocabulary import Beginning
 from chainrule.heads import Categorical
 from chainrule.heads._adapter import head_of
 from chainrule.heads._categorical import check_filters
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from chainrule.data import Vocabulary
 
 _CHUNK = 128  # symbols of a prompt read between two steps
-_PAUSE = 0.02  # seconds between two deliveries: a client cannot see less, and each wakes the thread of the server
+_PAUSE = 0.05  # seconds between two deliveries: each wakes the thread of the server, and holds up the next step
 
 
 class _Row:
@@ -46,7 +48,7 @@ class _Row:
         seed = randbelow(1 << 31) if self.request.seed is None else self.request.seed
         self.generator = torch.Generator().manual_seed(seed)
         self.filters = (self.request.temperature, self.request.top_k, self.request.top_p)
-        self.held = Held(Decoder(vocabulary, before), self.request.stop)
+        self.held = Held(Decoder(vocabulary, before), self.request.stop, self.request.rest)
         self.left = self.request.max_tokens
 
     def drawn(self, symbol: int, *facts: Any) -> list[Token]:
@@ -77,7 +79,8 @@ class _Reading:
         """Return whether a text with the same prompt may join: nothing has been read yet."""
         own = self.request
         fresh = self.place == 0 and request.start is None and own.start is None
-        return fresh and (request.prompt, request.score_prompt) == (own.prompt, own.score_prompt)
+        same = (request.prompt, request.rest, request.score_prompt) == (own.prompt, own.rest, own.score_prompt)
+        return fresh and same
 
 
 class Engine:
@@ -111,11 +114,19 @@ class Engine:
 
     def encode(self, text: str, *, scored: bool = False) -> list[int]:
         """Return the symbols of a prompt."""
+        self._check_length(text)
+        ids = self.vocabulary.encode(text) if scored else encode_prompt(self.vocabulary, self.shown(text))
+        return ids.tolist()
+
+    def begin(self, text: str) -> tuple[Beginning, str]:
+        """Return a prompt, which may end inside a symbol, and its text, as `chainrule sample --prompt` reads it."""
+        self._check_length(text)
+        return begin_prompt(self.vocabulary, text)
+
+    def _check_length(self, text: str) -> None:
         text.encode()  # no half of a surrogate pair
         if len(text) > 16 * self.limits.prompt:
             raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols")
-        ids = self.vocabulary.encode(text) if scored else encode_prompt(self.vocabulary, self.shown(text))
-        return ids.tolist()
 
     def shown(self, text: str) -> str:
         """Return the part of a prompt that the model reads."""
@@ -176,7 +187,8 @@ class Engine:
         if request.score_prompt or request.start is not None:
             self.model.useful_prefix(len(prompt) + request.max_tokens)  # raises where positions end before
         else:
-            prompt, _ = fitting_prompt(self.model, prompt, request.max_tokens)
+            whole = Beginning(prompt, request.rest, request.covers)
+            prompt = fitting_prompt(self.model, whole, request.max_tokens)[0].ids
         if not request.max_tokens and not (request.score_prompt and len(prompt)):
             raise ValueError("max_tokens: expected at least 1, or a prompt to score")
         return replace(request, prompt=tuple(prompt.tolist()))
@@ -265,18 +277,42 @@ class Engine:
         streams = [stream for stream in reading.streams if stream.request.max_tokens]
         if not streams:
             return
-        conditional, state = self._step(reading.last, reading.state)
         rows = [_Row(stream, self.vocabulary, self.eos, reading.request.prompt) for stream in streams]
-        scores = _categorical(conditional).expand([len(rows)])
-        last, going = self._draw(rows, scores, expand(state, len(rows)))
+        if reading.request.covers:
+            state, last, going = self._cover(reading, rows)
+        else:
+            conditional, state = self._step(reading.last, reading.state)
+            state = expand(state, len(rows))
+            last, going = self._draw(rows, _categorical(conditional).expand([len(rows)]), state)
         if not any(going):
             return
         places = torch.tensor(going).nonzero().squeeze(1)
-        joined = select(expand(state, len(rows)), places)
+        joined = select(state, places)
         self._state = concatenate([self._state, joined]) if self._rows else joined
         self._last = torch.cat([self._last, last[places]]) if self._rows else last[places]
         self._delivered = 0.0  # a first symbol is not kept waiting
         self._rows += [row for row, goes in zip(rows, going, strict=True) if goes]
+
+    def _cover(self, reading: _Reading, rows: list[_Row]) -> tuple[State, Tensor, list[bool]]:
+        """Draw the symbols that complete the end of a prompt, as one token of each row; see `_draw`."""
+        request, states, last, going = reading.request, list[State](), list[int](), list[bool]()
+        prompt = Beginning(np.array(request.prompt, np.int64), request.rest, request.covers)
+        scores = cover_log_probs(self.model, prompt, (reading.state, reading.last))
+        log_probs = scores.log_softmax(0)
+        for row in rows:
+            index = int(Categorical(logits=scores).filtered(*row.filters).sample(generator=row.generator))
+            cover = request.covers[index]
+            states.append(self.model.unroll(torch.tensor([cover]), reading.state, reading.last)[1])
+            last.append(cover[-1])
+            for symbol in cover[:-1]:
+                row.held.pass_over(symbol)
+            own = states[-1] if row.request.keep_states else None
+            tokens = row.drawn(last[-1], float(log_probs[index]), (), own)
+            for token in tokens:
+                self._send(row.stream, token)
+            going.append(not (tokens and tokens[-1].finish))
+        self.drawn += len(rows)
+        return concatenate(states), torch.tensor(last), going
 
     def _advance(self) -> None:
         """Draw the next symbol of all rows."""

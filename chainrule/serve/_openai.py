@@ -13,11 +13,13 @@ from time import time
 from typing import Annotated, Any
 from uuid import uuid4
 
+import numpy as np
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
+from chainrule.data._vocabulary import Beginning
 from chainrule.serve import _stream
 from chainrule.serve._engine import Engine
 from chainrule.serve._guard import Limits, error_body, status_of, while_wanted
@@ -73,15 +75,22 @@ class Completion(BaseModel):
             raise ValueError("logit_bias: not served here: leave it out")
         return n
 
-    def prompts(self, engine: Engine) -> list[list[int]]:
-        """Return the symbols of each prompt."""
+    def prompts(self, engine: Engine) -> list[tuple[Beginning, str]]:
+        """Return the symbols of each prompt, and its text."""
         prompt: Any = self.prompt or ""
         whole = isinstance(prompt, str) or isinstance(prompt[0], int)
-        scored = bool(self.echo and self.logprobs is not None)
-        return [
-            engine.encode(part, scored=scored) if isinstance(part, str) else part
-            for part in ([prompt] if whole else prompt)
-        ]
+        return [self._prompt(engine, part) for part in ([prompt] if whole else prompt)]
+
+    def _prompt(self, engine: Engine, prompt: str | list[int]) -> tuple[Beginning, str]:
+        if isinstance(prompt, str) and not self.scored:
+            return engine.begin(prompt)
+        symbols = engine.encode(prompt, scored=True) if isinstance(prompt, str) else prompt
+        return Beginning(np.array(symbols, np.int64)), engine.decode(symbols)
+
+    @property
+    def scored(self) -> bool:
+        """Whether the symbols of the prompt are reported with their log-probabilities."""
+        return bool(self.echo and self.logprobs is not None)
 
 
 @dataclass
@@ -173,12 +182,12 @@ def openai_router(state: ServerState) -> APIRouter:
         n, prompts = body.samples(state.limits), body.prompts(engine)
         if n * len(prompts) > state.limits.waiting:
             raise ValueError(f"prompt: expected at most {state.limits.waiting // n} prompts of {n} samples each")
-        streams = engine.submit([_request(body, prompt, index) for prompt in prompts for index in range(n)])
+        streams = engine.submit([_request(body, prompt, index) for prompt, _ in prompts for index in range(n)])
         logprobs, quiet = body.logprobs is not None, body.echo and body.logprobs is None
-        echoed = [engine.decode(prompt) if quiet else "" for prompt in prompts for _ in range(n)]
+        echoed = [text if quiet else "" for _, text in prompts for _ in range(n)]
         choices = [_Choice(index, engine, logprobs, text) for index, text in enumerate(echoed)]
         head = {"id": f"cmpl-{uuid4().hex}", "object": "text_completion", "created": int(time()), "model": body.model}
-        read = sum(map(len, prompts))
+        read = sum(len(prompt.ids) for prompt, _ in prompts)
         if body.stream:
             counted = bool((body.stream_options or {}).get("include_usage"))
             events = _events(head, choices, streams, read, counted=counted, seconds=state.limits.seconds)
@@ -194,18 +203,20 @@ def openai_router(state: ServerState) -> APIRouter:
     return router
 
 
-def _request(body: Completion, prompt: list[int], index: int) -> _stream.Request:
+def _request(body: Completion, prompt: Beginning, index: int) -> _stream.Request:
     """Return the request for one sample; each further sample takes the next seed."""
     return _stream.Request(
-        prompt,
+        prompt.ids.tolist(),
         16 if body.max_tokens is None else body.max_tokens,
+        prompt.rest,
+        prompt.covers,
         temperature=1.0 if body.temperature is None else body.temperature,
         top_k=body.top_k,
         top_p=body.top_p,
         seed=None if body.seed is None else body.seed + index,
         stop=body.stops(),
         alternatives=body.logprobs or 0,
-        score_prompt=bool(body.echo and body.logprobs is not None),
+        score_prompt=body.scored,
     )
 
 
@@ -261,3 +272,47 @@ def _usage(read: int, drawn: int) -> dict[str, int]:
 def _close(streams: list[Stream]) -> None:
     for stream in streams:
         stream.close()
+
+
+class Text(BaseModel):
+    """A text to turn into symbols. `model` may be left out where one run is served; what else comes is ignored."""
+
+    prompt: str
+    model: str | None = None
+
+
+class TokenIds(BaseModel):
+    """Symbols to turn into a text."""
+
+    tokens: list[_Symbol]
+    model: str | None = None
+
+
+def tokenizer_router(state: ServerState) -> APIRouter:
+    """Return the routes by which lm-evaluation-harness reads the symbols of a run, as vLLM serves them."""
+    router = APIRouter()
+
+    def engine_of(name: str | None) -> Engine:
+        if name is None and len(state.engines) == 1:
+            return next(iter(state.engines.values()))
+        if name not in state.engines:
+            raise HTTPException(404, f"model: name a run of a text; there are: {', '.join(state.engines) or 'none'}")
+        return state.engines[name]
+
+    @router.get("/tokenizer_info")
+    async def info() -> dict[str, Any]:
+        newline = engine_of(None).encode("\n", scored=True)
+        unknown = engine_of(None).vocabulary.unknown
+        return {"bos_token": None, "eos_token": None if unknown in newline else "\n"}
+
+    @router.post("/tokenize")
+    async def tokenize(body: Text) -> dict[str, Any]:
+        tokens = engine_of(body.model).encode(body.prompt, scored=True)
+        return {"tokens": tokens, "count": len(tokens)}
+
+    @router.post("/detokenize")
+    async def detokenize(body: TokenIds) -> dict[str, Any]:
+        engine = engine_of(body.model)
+        return {"prompt": engine.decode(engine.vocabulary.check_ids(body.tokens).tolist())}
+
+    return router

@@ -2,7 +2,7 @@
 
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,7 +39,10 @@ def about_table(run: "Run") -> dict[str, Any]:
 def _column(column: Any) -> dict[str, Any]:
     named = [name for name in column.categories if name not in ("", "<other>")]
     about = {"name": column.name, "kind": column.kind, "categories": named[:_SHOWN_CATEGORIES]}
-    return about | ({} if column.bounds is None else {"low": column.bounds[0], "high": column.bounds[1]})
+    low, high = column.bounds or (None, None)
+    if column.dates is not None:
+        low, high = column.decode(low), column.decode(high)
+    return about | ({} if low is None else {"low": low, "high": high})
 
 
 def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dict[str, Any]:
@@ -59,10 +62,16 @@ def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dic
     rows, effective = complete_block(cast(Any, run.model), task.schema, [row] * n, _PARTICLES, generator)
     schema_columns = task.schema.kept
     missing = [index for index, is_known in enumerate(row.known) if not is_known]
-    columns = [_distribution(schema_columns[index], [drawn[index] for drawn in rows]) for index in missing]
-    names = [column.name for column in schema_columns]
-    examples = [dict(zip(names, drawn, strict=True)) for drawn in rows[:8]]
-    return {"columns": columns, "rows": examples, "n": n, "effective": effective and min(effective)}
+    return summarised(schema_columns, rows, missing) | {"n": n, "effective": effective and min(effective)}
+
+
+def summarised(columns: Sequence[Any], rows: Sequence[Sequence[str]], which: Iterable[int]) -> dict[str, Any]:
+    """Return the distribution of some columns over drawn rows, and the first of the rows."""
+    names = [column.name for column in columns]
+    return {
+        "columns": [_distribution(columns[index], [row[index] for row in rows]) for index in which],
+        "rows": [dict(zip(names, row, strict=True)) for row in rows[:8]],
+    }
 
 
 def _partial(task: Any, cells: Mapping[str, str]) -> Any:
@@ -86,7 +95,7 @@ def _partial(task: Any, cells: Mapping[str, str]) -> Any:
 def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
     """Summarise the drawn cells of a column: shares of its categories, or a histogram."""
     about = {"name": column.name, "kind": column.kind}
-    numbers = [] if column.kind == "categorical" else [float(cell) for cell in cells if cell]
+    numbers = [] if column.kind == "categorical" else [column.encode(cell) for cell in cells if cell]
     missing = sum(not cell for cell in cells) / len(cells)
     if column.kind == "categorical":
         counts = Counter(cells).most_common()
@@ -96,18 +105,17 @@ def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
     import numpy as np
 
     low, high = min(numbers), max(numbers)
-    if column.kind == "integer":  # every bin holds the same number of integers
+    if column.kind != "real":  # every bin holds the same number of integers
         width = (high - low) // _BINS + 1
         edges = np.arange(low - 0.5, high + width, width)
     else:
         edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
     heights, _ = np.histogram(numbers, edges)
     quantiles = np.quantile(np.array(numbers), np.array((0.1, 0.5, 0.9))).tolist()
-    bins = (heights / len(cells)).tolist()
-    return about | {
-        "bins": bins, "edges": edges.tolist(), "mean": float(np.mean(numbers)), "quantiles": quantiles,
-        "missing": missing,
-    }  # fmt: skip
+    bins, ends, mean = (heights / len(cells)).tolist(), edges.tolist(), float(np.mean(numbers))
+    if column.dates is not None:
+        ends, quantiles, (mean,) = (list(map(column.decode, part)) for part in (ends, quantiles, [mean]))
+    return about | {"bins": bins, "edges": ends, "mean": mean, "quantiles": quantiles, "missing": missing}
 
 
 def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from chainrule.serve._guard import Limits, while_wanted
 from chainrule.serve._state import ServerState
 
 _IMAGES = ("image", "classify-images", "caption")  # tasks whose items are images
+_ARRAYS = {"sound": 1, "music": 2}  # tasks whose items are arrays, and their dimensions
 _MOST_PIXELS = 1 << 22
 
 
@@ -35,17 +36,17 @@ def data_of(task: str, value: Any, name: str) -> list[Any]:
         raise ValueError(f"{name}: expected a list of at least one item, got {value!r:.80}")
     if task in _IMAGES:
         return [image_of(item, name) for item in value]
-    if task == "sound":
-        return [_numbers(item, name, 1) for item in value]
+    if task in _ARRAYS:
+        return [_numbers(item, name, _ARRAYS[task]) for item in value]
     return value
 
 
 def item_of(task: str, value: Any, name: str) -> Any:
-    """Return the content of a file argument, sent in a request: an image, a sound, or a list of rows."""
+    """Return the content of a file argument, sent in a request: an image, a sound, a piano roll, or a list of rows."""
     if task in ("image", "classify-images"):
         return image_of(value, name)
-    if task == "sound":
-        return _numbers(value, name, 1)
+    if task in _ARRAYS:
+        return _numbers(value, name, _ARRAYS[task])
     if not isinstance(value, list) or not value:
         raise ValueError(f"{name}: expected a list of rows, not the path of a file, got {value!r:.80}")
     return value

@@ -25,8 +25,18 @@ class Token:
 class Held:
     """The tokens of a text that are not delivered yet."""
 
-    def __init__(self, decoder: Decoder, stop: tuple[str, ...]):
+    def __init__(self, decoder: Decoder, stop: tuple[str, ...], rest: str = ""):
         self._decoder, self._stop, self._tokens = decoder, stop, list[Token]()
+        self._rest, self._before = rest, ""  # the end of the prompt that the first symbols repeat, and their text
+
+    def pass_over(self, symbol: int) -> str:
+        """Return the text that a symbol adds, without the end of the prompt."""
+        text = self._before + self._decoder.add(symbol)
+        if self._rest not in text:
+            self._before = text
+            return ""
+        text, self._before, self._rest = text.partition(self._rest)[2] if self._rest else text, "", ""
+        return text
 
     def add(
         self,
@@ -40,7 +50,7 @@ class Held:
 
         An end-of-text symbol adds nothing to the text.
         """
-        text = self._decoder.add(symbol) if finish != "stop" else ""
+        text = self.pass_over(symbol) if finish != "stop" else ""
         text += self._decoder.rest() if finish else ""
         self._tokens.append(Token(symbol, text, log_prob, alternatives, state=state, finish=finish))
         if not self._stop:
@@ -90,6 +100,8 @@ class Request:
 
     prompt: Sequence[int]  # its first symbols; see `Engine.encode`
     max_tokens: int  # symbols to draw at most; 0 only reads the prompt
+    rest: str = ""  # rest, covers: the end of the prompt inside a symbol, and the ways to go on; see `Beginning`
+    covers: Sequence[Sequence[int]] = ()
     temperature: float = 1.0  # temperature, top_k, top_p: as in `AutoregressiveModel.sample`
     top_k: int | None = None
     top_p: float | None = None

@@ -27,7 +27,7 @@ class Preview:
 
     Args:
         text: text for the terminal.
-        png: picture, for models of images.
+        png: picture, for models of images and music.
     """
 
     text: str

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-from chainrule.data import write_wav
+from chainrule.data import midi_file, write_wav
 
 TABLE_COLUMNS = ["colour", "count", "height", "class"]
 
@@ -57,6 +57,15 @@ def write_sounds(folder):
     return [folder / "clips", "--blocks", 1, "--layers-per-block", 2]
 
 
+def write_music(folder):
+    (folder / "songs").mkdir()
+    draw = np.random.default_rng(0)
+    for number in range(10):
+        roll = draw.integers(0, 2, (12 + number, 5))
+        (folder / "songs" / f"{number}.mid").write_bytes(midi_file(roll, lowest=60))
+    return [folder / "songs"]
+
+
 def write_pairs(folder):
     draw = random.Random(0)
     rows = [[draw.randrange(3) for _ in range(draw.randint(1, 3))] for _ in range(60)]
@@ -85,6 +94,7 @@ WRITERS = {
     "table": write_table,
     "image": write_images,
     "sound": write_sounds,
+    "music": write_music,
     "tag": write_tags,
     "classify": write_classes,
     "classify-images": write_labelled,
@@ -94,7 +104,7 @@ WRITERS = {
 }
 
 SMALL_SIZES = {  # that make a small network
-    **dict.fromkeys(("text", "table", "tag", "classify", "caption", "forecast"), "--hidden-size 8"),
+    **dict.fromkeys(("text", "table", "music", "tag", "classify", "caption", "forecast"), "--hidden-size 8"),
     "image": "--channels 4 --layers 1",
     "sound": "--channels 4",
     "classify-images": "--model vit --model-size 8 --num-heads 2",  # statistics of a batch move without a rate

@@ -19,6 +19,7 @@ from chainrule.coding._container import read_container, write_container
 from chainrule.training import save_weights
 
 STREAM = "chainrule._app.tasks.text.compression.SYMBOLS_OF_A_STREAM"
+PART, SHORT_PART = "chainrule._app.tasks.text.compression.SYMBOLS_OF_A_PART", 500
 pytestmark = pytest.mark.usefixtures("without_lzma", "short_streams")
 
 LEVELS = ["stream", "lines", "words", "bytes"]
@@ -161,7 +162,7 @@ def packed(decided, tmp_path_factory):
 @pytest.fixture
 def chain(packed, tmp_path, monkeypatch):
     """A compressed text of several parts, and the text."""
-    monkeypatch.setattr("chainrule._app.tasks.text.compression.SYMBOLS_OF_A_PART", 500)
+    monkeypatch.setattr(PART, SHORT_PART)
     shutil.copytree(packed(), tmp_path, dirs_exist_ok=True)
     return tmp_path / "text.chain", (tmp_path / "text").read_bytes()
 
@@ -207,6 +208,18 @@ def test_another_machine_is_refused(chain, decided, refused, tmp_path):
         file.write_bytes(write_container(found.header | {field: value}, found.parts))
         line = refused("decompress", file, "--run", decided / "stream", "--out", tmp_path / "out")
         assert "rounds differently" in line
+
+
+def test_a_header_that_claims_too_much_is_refused_soon_though_its_checksum_fits(
+    chain, decided, refused, monkeypatch, tmp_path
+):
+    file, _ = chain
+    found = read_container(file.read_bytes())
+    longer = {name: 80 * number for name, number in found.header["layout"].items()}
+    monkeypatch.setattr(PART, 80 * SHORT_PART)  # as many parts
+    for claim, line in (({"threads": 17}, "invalid threads"), ({"layout": longer}, "they end before their symbols")):
+        file.write_bytes(write_container(found.header | claim, found.parts))
+        assert line in refused("decompress", file, "--run", decided / "stream", "--out", tmp_path / "out")
 
 
 def test_a_wrong_checksum_of_the_whole_is_refused(chain, decided, refused, tmp_path):

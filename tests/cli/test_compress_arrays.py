@@ -66,19 +66,20 @@ def test_a_table_comes_back_with_lines_that_are_no_rows(there_and_back, command,
     random = np.random.default_rng(0)
     colours, counts = random.choice(["red", "blue", "dark green"], 300), random.geometric(0.1, 300)
     rows = [
-        f"{colour},{count if count > 2 else ''},n{n}"
+        f"{colour},{count if count > 2 else ''},n{n},2024-0{n * 7 % 9 + 1}-{n * 5 % 19 + 10}"
         for n, (colour, count) in enumerate(zip(colours, counts, strict=True))
     ]
     file = tmp_path / "rows.csv"
-    file.write_text("colour,count,name\n" + "".join(f"{row}\n" for row in rows))
+    file.write_text("colour,count,name,day\n" + "".join(f"{row}\n" for row in rows))
     options = ("--steps", 2, "--hidden-size", 8, "--types", "name=skip", "--out", tmp_path / "run")
     assert command("train", file, *options).status == 0
     run = ("--run", tmp_path / "run")
     said = there_and_back(file.read_bytes(), *run, method="run")
     assert said["elements"] == 300
-    odd = ['"red",3,x', "red,3.0,x", "red,+3,x", " red,3,x", "pink,3,x", "red,3", "", "red,NA,x", "blue,90000,\u00e9"]
-    text = "\r\n".join(["colour,count,name", *rows[:100], *odd, *rows[100:]])
-    assert there_and_back(text.encode() + b"\xff", *run, method="run")["elements"] == 300
+    odd = ['"red",3,x', "red,3.0,x", "red,+3,x", " red,3,x", "pink,3,x", "red,3", "red,NA,x", "blue,90000,\u00e9"]
+    odd = [*(f"{row},2024-01-01" for row in odd), "", "red,3,x,2031-12-31", "red,3,x,2024-1-1", "red,3,x,1.1.2024"]
+    text = "\r\n".join(["colour,count,name,day", *rows[:100], *odd, *rows[100:]])
+    assert there_and_back(text.encode() + b"\xff", *run, method="run")["elements"] == 301  # with the day of 2031
 
 
 def test_real_numbers_are_coded_on_the_grid_of_their_decimals(there_and_back, command, tmp_path):

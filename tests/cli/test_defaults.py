@@ -6,7 +6,7 @@ from small_data import WRITERS
 from chainrule._app.tasks import TASKS, open_run, task_class
 
 CASES = [(task, model) for task in TASKS for model in task_class(task).MODELS]
-TASKS_BY_MUON = {"text", "image", "sound", "translate", "caption", "classify-images", "forecast"}
+TASKS_BY_MUON = {"text", "image", "sound", "music", "translate", "caption", "classify-images", "forecast"}
 MODELS_BY_ADAMW = {"sentence-vae", "autoencoder", "pixelcnn++"}
 
 
@@ -29,6 +29,8 @@ ADAMW, MUON = ("--optimiser", "adamw"), ("--optimiser", "muon")
         ("sound", "wavenet", ADAMW, 0.003),
         ("sound", "wavenet", (*ADAMW, "--learning-rate", 0.5), 0.5),
         ("sound", "wavenet", ("--learning-rate", 0.5), 0.5),
+        ("music", "rnn-made", (), 0.02),
+        ("music", "rnn-made", ADAMW, 0.003),
         ("caption", "captioner", (), 0.004),
         ("caption", "captioner", ADAMW, 0.002),
         ("forecast", "lstm", (), 0.003),

@@ -106,7 +106,9 @@ def test_images_must_be_of_the_same_shape(command, refused, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("task", ["tag", "classify", "classify-images", "translate", "caption", "forecast", "sound"])
+@pytest.mark.parametrize(
+    "task", ["tag", "classify", "classify-images", "translate", "caption", "forecast", "sound", "music"]
+)
 def test_every_task_starts_from_weights_and_vocabulary(command, tmp_path, task):
     source, *flags = [*WRITERS[task](tmp_path), *SMALL_SIZES[task].split()]
     named = flags[: flags.index("--task") + 2] if "--task" in flags else []

@@ -4,11 +4,13 @@ import gzip
 import io
 import json
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import chainrule
-from chainrule.data import _gather
+from chainrule.data import _gather, midi_file, png, write_wav
 
 FLAGS = ("--steps", 2, "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--kneser-ney-order", 0)
 LINES = [f"line {number} of a log" for number in range(120)]
@@ -115,3 +117,66 @@ def test_completion_is_installed_for_the_shell(command, tmp_path, monkeypatch):
     script = (tmp_path / ".local/share/bash-completion/completions/chainrule").read_text()
     assert "--hidden-size" in script
     assert "compress" in script
+
+
+def write_media(kind, folder):
+    draw = np.random.default_rng(0)
+    for number in range(12):
+        file = folder / ("ab"[number % 2] if kind == "image" else "all") / f"{number}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "image":
+            file.with_suffix(".png").write_bytes(png(draw.integers(0, 256, (6, 6), np.uint8)))
+        elif kind == "sound":
+            write_wav(file.with_suffix(".wav"), draw.uniform(-1, 1, 120 + number), 8000)
+        else:
+            file.with_suffix(".mid").write_bytes(midi_file(draw.integers(0, 2, (40, 5)), lowest=60))
+
+
+SMALL = {
+    "image": ("--channels", 4, "--layers", 1, "--bits", 1),
+    "sound": ("--channels", 4, "--blocks", 1, "--layers-per-block", 2),
+    "music": ("--hidden-size", 8),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_several_files_and_a_pattern_are_one_folder(kind, command, refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder, out = Path("my files"), tmp_path / "run"
+    write_media(kind, folder)
+
+    def trained(*data):
+        outcome = command("train", *data, "--overwrite", "--out", out, "--steps", 1, *SMALL[kind])
+        assert outcome.status == 0, outcome.err
+        return (out / "model.safetensors").read_bytes(), json.loads((out / "config.json").read_text())["facts"][
+            "source"
+        ]
+
+    plain, source = trained(folder)
+    files = sorted(folder.glob("*/*"))
+    parts = folder.iterdir() if kind == "image" else files
+    for data in ([f"{folder}/*/[0-5].*", *folder.glob("*/[6-9].*"), f"{folder}/*/1?.*"], parts):
+        weights, found = trained(*data)
+        assert weights == plain, data
+        assert found["bytes"] == source["bytes"]
+    assert command("train", "--resume", "--out", out, "--steps", 2).status == 0
+    assert len(command("score", out, "my files/*/1*", "--json").out.splitlines()) == 3
+    assert len(chainrule.load(out).score(f"{folder}/*/[0-5].*")) == 6
+    assert "my files/*.gif: no file matches this pattern: check its folder" in refused("score", out, "my files/*.gif")
+    assert "*.mid: no file matches" in refused("train", f"{tmp_path}/*.mid")
+    files[0].write_bytes(b"broken")
+    assert refused("train", "my files/*/*", "--overwrite", "--out", out).startswith(f"chainrule: {files[0]}: ")
+
+
+def test_a_pattern_with_one_match_is_that_file(command, plain, tmp_path):
+    assert weights(command, tmp_path, tmp_path / "pl*.txt") == plain
+
+
+def test_patterns_name_labelled_images_and_images_to_caption(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_media("image", Path("pictures"))
+    arguments = ("--task", "classify", "--model", "vit", "--model-size", 8, "--num-heads", 2, "--steps", 1)
+    outcome = command("train", "pictures/*/*", *arguments, "--out", "run")
+    assert outcome.status == 0, outcome.err
+    assert "2 labels: a, b" in outcome.err
+    assert len(command("classify", "run", "pictures/a/*.png", "--csv").out.splitlines()) == 1 + 6

@@ -13,6 +13,7 @@ CASES = {  # each with what its batches draw at random
     "image": (Batches, "--binarise per-epoch --channels 6 --layers 1 --first-kernel-size 3 --batch-size 4"),
     "forecast": (SeriesWindows, "--hidden-size 8"),
     "sound": (Batches, "--channels 4 --skip-channels 8 --batch-size 4"),
+    "music": (Batches, "--hidden-size 8 --batch-size 4"),
     "table": (Batches, "--hidden-size 8 --validation-fraction 0.2"),
     "classify": (Batches, "--hidden-size 4 --embedding-size 6 --batch-size 8"),
     "caption": (Batches, "--image-features 32 --hidden-size 8 --embedding-size 8"),

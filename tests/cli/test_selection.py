@@ -42,7 +42,10 @@ def test_a_task_that_is_none_is_refused(refused):
 def test_a_folder_without_images_or_sounds_is_refused(refused, tmp_path):
     (tmp_path / "notes.txt").write_text("text")
     said = refused("train", tmp_path)
-    assert f"{tmp_path}: expected a file, or a directory of images or sounds, got a directory without any" in said
+    assert (
+        f"{tmp_path}: expected a file, or a directory of images, sounds or MIDI files, got a directory without any"
+        in said
+    )
     assert said.endswith(f": name a file in it: chainrule train {tmp_path / 'notes.txt'}")
 
 

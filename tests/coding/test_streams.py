@@ -1,6 +1,8 @@
 """Encoding and decoding with a model: exact, short, and never silently wrong."""
 
 import math
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -9,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.coding import DamagedError, decode, encode
+from chainrule.coding._streams import _HEAD
 from chainrule.heads import Categorical, Column
 from chainrule.heads._head import NotDiscreteError
 from chainrule.models import MADE, Forecaster, PixelCNNPP, RecurrentLM, TableMADE
 from chainrule.models._executors import RecurrentExecutor
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._series_window import SeriesScaling
 
 
 def language_model(seed=0, **options):
@@ -109,6 +112,24 @@ def test_every_single_changed_byte_and_every_cut_is_found():
             decode(model, bytes(changed))
         with pytest.raises(DamagedError):
             decode(model, data[:place])
+
+
+def test_a_header_that_claims_more_symbols_or_threads_is_refused_soon_though_its_checksum_fits(monkeypatch):
+    model, x = language_model(), torch.randint(7, (2, 9))
+    data, steps = encode(model, x), []
+    with pytest.raises(DamagedError, match="they end before their symbols"):
+        decode(model, _resealed(data, length=1 << 30))  # without the check it decodes for a day
+    monkeypatch.setattr(torch, "set_num_threads", steps.append)
+    with pytest.raises(DamagedError, match="expected at most 16 threads, got 1000"):
+        decode(model, _resealed(data, threads=1000))
+    assert steps == []
+
+
+def _resealed(data, threads=None, length=None):
+    head = list(_HEAD.unpack_from(data))
+    head[3], head[5] = threads or head[3], length or head[5]
+    body = _HEAD.pack(*head)[4:] + data[_HEAD.size :]
+    return struct.pack("<I", zlib.crc32(body)) + body
 
 
 def test_other_weights_are_refused():

@@ -87,6 +87,11 @@ SUBJECTS = {
         ),
         subject("sounds-zip", "clips.zip", f"{{data}}/clips.zip {SOUNDS} --task sound", "score {run} {data}/clips.zip"),
         subject(
+            "music", "roll.mid", "{data}/roll.mid --hidden-size 4 --steps 2",
+            "score {run} {data}/roll.mid", "sample {run} --seconds 1 --prompt {data}/roll.mid --out {run}/../new.mid",
+            "inspect {run} {data}/roll.mid --frames 2",
+        ),
+        subject(
             "tag", "words.conllu",
             "{data}/words.conllu --hidden-size 4 --embedding-size 4 --character-size 4 --steps 2",
             "tag {run} {data}/words.conllu", "evaluate {run} {data}/words.conllu",

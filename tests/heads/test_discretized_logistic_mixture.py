@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import logsigmoid
 
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
-from chainrule.heads._discretized_logistic_mixture import standard_edges
+from chainrule.heads._logistic_mixtures import standard_edges
 
 
 def mixture(*shape, components=3, levels=256, seed=0, dtype=torch.float64):
@@ -43,7 +43,7 @@ def test_the_sum_misses_a_tail_that_is_not_taken(monkeypatch):
         a, b = standard_edges(value, means, log_scales, levels)
         return logsigmoid(b) + logsigmoid(-a) + (-torch.expm1(a - b)).log()
 
-    monkeypatch.setattr("chainrule.heads._discretized_logistic_mixture.log_bin_mass", without_tails)
+    monkeypatch.setattr("chainrule.heads._logistic_mixtures.log_bin_mass", without_tails)
     assert (total(mixture(5)) < 0.9999).all()
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chainrule.heads._discretized_logistic_mixture import log_bin_mass
+from chainrule.heads._logistic_mixtures import log_bin_mass
 
 DIGITS = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 means = st.floats(-1e4, 1e4, width=32) | st.floats(-1.5, 1.5, width=32)

@@ -48,6 +48,23 @@ def test_the_probabilities_of_all_pieces_add_up_to_one():
     assert model.log_prob(pieces).exp().sum().item() == pytest.approx(1, abs=1e-12)
 
 
+def test_a_temperature_filters_each_note_given_those_before_it():
+    model = RNNMADE(num_features=2, hidden_size=4, made_hidden=[4]).double()
+    frames = torch.tensor(list(product((0.0, 1.0), repeat=2))).view(-1, 1, 2)
+    whole = model(frames)
+    cool = whole.filtered(temperature=0.5)
+    assert cool.log_prob(frames).exp().sum().item() == pytest.approx(1, abs=1e-12)
+    logits = model.made(frames[:, 0], whole.h[:, 0]).logits
+    expected = torch.distributions.Bernoulli(logits=2 * logits.double()).log_prob(frames[:, 0].double()).sum(1)
+    torch.testing.assert_close(cool.log_prob(frames)[:, 0], expected, rtol=0, atol=1e-12)
+    greedy = whole.filtered(temperature=0.0).sample()
+    again = model.sample(4, length=1, temperature=0.0)
+    assert (greedy == greedy[0]).all()
+    torch.testing.assert_close(again, greedy)
+    with pytest.raises(ValueError, match="temperature"):
+        whole.filtered(temperature=-1.0)
+
+
 def test_notes_of_a_frame_are_not_independent_of_each_other():
     model = RNNMADE(num_features=2, hidden_size=4, made_hidden=[], direct=False).double()
     with torch.no_grad():

@@ -1,6 +1,7 @@
 """OpenAI's API, asked by its official client, and as lm-evaluation-harness asks it."""
 
 import asyncio
+import math
 from time import sleep
 
 import httpx
@@ -45,6 +46,29 @@ def test_a_completion_is_a_sample_of_the_run(client, runs):
         len(PROMPT),
         30,
     )
+
+
+@pytest.mark.parametrize("kind", ["bpe", "words", "lines"])
+@pytest.mark.parametrize("prompt", ["the ca", "the cat sat o", "th", "the cat and tw", "the cat ", "caf"])
+def test_a_prompt_may_end_inside_a_symbol(kind, prompt, client, runs):
+    body = {"model": kind, "prompt": prompt, "max_tokens": 12, "seed": 3, "temperature": 1.5}
+    (sample,) = runs(kind).sample(1, prompt=prompt, length=12, seed=3, temperature=1.5)
+    (choice,) = complete(client, kind, echo=True, **body).choices
+    assert choice.text == sample
+    (again, _) = complete(client, kind, n=2, logprobs=0, **body).choices
+    assert prompt + again.text == sample or prompt.rstrip(" ") + again.text == sample
+
+
+def test_log_probabilities_after_half_a_symbol_are_conditional(client, runs):
+    """Those of the ways to complete a prompt add up to one."""
+    vocabulary, found = runs("bpe")._task.vocabulary, {}
+    covers = vocabulary.begin("the ca").covers
+    for seed in range(60):
+        body = {"model": "bpe", "prompt": "the ca", "max_tokens": 1, "logprobs": 0, "seed": seed, "temperature": 9.0}
+        (choice,) = complete(client, "bpe", **body).choices
+        found[choice.text] = choice.logprobs.token_logprobs[0]
+    assert len(found) == len(covers) > 1
+    assert sum(map(math.exp, found.values())) == pytest.approx(1)
 
 
 def test_sixteen_symbols_are_drawn_by_default(client):
@@ -159,6 +183,25 @@ def scored(run, text):
     """-log p of the symbols of a text, a line's end left out, in nats."""
     nats = run.score([text]).per("element")["nats"]
     return sum(nats[:-1] if run.config["data"]["reading"] == "lines" else nats)
+
+
+@pytest.mark.parametrize("kind", ["default", "words", "bytes"])
+def test_the_harness_reads_the_symbols_of_the_run(kind, app, ask):
+    served, text = app(kind), "two dogs run\n"
+    symbols = served.state.server.engines[kind].encode(text, scored=True)
+    asked = {"prompt": text, "add_special_tokens": False}
+    assert ask(served, "POST", "/tokenize", json=asked).json() == {"tokens": symbols, "count": len(symbols)}
+    assert ask(served, "POST", "/detokenize", json={"tokens": symbols}).json() == {"prompt": text}
+    assert ask(served, "GET", "/tokenizer_info").json() == {"bos_token": None, "eos_token": "\n"}
+    wrong = ask(served, "POST", "/detokenize", json={"tokens": [10**6]})
+    assert (wrong.status_code, "expected symbols from 0" in wrong.text) == (400, True)
+
+
+def test_of_several_runs_one_is_named_for_its_symbols(app, ask):
+    served = app("default", "words")
+    assert "model: name a run" in ask(served, "POST", "/tokenize", json={"prompt": "the"}).json()["error"]["message"]
+    assert ask(served, "GET", "/tokenizer_info").status_code == 404
+    assert ask(served, "POST", "/tokenize", json={"prompt": "the cat", "model": "words"}).json()["count"] == 2
 
 
 def test_models_are_listed(client):

@@ -21,6 +21,7 @@ GREY = np.random.default_rng(1).integers(0, 256, (2, 8, 8), dtype=np.uint8)
 ROWS = [{"first": "a", "second": "x", "third": 1}, {"first": "b", "second": "z", "third": 0}]
 HOURS = [{"time": f"2020-02-{day:02} {hour:02}:00", "load": hour + day / 9} for day in (1, 2, 3) for hour in range(24)]
 SOUND = [float(value) for value in np.sin(np.arange(60)) / 2]
+ROLL = [[0, 1] * 44, [1, 0] * 44]
 # For each task its capabilities, each with the body of a request, and the arguments of the method that it stands for.
 ASKED = {
     "text": {
@@ -39,6 +40,13 @@ ASKED = {
     "sound": {
         "sample": ({"n": 1, "seed": 1, "seconds": 0.01}, None),
         "score": ({"data": [SOUND]}, {"data": [np.array(SOUND, dtype=np.float32)]}),
+    },
+    "music": {
+        "sample": (
+            {"n": 2, "seed": 1, "seconds": 1, "prompt": ROLL},
+            {"n": 2, "seed": 1, "seconds": 1, "prompt": np.array(ROLL)},
+        ),
+        "score": ({"data": [ROLL]}, {"data": [np.array(ROLL)]}),
     },
     "tag": {
         "tag": ({"data": ["the dog", "dog"]}, None),

@@ -59,7 +59,7 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
 
     app = App(
         name="chainrule",
-        help="Exact models of sequences, one element at a time: text, tables, images, sound, and labels of them.",
+        help="Exact models of sequences, one element at a time: text, tables, images, sound, music, and their labels.",
         help_format="plaintext",  # Markdown would take <unk> for a tag and drop it
         help_formatter=FoldedHelp(),
         version=_version,

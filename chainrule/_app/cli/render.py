@@ -3,7 +3,7 @@
 - A table is aligned by its first rows and streamed; the facts and figures about all rows follow it.
 - `--json` prints an object a row. Figures and facts of all rows are one more object: on standard error, so that
   standard output has rows alone, or on standard output if a result has no rows.
-- Images and sounds go into files, and a line on standard error names them.
+- Images, sounds and music go into files, and a line on standard error names them.
 """
 
 import csv
@@ -40,7 +40,7 @@ def show(
     elif result.form == "figures" and not csv and out is None:
         result = result.per("file")
     form = "csv" if csv and not json else result.form
-    if form in ("images", "sounds"):
+    if form in ("images", "sounds", "music"):
         _write_media(result, form, out, json=json)
     elif out is not None:
         _write(result, form, out, json=json)
@@ -165,9 +165,9 @@ def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: boo
 
 
 def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> None:
-    from chainrule._app.tasks.output import write_images, write_sounds
+    from chainrule._app.tasks.output import write_images, write_music, write_sounds
 
-    files = (write_images if form == "images" else write_sounds)(result, out)
+    files = {"images": write_images, "sounds": write_sounds, "music": write_music}[form](result, out)
     if json:
         _print_lines(_json_lines(result.replaced(result.main, "file", [str(file) for file, _ in files])))
     else:

@@ -23,6 +23,7 @@ from chainrule._app.tasks.capabilities import Predicts
 from chainrule._app.tasks.display import Verb, resume_command
 from chainrule._app.tasks.run_directory import CONFIG, read_config, task_of
 from chainrule._app.tasks.task import Task
+from chainrule.data._gather import paths_of
 from chainrule.data._kinds import is_images
 
 VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
@@ -153,7 +154,7 @@ def _task_to_train(line: Line) -> str:
     recognised = recognise(Path(data))
     if recognised is None and Path(data).is_dir():
         raise ValueError(
-            f"{data}: expected a file, or a directory of images or sounds, got a directory without any"
+            f"{data}: expected a file, or a directory of images, sounds or MIDI files, got a directory without any"
             f"{_inside(Path(data))}"
         )
     return recognised or "text"
@@ -179,7 +180,7 @@ def _are_images(line: Line, resumed: str | None, data: str | None) -> bool:
     if resumed is not None:
         return resumed == "classify-images"
     if data is not None:
-        return is_images(data)
+        return is_images(paths_of(data)[0])
     return line.flags.get("--model") in task_class("classify-images").MODELS
 
 

@@ -103,7 +103,7 @@ class RunFlags:
     out: Path | None = None
     """Run directory; by default runs/DATA-MODEL, named for the data and the model."""
     task: TaskName | None = None
-    """Task to learn; by default recognised from DATA (text, tables, images and sounds)."""
+    """Task to learn; by default recognised from DATA (text, tables, images, sounds and music)."""
     budget: str | None = None
     """Wall-clock training time, such as 90s, 3m or 1h30m. The default depends on the task: 3m for a text."""
     steps: int | None = None
@@ -185,6 +185,8 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
         if words and isinstance(arguments[name], list):
             source = words[0] if len(words) == 1 else join(words)
             arguments[name] = source if inputs is None else inputs.path(source, name)
+        elif words and isinstance(arguments[name], tuple):
+            arguments[name] = tuple(one for path in words for one in paths_of(str(path)))
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

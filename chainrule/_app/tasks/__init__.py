@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from chainrule._app.tasks.config import task_in
 from chainrule._app.tasks.run_directory import CONFIG, read_config
 from chainrule._lazy import attach
-from chainrule.data._kinds import is_images, is_sounds, is_table, is_tagged
+from chainrule.data._gather import paths_of
+from chainrule.data._kinds import is_images, is_music, is_sounds, is_table, is_tagged
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.caption.task import CaptionTask as CaptionTask
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.classify.task import ClassifyTask as ClassifyTask
     from chainrule._app.tasks.forecast.task import ForecastTask as ForecastTask
     from chainrule._app.tasks.image.task import ImageTask as ImageTask
+    from chainrule._app.tasks.music.task import MusicTask as MusicTask
     from chainrule._app.tasks.sound.task import SoundTask as SoundTask
     from chainrule._app.tasks.table.task import TableTask as TableTask
     from chainrule._app.tasks.tag.task import TagTask as TagTask
@@ -30,6 +32,7 @@ TASKS: "dict[str, Callable[[], type[Task[Any]]]]" = {
     "table": partial(_import, "TableTask"),
     "image": partial(_import, "ImageTask"),
     "sound": partial(_import, "SoundTask"),
+    "music": partial(_import, "MusicTask"),
     "tag": partial(_import, "TagTask"),
     "classify": partial(_import, "ClassifyTask"),
     "classify-images": partial(_import, "ClassifyImagesTask"),
@@ -46,7 +49,7 @@ TASK_VERBS = {
     "forecast": "Forecast what comes after the last row of a file.",
 }
 """The line about each verb that is named after a task."""
-RECOGNISED = {"table": is_table, "image": is_images, "sound": is_sounds, "tag": is_tagged}
+RECOGNISED = {"table": is_table, "image": is_images, "sound": is_sounds, "music": is_music, "tag": is_tagged}
 """Tasks recognised by the data's names; the first match wins."""
 
 
@@ -58,7 +61,8 @@ def task_class(name: str) -> "type[Task[Any]]":
 
 def recognise(path: Path) -> str | None:
     """Recognise the task by a file name or a folder's content; None if neither tells."""
-    return next((name for name, is_its in RECOGNISED.items() if is_its(path)), None)
+    first = Path(paths_of(str(path))[0])
+    return next((name for name, is_its in RECOGNISED.items() if is_its(first)), None)
 
 
 def open_run(path: str | Path) -> "Task[Any]":

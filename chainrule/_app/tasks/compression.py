@@ -19,6 +19,7 @@ from chainrule.coding import DamagedError
 from chainrule.coding._batches import nothing, read_batches, write_batches
 from chainrule.coding._container import Container, unpacked, write_container
 from chainrule.coding._fingerprint import (
+    MOST_THREADS,
     PORTABLE,
     arithmetic_digest,
     machine,
@@ -34,7 +35,6 @@ _REPETITIVE = 100  # factor by which lzma shrinks data too repetitive for a mode
 _SHARED = 1 << 28  # weights times rows from which several threads pay off
 _HEADER = {"sha256": str, "files": list, "method": str}
 _RUN_HEADER = {"kind": str, "model": str, "machine": str, "threads": int, "arithmetic": str, "layout": dict}
-_MOST_THREADS = 1 << 12
 _LONGEST = 1 << 20  # minimum limit on the elements of a row: compressed images are shorter than their pixels
 _BESIDE = 32  # maximum side bytes per file byte: a one-character line with its number, as JSON
 # Errors that a forged header with a valid checksum may cause.
@@ -143,7 +143,7 @@ def check_header(container: Container, name: str) -> None:
         wrong.append("files")
     if "method" not in wrong and header["method"] not in (*_READ, "run"):
         wrong.append("method")
-    if "threads" in expected and "threads" not in wrong and not 1 <= header["threads"] <= _MOST_THREADS:
+    if "threads" in expected and "threads" not in wrong and not 1 <= header["threads"] <= MOST_THREADS:
         wrong.append("threads")
     if wrong or not container.parts:
         raise DamagedError(f"{name}: not a file that chainrule wrote: invalid {', '.join(wrong) or 'parts'}")
@@ -187,7 +187,7 @@ def _with_run(
         raise _InexpressibleError(error) from None
     rows = expressed.laid
     products = rows.rows * sum(weight.numel() for weight in model.parameters())
-    threads = 1 if products < _SHARED else usable_threads()
+    threads = 1 if products < _SHARED else min(usable_threads(), MOST_THREADS)
     marks = {"machine": PORTABLE if portable else machine(model), "threads": threads}
     with _computing(codec.ready(model, expressed.layout), marks) as ready:
         arithmetic = arithmetic_digest(ready, rows.rows, rows.length, rows.batches[0].context)

@@ -169,6 +169,12 @@ class Fingerprint:
 
 
 @dataclass(frozen=True)
+class SkippedFile:
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Counts:
     """Base of whole counts >= 0."""
 

@@ -1,7 +1,7 @@
-"""Pages, figures, images and sounds on disk, each written whole or not at all."""
+"""Pages, figures, images, sounds and music on disk, each written whole or not at all."""
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,7 @@ def attention_report(
     return page_report(run, Page(f"Inside {run.path}", described, sections, command), figures, lines)
 
 
-_IMAGES, _SOUNDS = "samples.png", "sample.wav"
+_IMAGES, _SOUNDS, _MUSIC = "samples.png", "sample.wav", "sample.mid"
 
 
 def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
@@ -120,11 +120,37 @@ def write_sounds(result: Result, out: Path | None) -> list[tuple[Path, str]]:
     """Write each sound to a wav file; returns the file and a few words about it, per sound."""
     from chainrule.data import write_wav
 
-    file, rate = Path(result.hints.get("file", _SOUNDS)) if out is None else out, result.about["rate"]
-    written, sounds = [], result.values
-    for number, (record, sound) in enumerate(zip(result, sounds, strict=True), 1):
-        path = file if len(sounds) == 1 else file.with_stem(f"{file.stem}-{number}")
+    rate = result.about["rate"]
+
+    def write(path: Path, sound: Any) -> str:
         write_wav(path, sound, rate)
+        return f"{loudness_line(sound)}  {len(sound) / rate:.2f} s"
+
+    return _write_apart(result, out or Path(_SOUNDS), write)
+
+
+def write_music(result: Result, out: Path | None) -> list[tuple[Path, str]]:
+    """Write each piano roll to a MIDI file; returns the file and a few words about it, per piece."""
+    playing = {name: result.about[name] for name in ("frames_per_quarter", "quarters_per_minute")}
+    return _write_apart(result, out or Path(_MUSIC), lambda path, roll: write_piece(path, roll, playing))
+
+
+def write_piece(path: Path, roll: Any, playing: dict[str, int]) -> str:
+    """Write a piano roll (T, 88) to a MIDI file, and describe it in a few words."""
+    from chainrule.data import midi_file
+    from chainrule.data._atomic import write_bytes
+
+    write_bytes(path, midi_file(roll, **playing))
+    struck = np.diff(np.asarray(roll, np.int8), axis=0, prepend=0) > 0
+    seconds = len(roll) / playing["frames_per_quarter"] * 60 / playing["quarters_per_minute"]
+    return f"{counted(int(struck.sum()), 'note')}  {seconds:.1f} s"
+
+
+def _write_apart(result: Result, file: Path, write: Callable[[Path, Any], str]) -> list[tuple[Path, str]]:
+    """Write each value of the main column to a file of its own, numbered if there are several."""
+    written, values = [], result.values
+    for number, (record, value) in enumerate(zip(result, values, strict=True), 1):
+        path = file if len(values) == 1 else file.with_stem(f"{file.stem}-{number}")
         label = f"{record['label']}  " if record.get("label") else ""
-        written.append((path, f"{label}{loudness_line(sound)}  {len(sound) / rate:.2f} s"))
+        written.append((path, label + write(path, value)))
     return written

@@ -54,6 +54,7 @@ FILES = (
     "samples.jsonl",
     "tracking.json",
     "preview.wav",
+    "preview.mid",
     "samples.png",
 )
 FOLDERS = (DATA, "tensorboard", "wandb")

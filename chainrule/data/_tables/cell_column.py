@@ -128,6 +128,10 @@ class CellColumn(ABC):
         """Return the text of one cell."""
 
     @abstractmethod
+    def texts(self) -> Sequence[str]:
+        """Return the texts of all cells."""
+
+    @abstractmethod
     def part(self, chosen: Flags | slice) -> "CellColumn":
         """Cells of some rows."""
 
@@ -163,6 +167,9 @@ class ListedCells(CellColumn):
 
     def cell(self, index: int) -> str:
         return self._cells[index]
+
+    def texts(self) -> Sequence[str]:
+        return self._cells
 
     def part(self, chosen: Flags | slice) -> "ListedCells":
         if isinstance(chosen, slice):

@@ -22,12 +22,13 @@ from chainrule.data._tables.cell_column import (
     is_large_integer,
     is_odd_number,
 )
-from chainrule.heads._column import Column
+from chainrule.data._tables.date_format import DateFormat
+from chainrule.heads._table_column import Column
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
 MOST_CATEGORIES = 1_000
 MOST_ATOMS = 256
-ColumnKind = Literal["categorical", "integer", "real", "skip"]
+ColumnKind = Literal["categorical", "integer", "real", "date", "skip"]
 COLUMN_KINDS: tuple[ColumnKind, ...] = get_args(ColumnKind)
 _TOGETHER = 1024  # numbers whose moments are taken at once: always the same ones, however the rows were read
 _FEW = 20  # rows: fewer say nothing of whether a column identifies them
@@ -42,8 +43,8 @@ _MANY = 1000  # different integers in so many rows identify them, whatever their
 class ColumnFacts:
     """Counts and moments of a column, and the kind that follows from them."""
 
-    def __init__(self, name: str, where: str, distinct: int = DISTINCT):
-        self.name, self._where, self._most = name, where, distinct
+    def __init__(self, name: str, where: str, distinct: int = DISTINCT, dates: DateFormat | None = None):
+        self.name, self._where, self._most, self.dates = name, where, distinct, dates
         self.missing = self.count = 0
         self._cells: dict[str, int] = {}
         self._overflowed = False
@@ -59,6 +60,8 @@ class ColumnFacts:
 
     def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
         """Take more cells, with their line numbers."""
+        if self.dates is not None:
+            cells = self.dates.integers(cells)
         first = 0
         while first < len(cells):
             # At once where they repeat or are not listed any more; else in parts, so that few are listed in vain.
@@ -110,7 +113,7 @@ class ColumnFacts:
             self._squares += squares + step * step * before * len(some) / self._numbers
 
     def kind(self) -> ColumnKind:
-        """Return integer or real if all cells spell such numbers; else categorical.
+        """Return integer, real or date if all cells spell such; else categorical.
 
         At least three numbers must differ, or two if one is no integer. Numbers that lose digits in a float64 are
         categorical, like identifiers: integers always, others if they repeat.
@@ -118,7 +121,7 @@ class ColumnFacts:
         if self._word is not None or (self.distinct < 3 and self._fraction is None) or self.distinct < 2:
             return "categorical"
         if self._infinite is None and (self._fraction is None or self.gaps):
-            return "integer"
+            return "integer" if self.dates is None else "date"
         return "categorical" if self._large or self._loses_digits() else "real"
 
     @property
@@ -187,9 +190,14 @@ class ColumnFacts:
             return
         if self.count == 0:
             raise self._error(f"all {self.missing} training rows are missing: {leave}")
+        expected = "a number" if kind != "date" else "a date written as the others, such as 2024-01-31"
         self._refuse_cell(
-            self._word, "a number", f"correct it, empty it if none is known, or say {self._flag('categorical')}"
+            self._word, expected, f"correct it, empty it if none is known, or say {self._flag('categorical')}"
         )
+        if kind == "date" and self.dates is None:
+            raise self._error(
+                f"expected three dates or more, written alike, such as 2024-01-31, got other cells: {leave}"
+            )
         self._refuse_cell(self._infinite, "a finite number", "correct it, or leave the cell empty")
         if kind == "integer":
             large = f"an integer of at most {LARGEST:,}, as larger ones would lose digits", self._flag("categorical")
@@ -222,11 +230,13 @@ class ColumnFacts:
                 )
         if self.count < _FEW or kind == "real" or max(self._cells.values()) > 1:
             return
+        if kind == "date" and not self._ascending:
+            return
         if kind == "integer" and not (
             self._ascending or self.highest - self.lowest < 2 * self.count or self.count >= _MANY
         ):
             return
-        what = "integer" if kind == "integer" or self._large else "text"
+        what = "date" if kind == "date" else "integer" if kind == "integer" or self._large else "text"
         doubt = self.doubt()
         why = f"though {doubt}: correct them," if doubt else "an identifier:"
         raise self._error(f"a different {what} in each of {self.count} rows, {why} {leave}, or {keep}")
@@ -271,7 +281,7 @@ class ColumnFacts:
             missing=missing,
             centre=self._mean,
             scale=scale,
-            low=0 if kind == "integer" and self.lowest >= 0 else None,
+            low=0 if kind == "integer" and self.dates is None and self.lowest >= 0 else None,
             # Half the step in which values were written down, or a thousandth of their spread.
             finest=1e-3 if kind == "integer" else min(max(gap / 2 / scale, 1e-3), 0.5),
         )

@@ -20,7 +20,8 @@ from chainrule.data._tables.cell_column import (
     number_text,
 )
 from chainrule.data._tables.column_facts import ColumnFacts, ColumnKind
-from chainrule.heads._column import Column
+from chainrule.data._tables.date_format import DateFormat
+from chainrule.heads._table_column import Column
 
 OTHER = "<other>"
 _IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None, "prior": ()}  # of numbers: not written
@@ -31,7 +32,7 @@ class ColumnSchema:
     """Conversion between the cells of a column and numbers."""
 
     name: str  # of the column
-    kind: ColumnKind  # categorical, integer, real, or skip for one that is left out
+    kind: ColumnKind  # categorical, integer, real, date, or skip for one that is left out
     # texts of a categorical column, in the order of their codes: "" is a missing cell, `<other>` for any that is not
     # listed
     categories: tuple[str, ...] = ()
@@ -47,13 +48,19 @@ class ColumnSchema:
     bounds: tuple[float, float] | None = None
     # of the symbols of the head in training, nothing impossible: a model begins with them
     shares: tuple[float, ...] = ()
+    # of a date column, whose numbers are integers
+    dates: DateFormat | None = None
 
     def __post_init__(self) -> None:
-        numeric, listed = self.kind in ("integer", "real"), self.categories
+        numeric, listed = self.kind in ("integer", "real", "date"), self.categories
         if (self.kind == "categorical") != bool(listed) or len(set(listed)) < len(listed):
             raise self._error(f"categories: expected different texts where it is categorical, got {listed!r:.80}")
-        if numeric != (self.numbers is not None) or (self.numbers is not None and self.numbers.kind != self.kind):
-            raise self._error(f"numbers: expected those of kind {self.kind}, got {self.numbers!r:.80}")
+        if numeric != (self.numbers is not None) or (
+            self.numbers is not None and self.numbers.kind != _number_kind(self.kind)
+        ):
+            raise self._error(f"numbers: expected numbers of kind {self.kind}, got {self.numbers!r:.80}")
+        if (self.kind == "date") != (self.dates is not None):
+            raise self._error(f"dates: expected dates of kind {self.kind}, got {self.dates}")
         if self.unseen and not (OTHER in listed if self.numbers is None else self.numbers.missing):
             raise self._error("unseen: expected a column that takes such cells")
         fewest, most = self.decimals or (0, 0)
@@ -65,7 +72,9 @@ class ColumnSchema:
         if self.kind != "skip":
             try:
                 self.column()
-            except ValueError as error:  # of values that are not shares
+                if self.dates is not None:
+                    list(map(self.dates.text, map(int, self.bounds or ())))
+            except (ValueError, OverflowError) as error:  # of values that are not shares, or no dates
                 raise self._error(str(error)) from None
 
     @classmethod
@@ -78,7 +87,7 @@ class ColumnSchema:
             return cls(facts.name, kind)
         facts.check(kind, min_count)
         if kind != "categorical":
-            numbers = facts.numbers(kind, missing=facts.missing > 0 or min_count > 1)
+            numbers = facts.numbers(_number_kind(kind), missing=facts.missing > 0 or min_count > 1)
             return cls(
                 facts.name,
                 kind,
@@ -87,6 +96,7 @@ class ColumnSchema:
                 decimals=facts.decimals() if kind == "real" or facts.gaps else None,
                 bounds=(facts.lowest, facts.highest),
                 shares=facts.number_shares(numbers),
+                dates=facts.dates if kind == "date" else None,
             )
         categories = facts.categories(min_count)
         added = min_count > 1 and OTHER not in categories
@@ -116,6 +126,11 @@ class ColumnSchema:
             if self.numbers.missing:
                 return math.nan
             raise self._error("a missing cell, though none was missing in training: fill it in")
+        if self.dates is not None:
+            date = self.dates.number(cell)
+            if date is None:
+                raise self._error(f"expected a date such as {self.decode(self.numbers.centre)}, got {cell!r}")
+            return float(date)
         number = as_number(cell)
         if number is None:
             raise self._error(f"expected a number, got {cell!r}")
@@ -141,6 +156,8 @@ class ColumnSchema:
             codes = self._codes if missing is None else self._codes | dict.fromkeys(MISSING, missing)
             values = cells.codes(codes, other)
             return values, _first(np.isnan(values))
+        if self.dates is not None:
+            cells = self.dates.integers(cells)
         if checked is None:
             values = cells.numbers(fraction=False).values
             return values, _first(self._refused(cells, values))
@@ -155,7 +172,7 @@ class ColumnSchema:
         bad = np.isnan(values)
         if self.numbers.missing:
             bad &= ~cells.missing()
-        if self.kind == "integer":
+        if self.numbers.kind == "integer":
             with np.errstate(invalid="ignore"):
                 bad |= (values != np.floor(values)) & ~np.isnan(values) | (np.abs(values) > LARGEST)
                 bad |= values < (-math.inf if self.numbers.low is None else self.numbers.low)
@@ -167,6 +184,8 @@ class ColumnSchema:
             return self.categories[int(value)]
         if self.bounds is not None and not math.isnan(value):
             value = min(max(value, self.bounds[0]), self.bounds[1])
+            if self.dates is not None:
+                return self.dates.text(int(value))
         return number_text(value, whole=self.kind == "integer", decimals=self.decimals)
 
     def parsed(self, cell: str) -> int | float | str | None:
@@ -198,7 +217,7 @@ class ColumnSchema:
     def from_json(cls, content: Any) -> "ColumnSchema":
         """Check and read what `to_json` made; raise ValueError for anything else."""
         if isinstance(content, dict) and isinstance(content.get("numbers"), dict):
-            numbers = _IMPLIED | {"kind": content.get("kind")} | content["numbers"]
+            numbers = _IMPLIED | {"kind": _number_kind(content.get("kind"))} | content["numbers"]
             content = content | {"numbers": numbers}
         return cls(**read_fields(field_types(cls), content, "column"))
 
@@ -208,6 +227,11 @@ class ColumnSchema:
 
     def _error(self, what: str) -> ValueError:
         return ValueError(f"column {self.name!r}: {what}")
+
+
+def _number_kind(kind: Any) -> Any:
+    """Return the kind of number in a column: dates are integers."""
+    return "integer" if kind == "date" else kind
 
 
 def _first(bad: Flags) -> int | None:

@@ -20,9 +20,10 @@ from chainrule.data._store import Store, StoreWriter
 from chainrule.data._tables.cell_column import MISSING, Block, CellColumn, Flags, Lines
 from chainrule.data._tables.column_facts import COLUMN_KINDS, DISTINCT, MOST_CATEGORIES, ColumnFacts, ColumnKind
 from chainrule.data._tables.column_schema import ColumnSchema
+from chainrule.data._tables.date_format import DateFormat
 from chainrule.data._tables.table_file import TableFile
 from chainrule.data._text import fingerprint
-from chainrule.heads._column import Column
+from chainrule.heads._table_column import Column
 
 Rows = npt.NDArray[np.float64]
 
@@ -46,7 +47,7 @@ class PartialRow:
 class TableSchema(Record):
     """Translation of rows of text into numbers and back."""
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
     columns: tuple[ColumnSchema, ...]  # all of the file, those that are left out too
     header: bool  # whether the file had one
 
@@ -210,6 +211,7 @@ def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> Va
 
 _MANIFEST = "table.json"
 _COUNTED = 1 << 22  # different cells of all columns that are counted
+_LOOKED_AT = 1000  # first cells of a column that tell whether it holds dates
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,7 @@ def prepare_table(
     Args:
         path: CSV (plain or gzip) or Parquet.
         directory: created if it is missing; `table.json` is the last file written into it.
-        types: kinds of columns by name, categorical, integer, real or skip, where the one found is not meant.
+        types: kinds of columns by name, categorical, integer, real, date or skip, where the one found is not meant.
         header: whether the first row is a header; None looks.
         validation: a validation file; by default rows of the first are held out.
         validation_fraction: of the rows.
@@ -306,18 +308,11 @@ def _fitted_schema(
 ) -> tuple[TableSchema, list[dict[str, Any]]]:
     """Return the schema of the training rows of a file, and what was found of each column."""
     file = TableFile(path, header=header)
-    distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
-    facts = [ColumnFacts(name, str(path), distinct) for name in file.names]
-    count = 0
-    with ThreadPoolExecutor() as pool:  # polars leaves Python's lock to others while it works
-        for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
-            lines = block.lines[~held_out]
-            count += len(lines)
-
-            def add(column: ColumnFacts, cells: CellColumn, lines: Lines = lines, out: Flags = held_out) -> None:
-                column.add(cells.part(~out) if out.any() else cells, lines)
-
-            list(pool.map(add, facts, block.columns))
+    formats: dict[str, DateFormat | None] = _date_formats(file, types)
+    facts, count = _counted(file, formats, every, seed)
+    while finer := _finer_formats(facts, types):  # a later cell is finer, or no date
+        formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}
+        facts, count = _counted(file, formats, every, seed)
     if count < 2:
         raise ValueError(f"{path}: expected at least two rows to train on, got {count}: give more rows")
     schema = TableSchema.fit(facts, file.header, types, min_count)
@@ -330,6 +325,47 @@ def _fitted_schema(
         for index, column in enumerate(facts)
     ]  # fmt: skip
     return schema, columns
+
+
+def _date_formats(file: TableFile, types: Mapping[str, str]) -> dict[str, DateFormat | None]:
+    """Return the format of each column that seems to hold dates, by its first cells."""
+    formats = dict[str, DateFormat | None]()
+    with closing(file.blocks()) as blocks:
+        first = next(blocks, None)
+    for name, column in zip(file.names, first.columns if first is not None else (), strict=False):
+        if types.get(name, "date") == "date":
+            cells = list(dict.fromkeys(column.part(slice(_LOOKED_AT)).texts()))
+            dates = DateFormat.find(cells)
+            if dates is None and name in types:  # a cell that differs is named later
+                dates = DateFormat.find(cells[:4])
+            if dates is not None:
+                formats[name] = dates
+    return formats
+
+
+def _finer_formats(facts: Sequence[ColumnFacts], types: Mapping[str, str]) -> dict[str, DateFormat | None]:
+    """Return what to try next for the columns in which not all cells fit; None for words."""
+    mixed = {c.name: c.dates.finer() for c in facts if c.dates is not None and c.kind() != "date"}
+    return {name: dates for name, dates in mixed.items() if dates is not None or types.get(name) != "date"}
+
+
+def _counted(
+    file: TableFile, formats: Mapping[str, DateFormat | None], every: int | None, seed: int
+) -> tuple[list[ColumnFacts], int]:
+    """Count the cells of the columns in the training rows, and these rows."""
+    distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
+    facts = [ColumnFacts(name, str(file.path), distinct, formats.get(name)) for name in file.names]
+    count = 0
+    with ThreadPoolExecutor() as pool:  # polars leaves Python's lock to others while it works
+        for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
+            lines = block.lines[~held_out]
+            count += len(lines)
+
+            def add(column: ColumnFacts, cells: CellColumn, lines: Lines = lines, out: Flags = held_out) -> None:
+                column.add(cells.part(~out) if out.any() else cells, lines)
+
+            list(pool.map(add, facts, block.columns))
+    return facts, count
 
 
 def open_table(directory: str | Path) -> Table:

@@ -35,6 +35,10 @@ class PolarsCells(CellColumn):
     def cell(self, index: int) -> str:
         return str(self._series[index])
 
+    def texts(self) -> list[str]:
+        cells: list[str] = self._series.to_list()
+        return cells
+
     def part(self, chosen: Flags | slice) -> "PolarsCells":
         if isinstance(chosen, slice):
             return PolarsCells(self._series[chosen])

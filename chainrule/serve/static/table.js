@@ -14,7 +14,9 @@ export function tableView(run) {
   const inputs = columns.map((column) => {
     const input = column.kind === "categorical"
       ? select([["", "—"], ...column.categories.map((name) => [name, name])])
-      : h("input", { type: "number", step: "any", placeholder: "—", inputmode: "decimal" });
+      : column.kind === "date"
+        ? h("input", { type: "text", placeholder: column.low })
+        : h("input", { type: "number", step: "any", placeholder: "—", inputmode: "decimal" });
     input.value = kept[column.name] ?? "";
     input.addEventListener("change", () => remember(run.name, "cells", cells()));
     return input;
@@ -26,6 +28,8 @@ export function tableView(run) {
     remember(run.name, "cells", cells());
   };
 
+  const use = (row) => { set(row); say("The row is in the form."); };
+
   const fillIn = () => job.run(async (signal) => {
     say("Drawing completions…");
     const given = cells();
@@ -36,7 +40,7 @@ export function tableView(run) {
       : `${found.n} completions by importance resampling; the one with fewest draws behind it rests on ${found.effective.toFixed(1)} of 64.` + (found.effective < 2 ? " What you gave is improbable together: read these figures with care." : "");
     results.replaceChildren(
       card("Missing columns", h("p", { class: "muted" }, sure), h("div", { class: "cards" }, found.columns.map(distribution))),
-      card("Completed rows", h("p", { class: "muted" }, "Choose one to put it into the form."), rowsTable(found.rows, found.columns.map((column) => column.name))));
+      card("Completed rows", h("p", { class: "muted" }, "Choose one to put it into the form."), rowsTable(found.rows, found.columns.map(({ name }) => name), columns.map(({ name }) => name), use)));
     say(`Filled in ${found.columns.length} column${found.columns.length > 1 ? "s" : ""}, ${found.n} times.`);
   }, { stop });
 
@@ -59,15 +63,6 @@ export function tableView(run) {
     say("Drew a row. Clear some cells and fill them in again.");
   }, { stop });
 
-  function rowsTable(rows, drawn) {
-    const names = [...drawn, ...columns.map(({ name }) => name).filter((name) => !drawn.includes(name))];
-    return h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), names.map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, rows.map((row, place) => h("tr", {},
-        h("td", {}, button("Use", () => { set(row); say("The row is in the form."); }, { "aria-label": `Use row ${place + 1}` })),
-        names.map((name) => h("td", { class: drawn.includes(name) ? "drawn" : "" }, row[name])))))));
-  }
-
   const clear = () => { set({}); results.replaceChildren(); say("All cells are empty."); };
   return h("div", {},
     card("A row", h("p", { class: "muted" }, "Leave gaps: the model fills them in, given the rest."),
@@ -77,7 +72,17 @@ export function tableView(run) {
     results);
 }
 
-function distribution(column) {
+// Rows, the drawn columns first; with a function that uses one, a button for each.
+export function rowsTable(rows, drawn, all = drawn, use = null) {
+  const names = [...drawn, ...all.filter((name) => !drawn.includes(name))];
+  return h("div", { class: "scroll" }, h("table", {},
+    h("thead", {}, h("tr", {}, use && h("th", { scope: "col" }, ""), names.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map((row, place) => h("tr", {},
+      use && h("td", {}, button("Use", () => use(row), { "aria-label": `Use row ${place + 1}` })),
+      names.map((name) => h("td", { class: use && drawn.includes(name) ? "drawn" : "" }, row[name])))))));
+}
+
+export function distribution(column) {
   if (column.kind === "categorical") {
     const shown = column.shares.slice(0, SHOWN).map(([name, share]) => [name || "(missing)", share]);
     const rest = column.shares.slice(SHOWN).reduce((sum, [, share]) => sum + share, 0);
@@ -86,7 +91,7 @@ function distribution(column) {
   if (!column.bins.length) return h("div", { class: "distribution" }, h("h3", {}, column.name), bars([["(missing)", 1]]));
   const most = Math.max(...column.bins);
   const wide = 240 / column.bins.length;
-  const format = (value) => Number(value.toPrecision(4)).toLocaleString("en");
+  const format = (value) => typeof value === "string" ? value : Number(value.toPrecision(4)).toLocaleString("en");
   const [low, middle, high] = column.quantiles.map(format);
   const whole = column.kind === "integer"; // whose bins end between whole numbers
   const ends = [whole ? Math.ceil(column.edges[0]) : column.edges[0], whole ? Math.floor(column.edges.at(-1)) : column.edges.at(-1)].map(format);

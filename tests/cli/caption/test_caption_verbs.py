@@ -17,7 +17,7 @@ from small_data import WRITERS
 
 from chainrule._app.cli.main import main
 from chainrule._app.tasks.caption.task import CaptionTask
-from chainrule.layers._backbone import ResNet
+from chainrule.layers._image_encoder import ResNet
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 TINY = [

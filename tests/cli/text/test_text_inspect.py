@@ -13,7 +13,7 @@ from chainrule._app.tasks import open_run
 from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule._app.tasks.text.task import TextTask
 from chainrule.diagnostics import inspect_recurrence
-from chainrule.diagnostics._text_properties import PROPERTIES
+from chainrule.diagnostics._hidden_units import PROPERTIES
 from chainrule.models import Ensemble
 from chainrule.training import save_weights
 

@@ -134,7 +134,7 @@ def test_a_line_that_does_not_fit_is_named(tmp_path, rows, message):
 
 def test_files_that_do_not_fit_are_named(tmp_path):
     short, long = written(tmp_path / "a", ["x"] * 3), written(tmp_path / "b", ["y"] * 5)
-    with pytest.raises(ValueError, match=r"a has 3 lines and .*b has 5: expected as many"):
+    with pytest.raises(ValueError, match=r"a has 3 lines and .*b has 5: expected equal numbers"):
         list(read_pairs(short, long))
     with pytest.raises(ValueError, match=r"b has 5 lines and .*a has 3"):
         list(read_pairs(long, short))

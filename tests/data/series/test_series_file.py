@@ -195,7 +195,7 @@ def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
     ("text", "message"),
     [
         (DAYS.replace("2024-01-05", "2024-01-05 12:00"), "line 6: expected a date some steps after the one before it"),
-        (DAYS + "2024-02-20,1,1\n", "line 16: expected at most as many dates missing as there are rows"),
+        (DAYS + "2024-02-20,1,1\n", "line 16: expected no more missing dates than rows"),
         (DAYS + "2024-01-15,15,\n", "'wind': expected a value in the last row"),
         (DAYS.replace("2024-01-01,1,1", "2024-01-01,,1"), "'heat': expected a value in the first row"),
         ("date,heat,wind\n2024-01-01,1,\n2024-01-02,2,\n", "column 'wind': expected values, got empty cells only"),

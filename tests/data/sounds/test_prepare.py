@@ -130,7 +130,7 @@ def test_memory_does_not_grow_with_the_sound(tmp_path, monkeypatch):
     [
         ({"rate": 9}, "rate: expected samples a second from 100"),
         ({"labels": "x"}, "labels: expected auto, folders or none"),
-        ({"labels": "none", "label_pattern": "{label}_*"}, "label_pattern: expected no pattern where labels is none"),
+        ({"labels": "none", "label_pattern": "{label}_*"}, "label_pattern: expected no pattern with labels=none"),
         ({"sequences": "x"}, "sequences: expected auto, clips, stream"),
         ({"sequences": "stream", "label_pattern": "{label}_*"}, "sequences: expected clips where sounds have labels"),
         ({"validation_fraction": 0.0}, "validation_fraction: expected above 0"),

@@ -250,7 +250,7 @@ _SEEN = 3  # times that a word must be read, so that its mean share says somethi
 
 
 @dataclass(frozen=True)
-class ClassifierInspection(CheckedOptions):
+class ClassifierInspection(TextColumn):
     """Look inside a trained classifier: its parts, its confidence, and its attention.
 
     The entropy of the attention tells over how much of a text it spreads; a word's share is relative to an even share.
@@ -277,7 +277,7 @@ def inspect_classifier(run: "ClassifyTask", data: str | None, options: Classifie
         held_out = zip(lines, texts.valid_texts, strict=True)
         rows = [_labelled.LabelledText(line, text, "") for line, text in islice(held_out, options.rows)]
     else:
-        rows = list(islice(run.file(data, labelled=False), options.rows))
+        rows = list(islice(run.file(data, text_column=options.text_column, labelled=False), options.rows))
         source = f"texts of {run.source_names.get(data, data)}"
     read = list(answers(run, model, rows))
     if not read:

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
-from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
+from chainrule._app.tasks.config import (
+    Counts,
+    Facts,
+    Fingerprint,
+    OptimisationOptions,
+    RunConfig,
+    SkippedFile,
+    SplitOptions,
+    within,
+)
 from chainrule._app.tasks.display import counted, loudness_line, quoted
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
@@ -73,12 +82,6 @@ class SoundTraining(OptimisationOptions):
 class SoundCounts(Counts):
     clips: int
     samples: int
-
-
-@dataclass(frozen=True)
-class SkippedFile:
-    file: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ class TableCodec(FileCodec):
         return row if back else None
 
     def _with(self, row: list[str], more: list[str]) -> list[str]:
-        """Merge the cells of modelled columns with those of the other columns."""
+        """Merge the cells of modelled columns with the other cells."""
         own, others = iter(row), iter(more)
         return [next(own) if index in self.places else next(others) for index in range(len(self.schema.columns))]
 
@@ -175,6 +175,8 @@ def _text(column: "ColumnSchema", value: float, digits: Digits) -> str:
     """Format the cell of a number, also outside the training range."""
     if column.numbers is None:
         return column.decode(value)
+    if column.dates is not None:
+        return "" if math.isnan(value) else column.dates.text(int(value))
     return _number(value, digits or column.decimals)
 
 

@@ -67,7 +67,7 @@ class TableData(SplitOptions):
     header: Literal["auto", "yes", "no"] = "auto"
     """Treat the first row as a header; auto detects it."""
     types: str = ""
-    """Override detected column types: COLUMN=KIND,... with categorical, integer, real or skip."""
+    """Override detected column types: COLUMN=KIND,... with categorical, integer, real, date or skip."""
     min_count: int = within(2, 1, 1 << 40)
     """Rarer categories become <other>."""
 

@@ -15,7 +15,7 @@ from chainrule._modes import device_of, in_evaluation
 from chainrule.data import Vocabulary
 from chainrule.data._vocabulary import Beginning, Ids
 from chainrule.heads import Categorical
-from chainrule.state import select
+from chainrule.state import State, select
 
 _WINDOW = 8  # symbols decoded again with each new one: enough for a space between words and for a character of 4 bytes
 _LONGEST_WINDOW = 24  # symbols, before the window is cut to that size, which takes one more decoding
@@ -145,17 +145,23 @@ def _joined(ids: Ids, cover: Sequence[int]) -> Ids:
 
 @in_evaluation
 @torch.no_grad()
-def cover_log_probs(model: AutoregressiveModel, prompt: Beginning) -> Tensor:
-    """Return log p(cover | ids) of each way to complete the prompt's last word, (C,), nats."""
+def cover_log_probs(
+    model: AutoregressiveModel, prompt: Beginning, read: tuple[State, Tensor | None] | None = None
+) -> Tensor:
+    """Return log p(cover | ids) of each way to complete the prompt's last word, (C,), nats.
+
+    `read` is the state and the last symbol (1,) after the ids; None reads them.
+    """
     device = device_of(model)
     inner = sorted({tuple(cover[:-1]) for cover in prompt.covers})
     padded = torch.zeros(len(inner), max(map(len, inner)) + 1, dtype=torch.long)  # padded: nothing looks ahead
     for row, symbols in enumerate(inner):
         padded[row, : len(symbols)] = torch.tensor(symbols, dtype=torch.long)
-    state, x_prev = model.initial_state(1), None
-    if len(prompt.ids):
+    state, x_prev = read or (model.initial_state(1), None)
+    if read is None and len(prompt.ids):
         ids = torch.from_numpy(prompt.ids).to(device)
-        state, x_prev = model.unroll(ids[None], state)[1], ids[-1:].expand(len(inner))
+        state, x_prev = model.unroll(ids[None], state)[1], ids[-1:]
+    x_prev = None if x_prev is None else x_prev.expand(len(inner))
     state = select(state, torch.zeros(len(inner), dtype=torch.long, device=device))
     conditionals: Any = model.unroll(padded.to(device), state, x_prev)[0]
     log_p: Tensor = conditionals.logits.double().log_softmax(-1).cpu()  # (inner, 1 + longest, V)

@@ -98,13 +98,9 @@ def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
     from chainrule.heads._categorical import check_filters
 
     check_filters(options.temperature, options.top_k, options.top_p)
-    vocabulary, model, whole = run.vocabulary, run.model(device), options.prompt.removeprefix("\ufeff")
-    beginning = vocabulary.begin(whole)
-    ids = encode_prompt(vocabulary, whole.removesuffix(beginning.rest))
-    inside = max(map(len, beginning.covers), default=1) - 1  # symbols of the last word
-    ids, notice = fitting_prompt(model, ids, options.length + inside)
-    # The next word brings the blank before it.
-    prompt = whole.rstrip(" ") if vocabulary.level == "word" else whole
+    vocabulary, model = run.vocabulary, run.model(device)
+    beginning, prompt = begin_prompt(vocabulary, options.prompt)
+    beginning, notice = fitting_prompt(model, beginning, options.length)
     sampler = Sampler(
         model,
         vocabulary,
@@ -113,15 +109,25 @@ def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
         top_k=options.top_k,
         top_p=options.top_p,
     )
-    return _Prompted(sampler, prompt, beginning._replace(ids=ids), notice)
+    return _Prompted(sampler, prompt, beginning, notice)
 
 
-def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tuple[Ids, str]":
+def begin_prompt(vocabulary: "Vocabulary", prompt: str) -> "tuple[Beginning, str]":
+    """Return a prompt as symbols with the ways to complete the last one, and as text; unknown symbols are refused."""
+    prompt = prompt.removeprefix("\ufeff")
+    beginning = vocabulary.begin(prompt)
+    beginning = beginning._replace(ids=encode_prompt(vocabulary, prompt.removesuffix(beginning.rest)))
+    return beginning, prompt.rstrip(" ") if vocabulary.level == "word" else prompt  # the next word brings its blank
+
+
+def fitting_prompt(model: "AutoregressiveModel", prompt: "Beginning", length: int) -> "tuple[Beginning, str]":
     """Return the last part of a prompt that a model can read, and a notice if it is cut."""
-    size = model.useful_prefix(length)
-    if size is None or len(ids) <= size:
-        return ids, ""
-    return ids[-size:], f"--prompt: the model reads only the last {size:,} of {counted(len(ids), 'symbol')}"
+    inside = max(map(len, prompt.covers), default=1) - 1  # symbols of the last word
+    size, read = model.useful_prefix(length + inside), len(prompt.ids)
+    if size is None or read <= size:
+        return prompt, ""
+    notice = f"--prompt: the model reads only the last {size:,} of {counted(read, 'symbol')}"
+    return prompt._replace(ids=prompt.ids[-size:]), notice
 
 
 def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":

@@ -1,0 +1,199 @@
+"""Pieces of music from MIDI files: frames of 88 keys on disk, and batches of them.
+
+music.json                       counts, tempo, fingerprints
+train.frames, valid.frames       the keys of each frame, 11 bytes of 8
+train.pieces, valid.pieces       where pieces begin
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from chainrule.data._batches import Batch, Batches, Shuffled, by_length, hold_out, in_order
+from chainrule.data._kinds import MIDI
+from chainrule.data._members import LARGEST, Member, Members
+from chainrule.data._midi import KEYS, Piece, read_midi
+from chainrule.data._store import Store, StoreWriter
+from chainrule.data._vocabulary import Ids
+
+MANIFEST = "music.json"
+FILES_TO_HOLD_OUT_WHOLE = 10
+_POOL = 64  # batches whose pieces are sorted by length
+_LONGEST_HELD_OUT = 4096  # frames of held-out music that are read in one pass
+Roll = npt.NDArray[np.bool_]
+MidiFiles = partial(Members, endings=MIDI, noun="MIDI file")
+
+
+@dataclass(frozen=True)
+class Rolls:
+    """Piano rolls one after another."""
+
+    frames: npt.NDArray[np.uint8]  # (T, 11), the 88 keys of each frame as bits
+    offsets: Ids  # (N + 1,) the first frame of each, and T
+
+    @classmethod
+    def load(cls, store: Store, part: str) -> Self:
+        frames = store.array(f"{part}.frames", "u1", (None, KEYS // 8))
+        return cls(frames, store.offsets(f"{part}.pieces", len(frames), shortest=1))
+
+    @property
+    def lengths(self) -> Ids:
+        return np.diff(self.offsets)
+
+    def cut(self, longest: int) -> "Rolls":
+        """Cut each roll into parts of at most `longest` frames."""
+        starts = zip(self.offsets, self.offsets[1:], strict=False)
+        return Rolls(
+            self.frames, np.concatenate([*(np.arange(*bounds, longest) for bounds in starts), self.offsets[-1:]])
+        )
+
+    def roll(self, number: int) -> Roll:
+        """Return one roll, (T, 88)."""
+        return np.unpackbits(self.frames[self.offsets[number] : self.offsets[number + 1]], axis=1).astype(np.bool_)
+
+    def batch(self, numbers: Ids, semitones: Ids | None = None) -> Batch:
+        """Return some of the rolls, each moved by a number of semitones as far as the keyboard allows."""
+        rolls = [self.roll(number) for number in numbers.tolist()]
+        if semitones is not None:
+            rolls = [_moved(roll, by) for roll, by in zip(rolls, semitones.tolist(), strict=True)]
+        lengths = torch.tensor([len(roll) for roll in rolls])
+        x = torch.zeros(len(rolls), int(lengths.max()), KEYS)
+        for row, roll in zip(x, rolls, strict=True):
+            row[: len(roll)] = torch.from_numpy(roll)
+        return Batch(x, lengths=lengths)
+
+
+def _moved(roll: Roll, semitones: int) -> Roll:
+    keys = np.flatnonzero(roll.any(0))
+    if not len(keys):
+        return roll
+    return np.roll(roll, max(min(semitones, KEYS - 1 - int(keys[-1])), -int(keys[0])), axis=1)
+
+
+def music_batches(
+    rolls: Rolls, batch_size: int, longest: int, semitones: int, seed: int, shard: tuple[int, int]
+) -> Batches:
+    """Parts of pieces in the order of `Shuffled`, those of a similar length together, each moved by a random interval.
+
+    Args:
+        longest: frames of a part.
+        semitones: the largest interval up or down, drawn anew in each step.
+        rolls, batch_size, seed, shard: see `Shuffled`.
+    """
+    parts = rolls.cut(longest)
+    lengths = parts.lengths
+    order = Shuffled(len(lengths), batch_size, seed, shard, name="pieces", sort=by_length(lengths), pool=_POOL)
+
+    def batch(step: int, rows: Ids) -> Batch:
+        moves = np.random.default_rng([seed, 1, step]).integers(-semitones, semitones + 1, len(rows))
+        return parts.batch(order.own(rows), order.own(moves))
+
+    return Batches(order, batch)
+
+
+def music_evaluation(rolls: Rolls, batch_size: int) -> Iterator[Batch]:
+    """Every held-out piece once, in parts of at most 4,096 frames."""
+    parts = rolls.cut(_LONGEST_HELD_OUT)
+    order = np.argsort(parts.lengths, kind="stable")
+    return map(parts.batch, in_order(len(order), batch_size, order))
+
+
+def read_piece(file: Member, frames_per_quarter: int) -> Piece:
+    with file.open() as content:
+        data = content.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ValueError(f"{file.label}: expected a MIDI file of at most {LARGEST >> 20} MiB, got more")
+    return read_midi(data, file.label, frames_per_quarter)
+
+
+def prepare_music(
+    source: str | Path,
+    directory: str | Path,
+    *,
+    frames_per_quarter: int = 4,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
+    skip_bad: bool = False,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Read MIDI files and write their piano rolls into a directory; returns the manifest.
+
+    Of ten files or more some are held out whole, drawn from the seed; of fewer, the end of each.
+
+    Args:
+        source: a folder, an archive or a file, as `Members` reads it.
+        directory: created if it is missing; `music.json` is the last file written into it.
+        frames_per_quarter: frames of a quarter note.
+        validation: validation files; by default a part of the source is held out.
+        validation_fraction: of the files, or of each file.
+        skip_bad: leave out and list files that cannot be read instead of raising an error.
+        seed: of the files held out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a file is no MIDI file, damaged, or without notes, or there are too few.
+    """
+    skipped: list[dict[str, str]] = []
+    tempi: list[float] = []
+    beyond = 0
+
+    def read(files: Members) -> list[npt.NDArray[np.uint8]]:
+        nonlocal beyond
+        rolls = []
+        for file in files.files:
+            try:
+                piece = read_piece(file, frames_per_quarter)
+            except ValueError as error:
+                if not skip_bad:
+                    raise ValueError(f"{error}; --skip-bad leaves such files out") from None
+                skipped.append({"file": file.name, "reason": str(error)})
+                continue
+            rolls.append(np.packbits(piece.roll, axis=1))
+            tempi.append(piece.quarters_per_minute)
+            beyond += piece.beyond
+        return rolls
+
+    collection = MidiFiles(source)
+    parts = {"train": read(collection), "valid": list[npt.NDArray[np.uint8]]()}
+    quarters_per_minute = round(float(np.median(tempi or [0])))
+    held_out = None if validation is None else MidiFiles(validation)
+    if held_out is not None:
+        parts["valid"] = read(held_out)
+    elif len(rolls := parts["train"]) >= FILES_TO_HOLD_OUT_WHOLE:
+        chosen = hold_out(len(rolls), validation_fraction, seed)
+        parts = {
+            part: [roll for roll, held in zip(rolls, chosen, strict=True) if held == (part == "valid")]
+            for part in parts
+        }
+    else:
+        ends = [round(len(roll) * (1 - validation_fraction)) for roll in rolls]
+        parts["train"] = [roll[:end] for roll, end in zip(rolls, ends, strict=True) if end]
+        parts["valid"] = [roll[end:] for roll, end in zip(rolls, ends, strict=True) if end < len(roll)]
+    if not all(parts.values()):
+        raise ValueError(f"{source}: expected music to train on and to hold out, got too little: give more")
+    with StoreWriter(directory, MANIFEST) as writer:
+        for part, rolls in parts.items():
+            writer.array(f"{part}.frames", np.concatenate(rolls))
+            writer.array(f"{part}.pieces", np.cumsum([0, *map(len, rolls)], dtype=np.int64))
+        manifest = {
+            "source": collection.fingerprint(),
+            "validation": None if held_out is None else held_out.fingerprint(),
+            "quarters_per_minute": quarters_per_minute,
+            "beyond": beyond,
+            "skipped": skipped,
+            **{part: {"pieces": len(rolls), "frames": sum(map(len, rolls))} for part, rolls in parts.items()},
+        }
+        writer.finish(manifest)
+    return manifest
+
+
+def open_music(directory: str | Path) -> dict[str, Rolls]:
+    """Open a folder written by `prepare_music`, its parts train and valid; raises the errors of `Store`."""
+    store = Store(directory, MANIFEST, "music")
+    return {part: Rolls.load(store, part) for part in ("train", "valid")}

@@ -1,0 +1,140 @@
+"""Columns of dates are integers that come back as the dates that they were."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.data import prepare_table
+from chainrule.data._tables.cell_column import ListedCells
+from chainrule.data._tables.date_format import DateFormat
+
+DAY = 86_400_000_000
+WRITTEN = {"": DAY, "minutes": 60_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+
+
+def prepared(folder, cells, name="day", **options):
+    path = folder / "rows.csv"
+    path.write_text("\n".join([f"{name},n", *(f"{cell},{number % 7}" for number, cell in enumerate(cells))]) + "\n")
+    table = prepare_table(path, folder / "table", **options)
+    return table, table.schema.columns[0]
+
+
+def days(count, start="2024-01-01", step=17, modulus=97):
+    first = datetime.fromisoformat(start)
+    return [(first + timedelta(days=number * step % modulus)).date().isoformat() for number in range(count)]
+
+
+@given(
+    st.lists(st.datetimes(), min_size=3),
+    st.sampled_from(sorted(WRITTEN)),
+    st.sampled_from(" T"),
+    st.sampled_from(["", "Z", "+00:00", " UTC"]),
+)
+def test_each_date_is_an_integer_that_comes_back(moments, time, separator, zone):
+    zone = zone if time else ""
+    cells = [(one.isoformat(separator, time) if time else one.date().isoformat()) + zone for one in moments]
+    dates = DateFormat.find([*cells, "", "NA"])
+    numbers = [dates.number(cell) for cell in cells]
+    assert [dates.text(number) for number in numbers] == cells
+    moments = [datetime.fromisoformat(cell.removesuffix(zone)) for cell in cells]
+    expected = [(one - moments[0]) // timedelta(microseconds=1) for one in moments]
+    assert [(number - numbers[0]) * dates.unit for number in numbers] == expected
+    assert dates.unit >= WRITTEN[time]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9999), st.integers(1, 12)), min_size=3))
+def test_months_are_counted(months):
+    cells = [f"{year:04}-{month:02}" for year, month in months]
+    dates = DateFormat.find(cells)
+    assert [dates.number(cell) for cell in cells] == [12 * year + month - 1 for year, month in months]
+    assert [dates.text(dates.number(cell)) for cell in cells] == cells
+
+
+@pytest.mark.parametrize(
+    ("cells", "unit"),
+    [
+        (["2024-01-01 00:00:00", "2024-01-05 00:00:00", "2024-01-03 00:00:00"], DAY),
+        (["2024-01-01T06:00", "2024-01-05T07:00", "2024-01-03T00:00"], 3_600_000_000),
+        (["2024-01-01T06:00:00.000", "2024-01-05T07:00:00.500", "2024-01-03T00:00:00.250"], 1000),
+        (["2024-01-01 06:00:00", "2024-01-05 07:00:00.500000", "2024-01-03 00:00:00"], 1000),  # str() of Python
+        (["2024-01-01 06:00:00.000001", "2024-01-05 07:00:00", "2024-01-03 00:00:00"], 1),
+    ],
+)
+def test_the_unit_is_the_coarsest_that_holds_every_date(cells, unit):
+    assert DateFormat.find(cells).unit == unit
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["2024-01-01", "2024-01-02"],  # too few
+        ["2024-01-01", "2024-02-30", "2024-01-03"],
+        ["2024-01-01", "2024-01-02 00:00", "2024-01-03"],
+        ["01.02.2024", "02.02.2024", "03.02.2024"],
+        ["2024-01-01T00:00+01:00", "2024-01-02T00:00+02:00", "2024-01-03T00:00+01:00"],
+        ["20240101", "20240102", "20240103"],
+        ["red", "blue", "green"],
+        ["2024-13", "2024-01", "2024-02"],
+    ],
+)
+def test_other_cells_are_no_dates(cells):
+    assert DateFormat.find(cells) is None
+
+
+def test_a_column_of_dates_is_numeric_and_comes_back(tmp_path):
+    cells = days(300)
+    cells[5] = cells[77] = ""
+    table, column = prepared(tmp_path, cells)
+    assert (column.kind, column.numbers.kind, column.numbers.low) == ("date", "integer", None)
+    rows = np.concatenate([table.train, table.valid])
+    assert sorted(row[0] for row in table.schema.decode(rows)) == sorted(cells)
+    assert {column.decode(1e18), column.decode(-1e18)} == {max(cells), min(cells[:5])}  # kept within training
+    assert column.parsed("2024-01-01") == "2024-01-01"
+
+
+def test_a_list_and_a_file_are_encoded_alike(tmp_path):
+    _, column = prepared(tmp_path, days(300))
+    cells = ["2024-02-01", "", "2023-12-31", "2024-2-1"]
+    values, bad = column.encode_cells(ListedCells(cells))
+    assert bad == 3
+    assert np.array_equal(values[:3], [column.encode(cell) for cell in cells[:3]], equal_nan=True)
+    with pytest.raises(ValueError, match=r"column 'day': expected a date such as 2024-0\d-\d\d, got '2024-2-1'"):
+        column.encode(cells[3])
+
+
+def test_a_later_cell_may_be_finer_or_no_date_at_all(tmp_path, monkeypatch):
+    monkeypatch.setattr("chainrule.data._tables.prepare._LOOKED_AT", 10)
+    midnights = [f"{day} 00:00:00" for day in days(300)]
+    _, column = prepared(tmp_path, [*midnights, *["2024-01-01 00:00:01"] * 30])
+    assert (column.kind, column.dates.unit) == ("date", 1_000_000)
+    _, column = prepared(tmp_path, [*midnights, *["unknown"] * 30])
+    assert (column.kind, column.dates) == ("categorical", None)
+    assert {"unknown", midnights[0]} < set(column.categories)
+
+
+def test_the_kind_can_be_named(tmp_path):
+    assert prepared(tmp_path, days(300), types={"day": "categorical"})[1].categories[0] == "2024-01-01"
+    assert prepared(tmp_path, days(300), types={"day": "date"})[1].kind == "date"
+    ordered = days(300, step=1, modulus=10**6)
+    with pytest.raises(ValueError, match=r"a different date in each of 270 rows.*keep it with --types day=date"):
+        prepared(tmp_path, ordered)
+    assert prepared(tmp_path, ordered, types={"day": "date"})[1].kind == "date"
+    for cells, message in (
+        ([*days(300), "1.2.2024", "1.2.2024"], "line 30[23], column 'day': expected a date written as the others"),
+        ([*days(300), "20240101", "20240101"], "line 30[23], column 'day': expected a date written as the others"),
+        (["1", "2", "3"] * 50, "'day': expected three dates or more, written alike"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            prepared(tmp_path, cells, types={"day": "date"})
+
+
+def test_dates_of_parquet_are_dates(tmp_path):
+    moments = [datetime(2024, 1, 1) + timedelta(microseconds=number * 10**9 % 97) for number in range(300)]
+    frame = {"at": moments, "day": [one.date() + timedelta(days=n % 9) for n, one in enumerate(moments)]}
+    polars.DataFrame(frame).write_parquet(tmp_path / "rows.parquet")
+    columns = prepare_table(tmp_path / "rows.parquet", tmp_path / "table").schema.columns
+    assert [(column.kind, column.dates.unit) for column in columns] == [("date", 1), ("date", DAY)]

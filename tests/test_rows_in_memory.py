@@ -1,0 +1,55 @@
+"""What is passed in memory is answered row by row, in order; the names of a frame's columns are never rows."""
+
+import pytest
+
+import chainrule
+
+pandas = pytest.importorskip("pandas")
+
+FILMS = [("good film", "pos"), ("bad film", "neg")] * 30
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return chainrule.fit(FILMS, steps=1)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["good film", "", "bad\nfilm, twice"],
+        pandas.Series(["good film", None, "bad\nfilm, twice"], name="good"),
+        pandas.DataFrame({"good film": ["good film", "", "bad\nfilm, twice"], "bad film": [1, 2, 3]}),
+        pandas.DataFrame({"stars": ["a", "a", "b"], "opinion": ["good film", "", "bad\nfilm, twice"]}),
+    ],
+    ids=["list", "series", "frame", "frame of texts"],
+)
+def test_each_text_has_its_label(classifier, texts):
+    answer = classifier.classify(texts)
+    assert answer["index"] == [0, 1, 2]
+    assert answer["text"] == ["good film", "", "bad\nfilm, twice"]
+    assert classifier.embed(texts)["index"] == [0, 1, 2]
+    assert classifier.inspect(texts).findings["read"]["texts"] == 3
+
+
+def test_columns_of_labelled_frames_may_have_any_names(classifier):
+    frame = pandas.DataFrame(FILMS, columns=["good film", "neg"])
+    assert classifier.evaluate(frame).summary["texts"] == len(FILMS)
+    run = chainrule.fit(frame, task="classify", steps=1)
+    assert run.classify(frame).names[0] == "index"
+    assert (run.path / "model.safetensors").read_bytes() == (classifier.path / "model.safetensors").read_bytes()
+
+
+def test_each_sentence_has_its_tags_and_its_translation():
+    tagger = chainrule.fit([[("Ada", "B-PER"), ("saw", "O")]] * 30, steps=1)
+    assert tagger.tag(["Ada saw", "", "Ada"]).to_dict()["index"] == [0, 1, 2]
+    translator = chainrule.fit([("das haus", "the house"), ("ein hund", "a dog")] * 30, task="translate", steps=1)
+    answer = translator.translate(pandas.Series(["das haus", None, "ein hund"]))
+    assert (answer["index"], answer["source"]) == ([0, 1, 2], ["das haus", "", "ein hund"])
+
+
+def test_names_of_columns_that_look_like_cells_are_names():
+    frame = pandas.DataFrame({"2020": ["x", "y", "z"] * 20, "x": ["u", "v"] * 30, "y": ["2020", "y", "z"] * 20})
+    run = chainrule.fit(frame, steps=1, hidden_size=8)
+    assert list(run.sample(2).columns) == ["2020", "x", "y"]
+    assert run.score(frame.head(3))["index"] == [0, 1, 2]
