@@ -98,7 +98,7 @@ class Run:
             **options: of `chainrule sample RUN --help`, such as `prompt`, `temperature` or `complete`.
 
         Returns:
-            Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88), a
+            Strings for a text; an array of images (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88), a
             list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
         """
         run = self._able("sample")
