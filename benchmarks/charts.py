@@ -1,4 +1,4 @@
-"""Charts of the README and the manual, from benchmarks/results: quality against minutes, and compressed sizes.
+"""Charts of the README and the manual, from benchmarks/results: quality by minutes, compressed sizes, gains by counts.
 
 python benchmarks/charts.py
 """
@@ -6,6 +6,7 @@ python benchmarks/charts.py
 import json
 import re
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 import matplotlib as mpl
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 from tables import ROOT
 
 PEERS = {0.5: "peers_text_0.5m", 3: "peers_text_3m", 10: "peers_text_10m"}
+NGRAMS = ("nats, network alone", "nats, with counts")
 NANOGPT = {"A100 GPU": 1.4697, "CPU": 1.88}  # nats a character of held-out text, "about 3 minutes" each: its README
 
 
@@ -40,6 +42,7 @@ def main() -> None:
             minutes(scheme).savefig(path, metadata={"Date": None}, transparent=True)
             path.write_text(re.sub(r"[ \t]+\n", "\n", path.read_text()))  # matplotlib ends lines with blanks
         sizes(SCHEMES["light"]).savefig(ROOT / "docs" / "_static" / "compression.png", dpi=130)
+        ngrams(SCHEMES["light"]).savefig(ROOT / "docs" / "_static" / "ngrams.png", dpi=130)
 
 
 def result(name: str) -> dict[str, Any]:
@@ -105,6 +108,29 @@ def sizes(scheme: Scheme) -> Figure:
     axes.bar_label(bars, words, padding=4)
     axes.set_xlim(0, 1.35 * rows[0]["bytes"] / 1000)
     axes.set_xticks([])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    return figure
+
+
+def ngrams(scheme: Scheme) -> Figure:
+    """Bars of the nats per symbol that counts save on each text."""
+    names = {"shakespeare": "tiny Shakespeare", "ptb": "Penn Treebank, words", "python": "Python source code",
+             "log": "a server log", "russian": "Sphinx messages, Russian"}  # fmt: skip
+    rows = result("quality_ngrams_1m")["rows"]
+    means = {
+        text: [mean(row[column] for row in rows if row["text"] == text) for column in NGRAMS]
+        for text in dict.fromkeys(row["text"] for row in rows)
+    }
+    means = dict(sorted(means.items(), key=lambda pair: pair[1][0] - pair[1][1]))
+    figure = Figure(figsize=(7.6, 2.3), layout="constrained")
+    axes = figure.subplots()
+    gains = [alone - mixed for alone, mixed in means.values()]
+    bars = axes.barh([names[text] for text in means], gains, color=scheme.ours, height=0.62)
+    axes.bar_label(bars, [f"{alone:.3f} → {mixed:.3f} nats" for alone, mixed in means.values()], padding=4)
+    axes.set_xlim(0, 1.45 * max(gains))
+    axes.set_xticks([])
+    axes.set_title("Nats per symbol: the network alone → mixed with counts of n-grams", fontsize=10.5, loc="left")
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return figure

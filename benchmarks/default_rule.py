@@ -1,4 +1,4 @@
-"""The usual options of a text's model beside a grid of settings: held-out nats in the same minutes.
+"""The default options of a text model against a grid of settings: validation nats in the same minutes.
 
     python benchmarks/default_rule.py [--text shakespeare ...] [--minutes 1] [--avx2] [--data FOLDER] [--log FILE]
 
@@ -87,7 +87,7 @@ def claims(text: str, rows: list[dict[str, Any]], minutes: float) -> list[dict[s
     grid = [row["held-out nats"] for row in rows if row["run"] != RULE]
     if len(grid) < len(SETTINGS):
         return []
-    what = f"{text}, {minutes:g} min: held-out nats of the usual options ÷ those of the best of {len(grid)} settings"
+    what = f"{text}, {minutes:g} min: validation nats of the defaults ÷ best of {len(grid)} settings"
     (rule,) = (row["held-out nats"] for row in rows if row["run"] == RULE)
     return [claim(what, rule / min(grid), "<=", WITHIN)]
 

@@ -111,8 +111,8 @@ def compare(name: str, task: Task, options: argparse.Namespace, folder: Path) ->
         return rows, [claim(f"{what}, --model transformer: nats/char below {best}", gain, ">=", 0.06)]
     if name == "tag":
         errors = (100 - ours_mean) / (100 - peers_mean)
-        return rows, [claim(f"{what}: error ÷ that of {best}", errors, "<=", 0.9)]
-    return rows, [claim(f"{what}: {task.figure}, better than {best} by the seeds' spread", gain, ">=", spread)]
+        return rows, [claim(f"{what}: error ÷ {best}", errors, "<=", 0.9)]
+    return rows, [claim(f"{what}: {task.figure}, gain over {best}, target: the spread over seeds", gain, ">=", spread)]
 
 
 def kept_peers(name: str, options: argparse.Namespace) -> Rows:

@@ -87,7 +87,7 @@ def measure(prepared: PreparedCaptions, folder: Path, work: Path, options: argpa
     store = ImageStore(folder / "dev_images_64px.zip", 64)
     people = captions_by_image(folder / "validation_captions.txt.gz", store)
     references = [[caption.text for caption in own] for own in people.values()]
-    pictures = [store.picture(name) for name in people]
+    pictures = [store.image(name) for name in people]
     others = np.random.default_rng(options.seed).permutation(len(pictures))
     turned = dict(zip(others.tolist(), np.roll(others, -1).tolist(), strict=True))  # a cycle: none keeps its picture
     rows = []

@@ -94,7 +94,7 @@ def main() -> None:
         if options.pilot is None:
             best = {score: min(row[score] for row in rows[1:]) for score in ("CRPS", "RMSE")}
             claims = [
-                claim(f"{name}, {score}, beside the best naive forecast", rows[0][score], "<=", best[score])
+                claim(f"{name}, {score}, against the best naive forecast", rows[0][score], "<=", best[score])
                 for score in best
             ]
             publish(f"quality_forecasting_{name}", rows, claims)
@@ -113,9 +113,9 @@ def measure(path: Path, job: dict[str, Any], seed: int, *, test: bool) -> list[d
         schema.scalings, job["hidden_size"], job["cell"], job["num_layers"], job["dropout"], head=job["head"],
         components=job["components"], lags=schema.lags, anchor=job["anchor"], num_covariates=schema.num_covariates,
     )  # fmt: skip
-    horizon, history = job["horizon"], model.longest_lag + job["warm_up"]
+    horizon, history = job["horizon"], model.window.longest_lag + job["warm_up"]
     batches = SeriesWindows(
-        values[:trained], features[:trained], model.longest_lag, job["warm_up"] + horizon, job["batch_size"], seed
+        values[:trained], features[:trained], model.window.longest_lag, job["warm_up"] + horizon, job["batch_size"], seed
     )
     began = time.process_time()
     settings = TrainingOptions(

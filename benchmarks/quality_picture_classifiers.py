@@ -111,7 +111,7 @@ def few_claims(rows: list[Row]) -> list[Row]:
     """By how much Swin, which looks at neighbours first, is above ViT, which does not."""
     return [
         claim(
-            f"CIFAR-10, {pictures:,} training pictures: test accuracy of Swin less that of ViT, means over seeds",
+            f"CIFAR-10, {pictures:,} training pictures: test accuracy of Swin minus ViT, mean over seeds",
             statistics.mean(swin) - statistics.mean(vit), ">=", 0, " points",
         )
         for pictures in PICTURES

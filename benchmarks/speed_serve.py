@@ -3,7 +3,8 @@
     python benchmarks/speed_serve.py RUN [--requests 1000] [--tokens 400] [--repeats 3]
 
 The server is a process of its own, and streams come over real sockets. Each figure is the best of the repeats, taken
-in turn, so that a slow moment of the machine meets all of them.
+in turn, so that a slow moment of the machine meets all of them. Where other work shares the processors, compare
+seconds of processor time: on a machine with an idle core for each, the threads of the server still take turns.
 """
 
 import argparse
@@ -11,8 +12,9 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from os import sysconf
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 import httpx
 
@@ -47,26 +49,37 @@ def resident(process: int) -> float:
     return int(line.split()[1]) / 1e3
 
 
+def processor_seconds(process: int) -> float:
+    """Processor time that a process has had."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / sysconf("SC_CLK_TCK")
+
+
 async def measured(url: str, process: int, run: chainrule.Run, asked: argparse.Namespace) -> None:
     """Print the figures."""
     name, tokens = run.path.name, asked.tokens
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
         await asyncio.gather(*(streamed(client, name, 20, seed) for seed in range(STREAMS)))  # what is done once
         run.sample(STREAMS, prompt=PROMPT, length=20)
-        first, single, together, batched = ([], [], [], [])  # type: tuple[list[float], ...]
+        first, single, together, batched, serving, sampling = ([], [], [], [], [], [])  # type: tuple[list[float], ...]
         for _ in range(asked.repeats):
             first.append(await streamed(client, name, 1, 0))
             single.append(await seconds(lambda: streamed(client, name, tokens, 0)))
             many = [streamed(client, name, tokens, seed) for seed in range(STREAMS)]
+            began = processor_seconds(process)
             together.append(await seconds(lambda many=many: asyncio.gather(*many)))
-            began = perf_counter()
+            serving.append(processor_seconds(process) - began)
+            began, had = perf_counter(), process_time()
             run.sample(STREAMS, prompt=PROMPT, length=tokens, seed=0)
             batched.append(perf_counter() - began)
+            sampling.append(process_time() - had)
         one, eight, sampled = tokens / min(single), STREAMS * tokens / min(together), STREAMS * tokens / min(batched)
         print(f"first token        {1e3 * min(first):8.1f} ms")
         print(f"one stream         {one:8,.0f} symbols/s")
         print(f"{STREAMS} streams          {eight:8,.0f} symbols/s, {eight / one:.2f} of one")
         print(f"run.sample({STREAMS})      {sampled:8,.0f} symbols/s, of which the streams have {eight / sampled:.2f}")
+        shares = sorted(sampled / served for sampled, served in zip(sampling, serving, strict=True))
+        print(f"processor time     {shares[len(shares) // 2]:8.2f} of the server's is what run.sample takes (median)")
         for _ in range(100):
             await streamed(client, name, 8, 0)
         before = resident(process)

@@ -1,31 +1,32 @@
-"""Put the figures of benchmarks/results/*.json into docs/results.md and other pages.
+"""Put the figures of benchmarks/results/*.json into the README and the manual.
 
     python benchmarks/tables.py
 
-No figure in a table is typed by hand.
+No figure in these tables is typed by hand, and the passages in `quotations` take their numbers from the results.
 """
 
 import json
-import statistics
+import re
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 # docs/results.md begins with one figure of each of these, reached or missed: which claim, and what it means.
 HEADLINES = {
-    "peers_text_0.5m_avx2": (0, "After half a minute on tiny Shakespeare, `chainrule train` is {} nats a character "
+    "peers_text_0.5m_avx2": (0, "After half a minute on tiny Shakespeare, `chainrule train` is {} nats per character "
                                 "ahead of the best plain LSTM script."),
-    "peers_text_3m": (0, "After three minutes it is still {} nats a character ahead."),
-    "peers_transformer_3m": (0, "A Transformer is {} nats a character ahead of a plain Transformer script by then."),
+    "peers_text_3m": (0, "After three minutes it is still {} nats per character ahead."),
+    "peers_transformer_3m": (0, "A Transformer is {} nats per character ahead of a plain Transformer script by then."),
     "peers_tag_3m": (0, "The tagger makes {} times the errors of a plain BiLSTM tagger."),
-    "peers_table_3m": (0, "The table model spends {} nats less on a row of the DNA data than a plain MADE script."),
+    "peers_table_3m": (0, "The table model spends {} nats less on each row of the DNA data than a plain MADE script."),
     "quality_wide_avx2": (1, "On 2.5 million words the default has {} times the perplexity of Kneser-Ney 3-grams."),
-    "quality_images_mnist": (0, "A PixelCNN reaches {} nats an image on binarized MNIST; the paper reports 81.30."),
+    "quality_images_mnist": (0, "A PixelCNN reaches {} nats per image on binarized MNIST; the paper reports 81.30."),
     "peers_translate_10m": (0, "The translator scores {} BLEU more than a plain attention script after ten minutes."),
     "compression": (0, "The adaptive compressor needs {} times the bytes of the best competitor, PPMd."),
     "sampling": (0, "Drawing an image from caches takes {} times the arithmetic of one likelihood pass."),
 }  # fmt: skip
-# Pages of the manual that have all figures of the benchmarks whose names begin so.
+# Pages of the manual that have all claims of the benchmarks whose names begin so.
 PAGES = {
     "latent.md": "quality_latent_",
     "compression.md": "compression",
@@ -33,35 +34,154 @@ PAGES = {
     "forecasting.md": "quality_linear",
 }
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+Result = dict[str, Any]
 
 
 def main() -> None:
-    results = [json.loads(path.read_text()) for path in sorted((ROOT / "benchmarks" / "results").glob("*.json"))]
-    claims = {result["benchmark"]: [claim_row(result, claim) for claim in result["claims"]] for result in results}
-    columns = ["what", "measured", "target", "", "command", "processor (instructions)", "date"]
-    top = [(claims[name][number], words) for name, (number, words) in HEADLINES.items()]
-    headlines = table(["", *columns[2:]], [[words.format(row[1]), *row[2:]] for row, words in top])
-    for page, beginning in PAGES.items():
-        shown = [row for name, rows in claims.items() if name.startswith(beginning) for row in rows]
-        replace(ROOT / "docs" / page, table(columns, shown))
-    summary = table(columns, [row for rows in claims.values() for row in rows])
-    details = []
-    for result in results:
-        columns = list(dict.fromkeys(column for row in result["rows"] for column in row))
-        rows = [[cell(row.get(column)) for column in columns] for row in result["rows"]]
-        details.append(
-            f"## {result['benchmark'].replace('_', ' ')}\n\n{table(columns, rows)}\n\n"
-            f"`{result['command']}`, {result['date']}, {machine(result)}."
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+
+
+def pages() -> dict[Path, str]:
+    """Every page that has figures of the results, with the figures that the results have now."""
+    results = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "benchmarks/results").glob("*.json"))}
+    claims = {name: [claim_row(name, claim) for claim in result["claims"]] for name, result in results.items()}
+    columns = ["what", "measured", "target", ""]
+    docs = ROOT / "docs"
+    written = {
+        docs / page: filled(
+            docs / page, table(columns, [row for name in claims if name.startswith(beginning) for row in claims[name]])
         )
-    replace(
-        ROOT / "docs" / "results.md",
-        "\n\n".join(["## Ten that matter", headlines, "## All targets", summary, *details]),
+        for page, beginning in PAGES.items()
+    }
+    top = [
+        [f"{words.format(claims[name][number][1])} ([source](#{anchor(name)}))", *claims[name][number][2:]]
+        for name, (number, words) in HEADLINES.items()
+    ]
+    details = []
+    for name, result in results.items():
+        titles = list(dict.fromkeys(column for row in result["rows"] for column in row))
+        rows = [[cell(row.get(title)) for title in titles] for row in result["rows"]]
+        source = f"`{result['command']}`, {result['date']}, {machine(result)}."
+        details.append(f"## {title_of(name)}\n\n{table(titles, rows)}\n\n{source}")
+    here = [[row[0].replace("results.md#", "#"), *row[1:]] for rows in claims.values() for row in rows]
+    written[docs / "results.md"] = filled(
+        docs / "results.md",
+        "\n\n".join(
+            ["## Ten that matter", table(["", *columns[2:]], top), "## All targets", table(columns, here), *details]
+        ),
     )
-    if few := next((result for result in results if result["benchmark"] == "quality_picture_classifiers_few"), None):
-        replace(ROOT / "docs" / "classification.md", few_pictures(few))
+    written[docs / "classification.md"] = filled(
+        docs / "classification.md", few_pictures(results["quality_picture_classifiers_few"])
+    )
+    for page, passages in quotations({name: result["rows"] for name, result in results.items()}).items():
+        path = ROOT / page
+        text = written.get(path) or path.read_text(encoding="utf-8")
+        for passage, *values in passages:
+            text = quoted(text, passage, values, page)
+        written[path] = text
+    return written
 
 
-def few_pictures(result: dict[str, Any]) -> str:
+def quotations(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[Any, ...]]]:
+    """Passages of pages by their file: {} stands for a number, whose values in their formats follow."""
+
+    def column(name: str, title: str, **where: Any) -> list[Any]:
+        return [row[title] for row in rows[name] if title in row and all(row.get(k) == v for k, v in where.items())]
+
+    def ours(name: str, title: str) -> float:
+        return float(mean(column(name, title, run="chainrule train")))
+
+    sst2, transformer, fsdd = (
+        column(f"quality_classification_{name}", "test %") for name in ("sst2", "sst2_transformer", "fsdd")
+    )
+    words, unseen = (column("quality_tagging_words", f"test accuracy {kind}%") for kind in ("", "of unknown words "))
+    softmax, crf = (column("quality_tagging_entities", "test F1 %", head=head) for head in ("softmax", "crf"))
+    nats = {
+        head: mean(column("quality_tagging_entities", "test nats a word", head=head)) for head in ("softmax", "crf")
+    }
+    big, small = rows["quality_translation_transformer"][0], rows["quality_translation"][0]
+    captioner, shuffled, prior = rows["quality_captions"]
+    histogram, linear, wavenet = rows["quality_sound"]
+    beam = {(row["search"], row["threads"]): row for row in rows["speed_beam_search"] if row["products"] == "bfloat16"}
+    packed = {row["way"].partition(",")[0]: row["bits a byte"] for row in rows["compression"]}
+    bleu = [f"BLEU-{n}" for n in range(1, 5)]
+
+    def three(values: list[float]) -> list[str]:
+        return [f"{mean(values):.2f}", *(f"{value:.2f}" for value in values)]
+
+    return {
+        "README.md": [
+            ("chainrule reaches {} nats per character in three minutes (AVX-512; {} with AVX2)",
+             f"{ours('peers_text_3m', 'nats/char'):.2f}", f"{ours('peers_text_3m_avx2', 'nats/char'):.2f}"),
+        ],
+        "docs/adaptive.md": [
+            ("bytes | **{}** | {} | {} | {} | {} | {} |\n\n",
+             *(f"{packed[way]:.3f}" for way in ("chainrule", "PPMd", "bzip2 -9", "brotli -q 11 -w 24", "xz -9e",
+                                                "zstd --ultra -22"))),
+        ],
+        "docs/captioning.md": [
+            ("| captioner | {} | {} | {} | **{}** |", *(f"{captioner[n]:.1f}" for n in bleu)),
+            ("| the same, shown another image | {} | {} | {} | {} |", *(f"{shuffled[n]:.1f}" for n in bleu)),
+            ("| the same decoder, trained without images | {} | {} | {} | {} |", *(f"{prior[n]:.1f}" for n in bleu)),
+            ("it writes {} different captions", f"{captioner['different captions']}"),
+        ],
+        "docs/classification.md": [
+            ("test accuracy | {}, {}, {}% | {}% | 81% |", *(f"{v:.2f}" for v in sst2), f"{mean(sst2):.2f}"),
+            ("3 epochs | {}, {}, {}% | {}% |", *(f"{v:.2f}" for v in transformer), f"{mean(transformer):.2f}"),
+            ("official test accuracy | {}, {}, {}% | {}% |", *(f"{v:.2f}" for v in fsdd), f"{mean(fsdd):.2f}"),
+        ],
+        "docs/made.md": [
+            ("four have {} nats on the test images", f"{column('quality_tables_mnist', 'test nats')[0]:.2f}"),
+        ],
+        "docs/sound.md": [
+            ("| histogram of levels | {} |", f"{histogram['test bits/sample']:.3f}"),
+            ("| linear prediction of order 32, logistic residuals with an adaptive scale | {} |",
+             f"{linear['test bits/sample']:.3f}"),
+            ("| WaveNet of 20 layers, {} steps, {} core minutes | **{}** |", f"{wavenet['steps']:,}",
+             f"{wavenet['core minutes']:.1f}", f"{wavenet['test bits/sample']:.3f}"),
+            ("given the right digit it needs {} bits. In {}% of the recordings", f"{wavenet['digit told']:.3f}",
+             f"{100 * wavenet['digits recognised']:.0f}"),
+            *((f"| {row['batch']} | {{}} | {{}} | {{}} | {{}} | {{}} |",
+               *(f"{row[key]:,.0f}" for key in ("step µs", "products µs", "queue µs", "recomputation µs")),
+               f"{row['pass ratio']:.1f}") for row in rows["speed_wavenet"] if "step µs" in row),
+        ],
+        "docs/tagging.md": [
+            ("| test accuracy | softmax | {}% | {}, {}, {} |", *three(words)),
+            ("| test accuracy, unseen words | softmax | {}% | {}, {}, {} |", *three(unseen)),
+            ("| test entity F1 | softmax | {}% | {}, {}, {} |", *three(softmax)),
+            ("|  |  | CRF | {}% | {}, {}, {} |", *three(crf)),
+            ("{} nats per word instead of {}.\n", f"{nats['crf']:.2f}", f"{nats['softmax']:.2f}"),
+        ],
+        "docs/translation.md": [
+            *((f"| {model} | greedy | {{}} | {{}} | {{}} | {{}} |\n"
+               "| | beam 5, length penalty 1 | {} | {} | {} | |",
+               *(f"{row[key]:.2f}" for key in ("valid BLEU, greedy", "test BLEU, greedy", "test chrF2, greedy",
+                 "test perplexity", "valid BLEU, beam 5", "test BLEU, beam 5", "test chrF2, beam 5")))
+              for model, row in (("Transformer", big), ("GRU", small))),
+            ("a greedy BLEU of {} in ten minutes, and a plain script reaches {} (",
+             *(f"{rows['peers_translate_10m'][-1][key]:.1f}" for key in ("BLEU, greedy", "BLEU, greedy of the peer"))),
+            ("translates the test set in {} s in batches of 250 sentences, and in {} s one sentence at a time",
+             f"{beam['beam 5', 2]['batched s']:.1f}", f"{beam['beam 5', 2]['one at a time s']:.1f}"),
+            ("On one thread it takes {} s and {} s, and greedy search takes {} s and {} s.",
+             *(f"{beam[search, 1][key]:.1f}" for search in ("beam 5", "beam 1")
+               for key in ("batched s", "one at a time s"))),
+        ],
+    }  # fmt: skip
+
+
+def quoted(text: str, passage: str, values: list[str], page: str) -> str:
+    """`text` with `values` for the numbers of its one passage that reads so; line breaks do not matter."""
+    words = [r"\s+".join(map(re.escape, part.split(" "))) for part in passage.split("{}")]
+    found = list(re.finditer(r"([\d.,]+)".join(words), text))
+    if len(found) != 1 or len(values) != len(words) - 1:
+        raise SystemExit(f"{page}: expected one passage {passage!r} with {len(values)} numbers, found {len(found)}")
+    for number, value in reversed([*enumerate(values, start=1)]):
+        text = text[: found[0].start(number)] + value + text[found[0].end(number) :]
+    return text
+
+
+def few_pictures(result: Result) -> str:
     """Test accuracy of each model by the number of training pictures: means over seeds, and the figure."""
     rows = result["rows"]
     models, counts = (list(dict.fromkeys(row[column] for row in rows)) for column in ("model", "pictures"))
@@ -70,7 +190,7 @@ def few_pictures(result: dict[str, Any]) -> str:
         found = [
             [row["test %"] for row in rows if (row["model"], row["pictures"]) == (model, count)] for model in models
         ]
-        lines.append([f"{count:,}", *(f"{statistics.mean(values):.1f}%" if values else "" for values in found)])
+        lines.append([f"{count:,}", *(f"{mean(values):.1f}%" if values else "" for values in found)])
     parameters = {row["model"]: f"{row['parameters']:,}" for row in rows}
     lines.append(["parameters", *(parameters[model] for model in models)])
     seeds = len({row["seed"] for row in rows})
@@ -82,20 +202,26 @@ def few_pictures(result: dict[str, Any]) -> str:
     )
 
 
-def claim_row(result: dict[str, Any], claim: dict[str, Any]) -> list[str]:
+def claim_row(name: str, claim: dict[str, Any]) -> list[str]:
     met = "reached" if claim["met"] else "**missed**"
-    return [
-        claim["what"], claim["measured"], claim["target"], met,
-        f"`{result['command']}`", f"{result['machine']['cpu']}, {threads(result)}", result["date"],
-    ]  # fmt: skip
+    return [f"[{claim['what']}](results.md#{anchor(name)})", claim["measured"], claim["target"], met]
 
 
-def threads(result: dict[str, Any]) -> str:
+def title_of(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def anchor(name: str) -> str:
+    """The anchor of a section of docs/results.md, on GitHub and in the manual."""
+    return re.sub(r"[^\w-]", "", title_of(name).lower().replace(" ", "-"))
+
+
+def threads(result: Result) -> str:
     count = result["machine"]["threads"]
     return f"{count} thread{'s' if count > 1 else ''}"
 
 
-def machine(result: dict[str, Any]) -> str:
+def machine(result: Result) -> str:
     facts = result["machine"]
     card = f"{facts['gpu']}, " if "gpu" in facts else ""
     software = f"torch {facts['torch']}, Python {facts['python']}"
@@ -113,9 +239,14 @@ def cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")
 
 
+def filled(path: Path, content: str) -> str:
+    """The text of a page with `content` between its marks."""
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+    return f"{before}{BEGIN}\n\n{content}\n\n{END}{rest.split(END)[1]}"
+
+
 def replace(path: Path, content: str) -> None:
-    before, rest = path.read_text().split(BEGIN)
-    path.write_text(f"{before}{BEGIN}\n\n{content}\n\n{END}{rest.split(END)[1]}")
+    path.write_text(filled(path, content), encoding="utf-8")
 
 
 if __name__ == "__main__":

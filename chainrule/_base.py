@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from chainrule._checks import check_lengths, check_prefix, prefix_rows
-from chainrule._drawing import Draw, compiled_draws
 from chainrule._modes import device_of, drawn_in_evaluation
-from chainrule.heads._adapter import head_of
+from chainrule.heads._adapter import Draw, compiled_draws, head_of
 from chainrule.heads._categorical import check_filters
 from chainrule.kernels._compiled import LONG
 from chainrule.state import State, expand, leaves, map_state
@@ -88,7 +87,7 @@ class AutoregressiveModel(LikelihoodModel):
     or codes with the model run in evaluation mode, and restore the mode of every submodule afterwards.
 
     Attributes:
-        sequence_length: T, where every x has as many elements; `None` where any number may come.
+        sequence_length: T, if every x has T elements; `None` if the length varies.
     """
 
     sequence_length: int | None = None
@@ -145,7 +144,7 @@ class AutoregressiveModel(LikelihoodModel):
         Args:
             x: (B, T) elements, T >= 1.
             state: the state before the chunk.
-            x_prev: (B,) the element before the chunk; `None` where the chunk is the beginning.
+            x_prev: (B,) the element before the chunk; `None` at the beginning.
 
         Returns:
             A distribution of batch shape (B, T), and the state that is ready to read its last element.
@@ -167,21 +166,21 @@ class AutoregressiveModel(LikelihoodModel):
 
     @property
     def reach(self) -> int | None:
-        """Number of last elements that a conditional can depend on; `None` where all that came before can matter."""
+        """Number of last elements that a conditional can depend on; `None` if every earlier element can matter."""
         return None
 
     def visible_past(self, length: int) -> Tensor:
         """Which elements can influence which conditionals: (T, T) booleans, true at [t, s] if x_s can influence p(x_t).
 
-        The last `reach` elements before t, unless a model says otherwise: one with a blind spot overrides this, and
-        `chainrule.testing` then holds it to exactly what it declares.
+        The last `reach` elements before t, unless a model says otherwise: a model with a blind spot overrides this,
+        and `chainrule.testing` tests exactly that declaration.
         """
         past = torch.ones(length, length, dtype=torch.bool, device="cpu").tril(-1)
         return past if self.reach is None else past.triu(-self.reach)
 
     @property
     def positions_end(self) -> int | None:
-        """The number of learned positions, which no sequence may exceed; `None` where there is no end."""
+        """The number of learned positions, which no sequence may exceed; `None` if there is no limit."""
         return None
 
     def useful_prefix(self, drawn: int) -> int | None:
@@ -197,7 +196,7 @@ class AutoregressiveModel(LikelihoodModel):
         return end - drawn if self.reach is None else min(self.reach, end - drawn)
 
     def prepare(self) -> "Executor":
-        """This model as it computes in evaluation while its weights stay as they are, free to prepare them once.
+        """Return the model's computation in evaluation mode for fixed weights, which may be prepared once.
 
         Whatever draws, searches, completes or codes calls its methods; this version calls the model's own.
         """
@@ -233,7 +232,7 @@ class AutoregressiveModel(LikelihoodModel):
         Args:
             n: number of sequences.
             context: batch first with n rows, or one row for all.
-            length: number of elements of each sequence, the prefix counted; needed where the model leaves it open.
+            length: number of elements of each sequence, the prefix counted; required if the model does not fix it.
             prefix: beginning of the sequences, in visiting order: (P,) for all, or (n, P, ...), or (1, P, ...) for
                 all. What is known of an x is completed from `to_sequence(x)[:, :P]`.
             temperature: 0 is greedy, 1 is the model's own distribution.
@@ -297,7 +296,7 @@ class AutoregressiveModel(LikelihoodModel):
         top_p: float | None = None,
         generator: torch.Generator | None = None,
     ) -> Iterator[Tensor]:
-        """Draw elements (n,) as they come, without end where a sequence has none; `sample` collects them.
+        """Draw elements (n,) one after the other, without end if sequences have none; `sample` collects them.
 
         The prefix is read, not returned. The model is in evaluation mode while it draws, and in its own between draws.
         """
@@ -317,12 +316,12 @@ class AutoregressiveModel(LikelihoodModel):
 
 
 class Executor:
-    """What draws and searches call: a model while its weights stay as they are.
+    """What draws and searches call: a model while its weights do not change.
 
     Args:
         model: whose weights they are.
         step: equal to its `step` in evaluation; that itself by default. It may write behind the states that it
-            returned, but each of them goes on as before.
+            returned, but each of them stays valid.
     """
 
     def __init__(self, model: AutoregressiveModel, step: Step | None = None):
@@ -369,7 +368,7 @@ def refuse_context(context: Context) -> None:
 
 
 def for_rows(context: Context, batch_size: int) -> Context:
-    """A condition with as many rows as x; ValueError unless every tensor of it has so many, or one for all."""
+    """Expand a condition to the rows of x; ValueError unless each of its tensors has one row or the rows of x."""
     for leaf in leaves(context):
         if len(leaf) not in (1, batch_size):
             raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
@@ -377,7 +376,7 @@ def for_rows(context: Context, batch_size: int) -> Context:
 
 
 def fill_padding(sequence: Tensor, real: Tensor) -> Tensor:
-    """(B, T, ...) with a real element, inside the support, in place of padding, which may hold anything, NaN too."""
+    """Replace padding, which may hold anything, in (B, T, ...) by a real element inside the support."""
     if not real.numel():
         return sequence
     inside = sequence.flatten(0, 1)[real.flatten().int().argmax().view(1)].masked_fill(~real.any(), 0)

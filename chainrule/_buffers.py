@@ -10,18 +10,9 @@ from torch import Tensor, nn
 def fixed_buffer(module: nn.Module, name: str, value: Tensor | Callable[[], Tensor]) -> None:
     """Register a buffer that follows from the constructor's arguments; `state_dict` leaves it out.
 
-    `load_state_dict` restores its value. A large model is built on the meta device, and `to_empty` gives its buffers
-    memory in which anything may stand: masks, for example, that let a model see the future.
-
-    Args:
-        module: owner of the buffer.
-        name: of the buffer.
-        value: the tensor, or a function that makes it.
-
-    >>> layer = nn.Linear(1, 2)
-    >>> fixed_buffer(layer, "mask", torch.tensor([True, False]))
-    >>> list(layer.state_dict()), layer.mask
-    (['weight', 'bias'], tensor([ True, False]))
+    `load_state_dict` restores its value, a tensor or what a function makes. A large model is built on the meta device,
+    and `to_empty` gives its buffers memory in which anything may stand: masks, for example, that let a model see the
+    future.
     """
     if isinstance(value, Tensor):
         if value.is_meta:

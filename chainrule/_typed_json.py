@@ -33,11 +33,8 @@ def check_keys(where: str, content: dict[str, Any], expected: set[str]) -> None:
 def read_value(kind: Any, value: Any, where: str) -> Any:
     """Check a value that JSON gave against an annotation, and convert it: lists to tuples, objects to dataclasses.
 
-    Args:
-        kind: bool, int, float (finite), str, a `Literal` of texts, a tuple, list or dict of such, a dataclass
-            (by its `from_json` if it has one), or one of them or None.
-        value: as JSON gave it.
-        where: its name, for errors.
+    Annotations are bool, int, float (finite), str, a `Literal` of texts, a tuple, list or dict of such, a dataclass
+    (by its `from_json` if it has one), or one of them or None; errors name the value by `where`.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (UnionType, Union):

@@ -1,9 +1,13 @@
 """How the documentation is built: `make docs`, where every warning is an error."""
 
+import logging
 import os
 import sys
+from functools import partialmethod
 from importlib.metadata import version as installed_version
 from pathlib import Path
+
+from jupyter_client.manager import KernelManager
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
@@ -41,6 +45,9 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 600 if os.environ.get("CHAINRULE_COURSE") == "full" else 120  # seconds a cell
 nb_output_stderr = "error"
 nb_merge_streams = True
+# Without encryption, every kernel prints a warning about it.
+KernelManager.__init__ = partialmethod(KernelManager.__init__, transport_encryption="auto")
+logging.getLogger("traitlets").setLevel(logging.WARNING)  # a theme's dependency lowers the level for all loggers
 nb_code_prompt_show, nb_code_prompt_hide = "Show the code", "Hide the code"
 
 autodoc_typehints = "signature"

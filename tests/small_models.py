@@ -5,8 +5,8 @@ import torch
 from chainrule import from_logits, models
 from chainrule.heads import Column
 from chainrule.layers import ImageEncoder
-from chainrule.layers._template_scores import TemplateScores
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.layers._hashed_scores import TemplateScores
+from chainrule.models._series_window import SeriesScaling
 
 
 def pixels(*shape, levels=2):

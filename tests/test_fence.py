@@ -17,10 +17,10 @@ MOST_NAMES = 250
 APPLICATION = {
     "_base", "_blocks", "_latent", "_lazy", "_modes", "_printing", "_ranges", "_typed_json",
     "coding._batches", "coding._container", "coding._fingerprint", "coding._range_coder", "decoding._sample_paths",
-    "diagnostics._attention_maps", "diagnostics._clipping", "diagnostics._distance", "diagnostics._hidden_units",
+    "diagnostics._attention_maps", "diagnostics._backpropagation", "diagnostics._clipping", "diagnostics._hidden_units",
     "diagnostics._mixer_views", "diagnostics._panels", "diagnostics._parts", "diagnostics._saliency",
-    "diagnostics._text_properties", "diagnostics._verdict",
-    "heads._categorical", "layers._backbone", "layers._template_scores",
+    "diagnostics._verdict",
+    "heads._categorical", "layers._hashed_scores", "layers._image_encoder",
     "metrics._classification", "metrics._forecasting", "models._model_mean", "serve._server",
     "training._checkpoint", "training._choice", "training._computation", "training._dynamic_evaluation",
     "training._evaluate", "training._optimiser", "training._parallel",

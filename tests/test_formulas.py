@@ -286,3 +286,16 @@ def test_what_docutils_reads_otherwise_than_tex_is_found(extension, source):
 )
 def test_indices_of_accents_and_underscores_in_words_are_mended(extension, source, drawn):
     assert both_readings(extension, source, as_block=True) == (drawn, drawn)
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        (r"a = \frac{b}{c}, \qquad d = e", [r"a = \frac{b}{c}, ", " d = e"]),
+        (r"\begin{cases} a & \qquad b \\ c & d \end{cases}", [r"\begin{cases} a & \qquad b \\ c & d \end{cases}"]),
+        (r"a \qquad b \\ c \qquad d", [r"a \qquad b \\ c \qquad d"]),
+        (r"\text{a \qquad b}", [r"\text{a \qquad b}"]),
+    ],
+)
+def test_equations_side_by_side_are_drawn_apart(extension, source, parts):
+    assert extension.equations(source) == parts

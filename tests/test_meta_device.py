@@ -12,10 +12,10 @@ from test_contract import log_prob
 from chainrule import models
 from chainrule.heads import LinearChainCRF, TagConstraints
 from chainrule.layers import KneserNey, LogMel, MaskedConv2d
+from chainrule.layers._hashed_scores import TemplateScores
 from chainrule.layers._masked_linear import MaskedLinear
-from chainrule.layers._template_scores import TemplateScores
 from chainrule.layers._window_attention import WindowAttention
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._series_window import SeriesScaling
 
 # Of models that hold counts, or that are fitted: there is nothing to count on the meta device.
 FITTED = {

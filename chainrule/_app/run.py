@@ -98,8 +98,8 @@ class Run:
             **options: of `chainrule sample RUN --help`, such as `prompt`, `temperature` or `complete`.
 
         Returns:
-            Strings for a text; an array of images (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88), a
-            list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
+            Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88),
+            a list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
         """
         run = self._able("sample")
         n = run.DEFAULT_NUMBER if n is None else n
@@ -111,7 +111,7 @@ class Run:
             return self._native(drawn)
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
-        """Draw one text, in pieces as they are drawn. Takes the arguments of `sample`."""
+        """Draw one text, piece by piece. Takes the arguments of `sample`."""
         run = self._able("stream")
         with self._inputs() as inputs:
             chosen = self._options(run.Sampling, options, inputs)
@@ -180,7 +180,7 @@ class Run:
         return self._predict("forecast", data, options)
 
     def evaluate(self, data: Any = None, *, device: str = "auto", **options: Any) -> Result:
-        """Compare the run's predictions with the right ones; the figures are in `Result.summary`.
+        """Compare the run's predictions with references; the figures are in `Result.summary`.
 
         Args:
             data: a path, or data in memory with the right answers.
@@ -191,7 +191,7 @@ class Run:
         return self._answer(run.Evaluation, data, options, partial(run.evaluate, device=device))
 
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
-        """Embed inputs as vectors, a row each; `Result.to_numpy` gives them as an array (N, D)."""
+        """Embed inputs as vectors, one row per input; `Result.to_numpy` gives them as an array (N, D)."""
         run = self._able("embed")
         return self._answer(run.Embedding, data, options, partial(run.embed, device=device), texts=True)
 

@@ -201,7 +201,7 @@ class WordVocabulary(Vocabulary):
     the text is the unknown word (as in the Penn Treebank). `decode` puts one space between words: the text comes back
     up to the amount of white space.
 
-    With `split_punctuation` punctuation marks are words of their own. One that follows a word without a space begins
+    With `split_punctuation` punctuation marks are separate words. One that follows a word without a space begins
     with a joiner, U+FFED, and so does what follows it: `decode` joins them again.
 
     Args:

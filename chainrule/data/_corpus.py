@@ -85,7 +85,7 @@ def prepare_corpus(
         validation_fraction: the part of `source` to hold out, in (0, 1).
         vocabulary_size: largest number of symbols, `<unk>` and `<eos>` included; not at level byte.
         min_count: a symbol (for bpe: a pair to merge) seen less often in training is not in the vocabulary.
-        split_punctuation: at level word, whether punctuation marks are words of their own; see `WordVocabulary`.
+        split_punctuation: at level word, whether punctuation marks are separate words; see `WordVocabulary`.
         tokenizer: a tokenizer.json whose symbols are used at level bpe instead of fitted ones; see `read_tokenizer`.
         vocabulary: of another corpus of this level and reading; one is made of the text by default.
         progress: called with a stage, bytes done and bytes to do.

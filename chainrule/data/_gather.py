@@ -140,7 +140,7 @@ def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: by
             if headers and len(paths) > 1:
                 line, _, rest = beginning.partition(b"\n")
                 if index and line.rstrip(b"\r") != header:
-                    raise ValueError(f"{path}: its first line is not that of {paths[0]}: give tables with one header")
+                    raise ValueError(f"{path}: expected the header of {paths[0]}: give tables with one header")
                 header, beginning = line.rstrip(b"\r"), rest if index else beginning
             for chunk in chain([beginning], chunks):
                 out.write(chunk)

@@ -136,7 +136,7 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
     if counts[0] != counts[1]:
         raise ValueError(
             f"{source} has {counts[0]} lines and {target} has {counts[1]}: "
-            "expected as many, line n of the one being the translation of line n of the other"
+            "expected equal numbers, since line n of one file translates line n of the other"
         )
 
 

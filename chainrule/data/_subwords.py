@@ -263,7 +263,7 @@ class TokenizerFile:
 def read_tokenizer(path: str | Path, *, eos: bool = False) -> TokenizerFile:
     r"""Read byte-level BPE as in GPT-2 (Radford et al. 2019); nothing in the file is executed.
 
-    Its merges alone are taken, so that nothing is unknown. Symbols that no merge reaches are left out.
+    Only its merges are used, so that no symbol is unknown. Symbols that no merge reaches are left out.
     """
     path = Path(path)
     if not path.is_file():

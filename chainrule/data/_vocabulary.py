@@ -34,8 +34,8 @@ class Vocabulary(Record, ABC):
 
     Attributes:
         level: the name of the kind of symbol: char, byte, word or bpe.
-        unknown: the symbol of what was never seen in training; `None` where every text has its own symbols.
-        eos: the symbol that ends a line; `None` where the newline is a symbol like others.
+        unknown: the symbol for anything never seen in training; `None` where every text has its own symbols.
+        eos: the symbol that ends a line; `None` if the newline is an ordinary symbol.
     """
 
     level: ClassVar[str]
@@ -62,7 +62,7 @@ class Vocabulary(Record, ABC):
             chunks: the text, cut anywhere; read once, in bounded memory.
             eos: whether the newline is to be `<eos>`.
             min_count: rarer ones get no symbol.
-            vocabulary_size: at most so many symbols, special ones included; the most frequent ones are kept.
+            vocabulary_size: maximum number of symbols, including special ones; the most frequent ones are kept.
         """
 
     @abstractmethod

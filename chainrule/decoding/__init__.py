@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.decoding._beam_search import beam_search
+    from chainrule.decoding._beam_search import beam_search, greedy
     from chainrule.decoding._completion import Completed, complete
     from chainrule.decoding._decoded import Decoded, rescored
-    from chainrule.decoding._greedy import greedy
     from chainrule.decoding._sample_paths import sample_paths
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Beam search over any model's `step` and `State`, all rows of a batch at once."""
+"""Beam search over any model's `step` and `State`, all rows of a batch at once; greedy decoding is a beam of one."""
 
 import math
 from collections.abc import Iterator
@@ -46,14 +46,9 @@ class Beam:
     def extensions(self, row_count: int, values: Tensor, symbols: Tensor, beam_size: int) -> Extensions:
         """Return the `beam_size` most probable extensions of each row's prefixes, or all where fewer are possible.
 
-        Ties go to the better prefix, then to the lower symbol.
-
-        Args:
-            row_count: R.
-            values: (N, K) log p of the best symbols after each prefix, best first; -inf for one that is not possible.
-                The K best extensions of a row are among the K best of each of its prefixes.
-            symbols: (N, K) which symbols these are.
-            beam_size: K; there are fewer columns where there are fewer symbols.
+        Ties go to the better prefix, then to the lower symbol. `values` and `symbols` (N, K) are log p of the best
+        symbols after each prefix, best first, -inf for one that is not possible: the K best extensions of a row are
+        among the K best of each of its prefixes.
         """
         if values[:, 0].isnan().any():  # NaN comes first
             raise ValueError(
@@ -78,16 +73,7 @@ class Beam:
 
 
 def repeats_ngram(sequences: Tensor, n: int, vocab_size: int) -> Tensor:
-    """True at [i, v] where symbol v after sequence i would complete an n-gram that the sequence already holds (Paulus
-    et al. 2018).
-
-    Args:
-        sequences: (N, T) symbols in [0, V).
-        n: length of an n-gram; 1 allows each symbol once.
-        vocab_size: V.
-
-    Returns:
-        (N, V) booleans.
+    """True at [i, v] where symbol v would complete an n-gram that sequence i already holds (Paulus et al. 2018).
 
     >>> repeats_ngram(torch.tensor([[0, 1, 2, 0]]), 2, 3)
     tensor([[False,  True, False]])
@@ -119,12 +105,12 @@ def beam_search(
     no_repeat_ngram: int | None = None,
     prefix: Tensor | None = None,
 ) -> list[Decoded]:
-    r"""Search for the sequences of highest score among those that the model can end, n best of each row.
+    r"""Search for the n highest-scoring sequences of each row among the sequences that the model can end.
 
     .. math:: \mathrm{score}(x) = \frac{\log p(x, \mathrm{eos} \mid c)}{|x, \mathrm{eos}|^\alpha}
 
     At every step the `beam_size` most probable extensions of a row's live prefixes are kept. Those by `<eos>` have
-    ended and are set apart; the others live on. With one prefix this is greedy decoding, whatever α is; with one prefix
+    ended and are set apart; the others stay alive. With one prefix this is greedy decoding for any α; with one prefix
     for each possible sequence the search is exact. Results of a row do not depend on the other rows; rows and
     prefixes that are done cost no further step.
 
@@ -145,7 +131,7 @@ def beam_search(
         context: batch first, a row for each search; None for one search of an unconditional model.
         beam_size: live prefixes of a row.
         max_length: L, most elements of a sequence, `<eos>` counted, as `model.sample` counts them.
-        eos: the symbol that ends a sequence; None where none does and all have `max_length` elements.
+        eos: the symbol that ends a sequence; None if sequences do not end and all have `max_length` elements.
         length_penalty: α >= 0; 0 ranks by log p, which favours short sequences, 1 by log p per element.
         n_best: sequences to return of each row, at most `beam_size`; fewer come where fewer are possible.
         min_length: fewest elements of a sequence, `<eos>` not counted.
@@ -281,7 +267,7 @@ def _rows(context: Context, prefix: Tensor | None, device: torch.device) -> tupl
     several = {count for count in row_counts.values() if count != 1}
     if len(several) > 1:
         raise ValueError(
-            f"prefix: expected shape (P,), or as many rows as the context, {row_counts['context']}, or one, "
+            f"prefix: expected shape (P,), or the rows of the context, {row_counts['context']}, or one, "
             f"got {row_counts['prefix']} rows"
         )
     row_count = several.pop() if several else 1
@@ -334,3 +320,53 @@ def _check_limit(max_length: int, sequence_length: int | None, prefix: Tensor | 
         )
     if sequence_length is not None and max_length > sequence_length:
         raise ValueError(f"max_length: expected at most {sequence_length}, all that this model has, got {max_length}")
+
+
+def greedy(
+    model: AutoregressiveModel,
+    context: Context = None,
+    *,
+    max_length: int,
+    eos: int | None,
+    min_length: int = 0,
+    no_repeat_ngram: int | None = None,
+    prefix: Tensor | None = None,
+) -> list[Decoded]:
+    r"""Take the most probable symbol at every step, of equals the lowest.
+
+    .. math:: x_t = \arg\max_v p(v \mid x_{<t}, c)
+
+    It is the beam search of one prefix, and finds the sequences of `model.sample(temperature=0)`; rows that ended
+    leave the batch.
+
+    Args:
+        model: any model over symbols; it searches in evaluation mode.
+        context: as `beam_search` has it, and all that follows.
+        max_length: most elements of a sequence, `<eos>` counted.
+        eos: the symbol that ends a sequence; None where none does.
+        min_length: fewest elements of a sequence, `<eos>` not counted.
+        no_repeat_ngram: n; no n-gram may occur twice in a sequence. None allows repetition.
+        prefix: the beginning of the sequences.
+
+    Returns:
+        For each row, one sequence. `proven` repeats `ended`: more probable sequences may exist, as none but the most
+        probable symbol of each step was followed.
+
+    >>> import torch
+    >>> from chainrule.models import RecurrentLM
+    >>> model = RecurrentLM(vocab_size=3, hidden_size=1)
+    >>> _ = model.weight_ho.data.zero_(), model.bias_ho.data.copy_(torch.tensor([0.5, 0.2, 0.3]).log())
+    >>> [result] = greedy(model, max_length=4, eos=2)
+    >>> result.sequences[0].tolist(), result.proven
+    ([0, 0, 0, 0], False)
+    """
+    return beam_search(
+        model,
+        context,
+        beam_size=1,
+        max_length=max_length,
+        eos=eos,
+        min_length=min_length,
+        no_repeat_ngram=no_repeat_ngram,
+        prefix=prefix,
+    )

@@ -16,13 +16,6 @@ _LOW = (1 << 31) - 1
 def best_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k greatest values of each row, greatest first, and their columns; of equals, the first columns.
 
-    Args:
-        scores: (N, V); the order among entries of -inf is left open.
-        k: how many; all V where there are fewer.
-
-    Returns:
-        Values and columns, (N, min(k, V)).
-
     >>> best_first(torch.tensor([[1.0, 3.0, 0.0, 3.0, 3.0]]), 2)[1]
     tensor([[1, 3]])
     """
@@ -89,12 +82,8 @@ def best_symbols(
     """log p of the k most probable symbols of each row, and which they are, (N, min(k, V)), best first.
 
     A processor normalises and looks through a few rows at a time: a whole table (N, V) would go through memory for each
-    of the half dozen passes over it.
-
-    Args:
-        conditional: of batch shape (N,), over V symbols.
-        k: how many; of equally probable symbols, the lowest.
-        permitted: given log p of all symbols of some rows, and which rows, puts -inf where a symbol is not permitted.
+    of the half dozen passes over it. `permitted` puts -inf where a symbol is not permitted, given log p of all symbols
+    of some rows, and which rows.
     """
     table = symbol_table(conditional)
     [scores] = table.parameters  # unnormalised: `logits` would normalise all rows

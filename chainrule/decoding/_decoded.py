@@ -59,7 +59,7 @@ class Ended:
     hypotheses: list[Hypothesis] = field(default_factory=list)
 
     def add(self, hypothesis: Hypothesis) -> None:
-        """Keep it if it is among the n best; of equals, those that came first."""
+        """Keep it if it is among the n best; earlier ones win ties."""
         insort(self.hypotheses, hypothesis, key=lambda other: -other.score)
         del self.hypotheses[self.n :]
 
@@ -92,7 +92,7 @@ def rescored(
     """Return the sequences that a search found for one row, with the log-likelihood of each read whole and alone.
 
     A search adds up the likelihood step by step with other rows and prefixes, whose number changes the last digits.
-    Read alone, a sequence has the same log-likelihood whatever it was searched with.
+    Scored alone, a sequence has the same log-likelihood after any search.
 
     Args:
         model: that was searched, in the same mode.

@@ -24,7 +24,7 @@ def sample_paths(
     length: int,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw several sequences for each row of a context: it is read once, its state forked, all go on side by side.
+    """Draw several sequences for each row of a context: it is read once, and its state is forked.
 
     `model.sample` with each row of the context repeated draws from the same distribution, but reads it for every path.
 
@@ -63,13 +63,7 @@ def sample_paths(
 
 
 def draw_for(stream: Iterator[Tensor], length: int, seconds: float) -> Tensor:
-    """At most `length` elements of a stream of (n,) elements, at least one, drawn for about `seconds`: (n, T).
-
-    Args:
-        stream: see `AutoregressiveModel.stream`.
-        length: largest T, reached if the time suffices.
-        seconds: after which no further element is begun.
-    """
+    """At most `length` elements of a stream of (n,) elements, at least one, drawn for about `seconds`: (n, T)."""
     began, drawn = monotonic(), []
     for element in islice(stream, length):
         drawn.append(element)

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chainrule.diagnostics._backpropagation import run_back
+from chainrule.diagnostics._backpropagation import by_distance, gradient_norms, reach, run_back
 from chainrule.diagnostics._derivatives import Passage
-from chainrule.diagnostics._distance import by_distance, gradient_norms, reach
 from chainrule.diagnostics._jacobians import (
     influence,
     jacobian_norms,

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
 from chainrule._modes import evaluating
-from chainrule.diagnostics._backpropagation import Backpropagation, backpropagate
-from chainrule.diagnostics._distance import by_distance, gradient_norms, reach
+from chainrule.diagnostics._backpropagation import Backpropagation, backpropagate, by_distance, gradient_norms, reach
 from chainrule.diagnostics._gradient_flow import GradientFlow, gradient_flow
 from chainrule.diagnostics._hidden_units import (
     SIGMOIDS,

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from chainrule._modes import wide, widest
+from chainrule.diagnostics._backpropagation import THRESHOLD, steps_above
 from chainrule.diagnostics._derivatives import Derivative, Passage
-from chainrule.diagnostics._distance import THRESHOLD, steps_above
 from chainrule.diagnostics._subject import Subject
 from chainrule.layers._cells import project
 

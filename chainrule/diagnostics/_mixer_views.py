@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from chainrule._modes import wide
 from chainrule.layers._causal_attention import CausalAttention
-from chainrule.layers._fast_weights import FastWeights
+from chainrule.layers._linear_attention import FastWeights
 from chainrule.layers._minimal_recurrence import MinimalRecurrence
 from chainrule.models._transformer_lm import TransformerLM
 from chainrule.state import leaves
@@ -53,7 +53,7 @@ class HeadFigures:
 def head_figures(weights: Tensor, symbols: Tensor, window: int | None = None) -> list[HeadFigures]:
     """Classify each head by its causal attention over symbols.
 
-    The start symbol is no query, because it can read only itself.
+    The start symbol is not a query, because it can read only itself.
 
     Args:
         weights: (B, H, T, T) weight of query t on symbol s ≤ t; NaN or zeros for queries in padding.

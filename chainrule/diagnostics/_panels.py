@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.diagnostics._distance import THRESHOLD
-from chainrule.diagnostics._distance import reach as reach_of
+from chainrule.diagnostics._backpropagation import THRESHOLD
+from chainrule.diagnostics._backpropagation import reach as reach_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

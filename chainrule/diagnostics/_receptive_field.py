@@ -46,7 +46,7 @@ class ReceptiveField:
 
     @property
     def blind_spot(self) -> Tensor:
-        """True for unreached elements among reached ones.
+        """True for unreached elements between reached ones.
 
         In a sequence, these follow the first reached element; in an image, they lie inside the bounding box of the
         reached pixels.

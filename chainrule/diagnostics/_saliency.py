@@ -3,11 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule.models._compact_transformer import CompactTransformer
-from chainrule.models._conv_net import ConvNet
-from chainrule.models._image_classifier import ImageClassifier
+from chainrule.models._image_classifier import ConvNet, ImageClassifier
 from chainrule.models._swin_transformer import SwinBlock, SwinTransformer
-from chainrule.models._vision_transformer import VisionTransformer
+from chainrule.models._vision_transformer import CompactTransformer, VisionTransformer
 
 ROLLOUT = "attention rollout: the patches that the features are mixed from, through all blocks (Abnar and Zuidema 2020)"
 GRAD_CAM = "Grad-CAM: the places of the last feature map that speak for the label given (Selvaraju et al. 2017)"

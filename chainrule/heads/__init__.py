@@ -8,16 +8,14 @@ if TYPE_CHECKING:
     from chainrule.heads._adapter import head_of
     from chainrule.heads._bernoulli import Bernoulli
     from chainrule.heads._categorical import Categorical
-    from chainrule.heads._column import Column
     from chainrule.heads._computed_categorical import AdaptiveCategorical, CategoricalMean
     from chainrule.heads._diagonal_normal import DiagonalNormal
-    from chainrule.heads._discretized_logistic_mixture import DiscretizedLogisticMixture
     from chainrule.heads._head import Head
-    from chainrule.heads._integer_logistic_mixture import IntegerLogisticMixture
     from chainrule.heads._linear_chain_crf import IndependentTags, LinearChainCRF, TagSequences
+    from chainrule.heads._logistic_mixtures import DiscretizedLogisticMixture, IntegerLogisticMixture
     from chainrule.heads._pixels import IndependentPixels, PixelLogisticMixture
     from chainrule.heads._real_mixtures import GaussianMixture, StudentTMixture
-    from chainrule.heads._table_column import TableColumn, TableRow
+    from chainrule.heads._table_column import Column, TableColumn, TableRow
     from chainrule.heads._tag_constraints import TagConstraints, bio_constraints, bioes_constraints
 
 __all__ = [

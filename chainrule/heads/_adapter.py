@@ -1,7 +1,10 @@
-"""Adapters that turn distributions of torch into heads."""
+"""Distributions of torch as heads, and draws of an element and of those that follow in compiled loops."""
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, distributions
 from torch.distributions import Distribution
@@ -9,6 +12,9 @@ from torch.distributions import Distribution
 from chainrule.heads._bernoulli import Bernoulli
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._head import Head, WrappedHead, check_drawable
+
+if TYPE_CHECKING:
+    from chainrule.kernels._compiled_loops import Scores
 
 
 def head_of(distribution: Distribution) -> Head:
@@ -60,3 +66,36 @@ class TorchHead(WrappedHead):
 
     def _name(self) -> str:
         return type(self.inner).__name__
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Function that draws an element from its conditional; see `AutoregressiveModel.sample`."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    generator: torch.Generator | None
+
+    def __call__(self, conditional: Distribution) -> Tensor:
+        filtered = head_of(conditional).filtered(self.temperature, self.top_k, self.top_p)
+        return filtered.sample(generator=self.generator)
+
+
+def compiled_draws(scores: "Scores", symbol: int, pick: Draw) -> Iterator[Tensor]:
+    """Yield the symbols of one sequence after `symbol`, without end, with the noise of `Categorical`."""
+    from chainrule.kernels._compiled_loops import draw
+
+    noise: Tensor | None = None
+    while True:
+        row = scores(symbol)
+        symbol = -1
+        if pick.top_k is None and pick.top_p is None:
+            if noise is None:
+                noise = torch.from_numpy(np.empty_like(row))
+                numbers, least = noise.numpy(), torch.finfo(noise.dtype).tiny
+            noise.exponential_(generator=pick.generator).clamp_min_(least).log_()
+            symbol = draw(row, numbers, pick.temperature)
+        if symbol < 0:
+            symbol = int(pick(Categorical(torch.from_numpy(row))))
+        yield torch.tensor([symbol], device="cpu")

@@ -62,7 +62,7 @@ class Bernoulli(TensorHead, distributions.Bernoulli):
         return logsigmoid(sign.masked_fill(outside, 1) * scores).masked_fill(outside, -torch.inf)
 
     def entropy(self) -> Tensor:
-        """Return the entropy in nats; 0 where the outcome is certain."""
+        """Return the entropy in nats; 0 if the outcome is certain."""
         scores = self.logits
         # log p is -inf where p is 0, and p log p is 0 there.
         one, zero = (side.sigmoid() * logsigmoid(side).clamp_min(-1e30) for side in (scores, -scores))

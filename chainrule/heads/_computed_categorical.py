@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 from chainrule.heads._adapter import head_of
 from chainrule.heads._categorical import Categorical, check_symbols, log_prob_at
 from chainrule.heads._head import Head, broadcast_shapes
-from chainrule.heads._location_scale_mixture import LocationScaleMixture
+from chainrule.heads._real_mixtures import LocationScaleMixture
 from chainrule.kernels._transforms import values_are_known
 
 Tail = tuple[Tensor, Tensor, Tensor]

@@ -92,7 +92,7 @@ class LinearChainCRF(nn.Module):
                 fixed_buffer(self, f"forbidden_{name}", ~allowed)
 
     def log_prob(self, tags: Tensor, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return log p(y | e) of each row, (B,), nats; -inf where the constraints forbid y."""
+        """Return log p(y | e) of each row, (B,), nats; -inf if the constraints forbid y."""
         chain, _ = self._chain(emissions, lengths)
         real = chain.real[:, : emissions.shape[1]]
         check_tags(tags, real, self.num_tags)

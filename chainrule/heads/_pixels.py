@@ -9,14 +9,14 @@ from torch.distributions import constraints
 from chainrule._ranges import check_sizes
 from chainrule.heads._bernoulli import Bernoulli
 from chainrule.heads._categorical import Categorical
-from chainrule.heads._discretized_logistic_mixture import (
+from chainrule.heads._head import Choose, Head, TensorHead, at_least_float32, broadcast_shapes
+from chainrule.heads._logistic_mixtures import (
     DiscretizedLogisticMixture,
     bin_centres,
     check_levels,
     log_bin_mass,
     outside,
 )
-from chainrule.heads._head import Choose, Head, TensorHead, at_least_float32, broadcast_shapes
 
 
 class PixelLogisticMixture(TensorHead):

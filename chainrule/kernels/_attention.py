@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.kernels._row_vectors import numpy_may_compute, prepared_linear
+from chainrule.layers._multi_head_attention import as_bias, distances, repeated_heads, visible_keys
 from chainrule.layers._positions import distance_slopes, rotate, rotations
-from chainrule.layers._scaled_dot_product import as_bias, distances, repeated_heads, visible_keys
 from chainrule.state import State
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer
@@ -23,16 +23,6 @@ class CausalAttentionSteps:
     is copied into a new buffer first. So every state stays what it was, though almost none is copied. A full
     window moves through its buffer as it grows; a buffer has room for twice the elements it holds, so that an element
     is copied once or twice in its life.
-
-    Args:
-        in_weight: (H + 2G)·d rows.
-        in_bias: of them, or None.
-        out_weight: (D, D).
-        out_bias: (D,) or None.
-        num_heads: H.
-        num_kv_heads: G.
-        window: W.
-        position: "rotary", "alibi" or None.
     """
 
     def __init__(
@@ -181,27 +171,13 @@ _BLOCKS = (32, 128)  # queries of a block, fewest and most: products of small on
 def banded_attention(
     queries: Tensor, keys: Tensor, values: Tensor, window: int, slopes: Tensor | None = None
 ) -> Tensor:
-    r"""Attention output of each query over its own key and the W − 1 keys before it.
+    r"""Attention output of each query, (B, H, T, d), over its own key and the W − 1 keys before it.
 
     .. math:: y_t = \sum_{s = t - W + 1}^{t} \mathrm{softmax}_s(q_t^\top k_s / \sqrt d - m_h (t - s))\, v_s
 
     Each block of S queries reads the keys of the block itself and of the blocks before it that hold the W − 1 others,
-    so that there are about T·(S + W) scores and not T². The queries belong to the last T keys.
-
-    Args:
-        queries: (B, H, T, d).
-        keys: (B, G, n + T, d), H a multiple of G and n < W.
-        values: (B, G, n + T, d).
-        window: W.
-        slopes: (H,) m of ALiBi (Press et al. 2022); `None` is 0.
-
-    Returns:
-        (B, H, T, d).
-
-    >>> q, k, v = torch.randn(3, 1, 2, 10, 4, dtype=torch.float64)
-    >>> causal = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    >>> torch.allclose(banded_attention(q, k, v, window=10), causal)
-    True
+    so that there are about T·(S + W) scores and not T². Keys and values are (B, G, n + T, d), n < W; the queries belong
+    to the last T. `slopes` are m of ALiBi (Press et al. 2022), (H,); `None` is 0.
     """
     heads, time, size = queries.shape[1:]
     cached = keys.shape[2] - time

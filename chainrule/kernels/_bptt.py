@@ -165,13 +165,7 @@ def known_activation(function: str, a: Tensor, value: Tensor) -> Tensor:
 def gradients_again(
     plain: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor | None], gradients: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """Return the gradient at each input, itself differentiable.
-
-    Args:
-        plain: the function in plain operations.
-        inputs: those saved by the first pass.
-        gradients: of the outputs.
-    """
+    """Return the gradient at each input of a plain function, itself differentiable."""
     with torch.enable_grad():
         # Aliases: one input may depend on another, as a state does on the weights, and each gradient is a partial one.
         own = [x.view_as(x) if x is not None and x.requires_grad else x for x in inputs]

@@ -18,11 +18,8 @@ numba and their machine code (benchmarks/LOG.md)."""
 def compiled_loops(like: Tensor) -> ModuleType | None:
     """Return the compiled loops, or None where plain code must compute.
 
-    That is so without numba, where machine code cannot be kept for the next time, on another device or in another
-    type, under autocast or a dispatch mode, and with `CHAINRULE_KERNELS=off`.
-
-    Args:
-        like: a weight.
+    That is so without numba, where machine code cannot be kept for the next time, for a weight on another device or in
+    another type, under autocast or a dispatch mode, and with `CHAINRULE_KERNELS=off`.
     """
     supported = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
     if not enabled() or not supported or torch.is_autocast_enabled("cpu") or _get_current_dispatch_mode() is not None:

@@ -11,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.kernels import _compiled_recurrence as recurrence
-from chainrule.kernels import _compiled_symbols as symbols
-from chainrule.kernels import _compiled_wavenet as wavenet
+from chainrule.kernels import _compiled_models as models
 
 Array: TypeAlias = npt.NDArray[Any]
 Scores: TypeAlias = Callable[[int], Array]
@@ -52,7 +50,7 @@ class Recurrence:
         def stacked(parts: Sequence[torch.Tensor], *shape: int) -> Array:
             return array(torch.stack(list(parts))) if parts else np.empty((0, *shape), dtype)
 
-        self._kind, first = recurrence.KINDS[kind], array(weight_hh[0])
+        self._kind, first = models.KINDS[kind], array(weight_hh[0])
         (gates, size), dtype = first.shape, first.dtype
         weights = first[None] if len(weight_hh) == 1 else stacked(weight_hh)
         above = stacked(weight_ih, gates, size), stacked(bias, gates)
@@ -62,7 +60,7 @@ class Recurrence:
 
     def step(self) -> Array:
         """Read what is `projected`; the top layer's h, (M,)."""
-        recurrence.advance(self._kind, *self._rest)
+        models.advance(self._kind, *self._rest)
         top: Array = self._h[-1]
         return top
 
@@ -82,7 +80,7 @@ def recurrent_scores(
 
     def step(symbol: int) -> Array:
         read(symbol, cells.projected)
-        recurrence.predict(weights, biases, cells.step(), scores)
+        models.predict(weights, biases, cells.step(), scores)
         return scores
 
     return step
@@ -119,8 +117,8 @@ def embedded(
     x, start = np.empty(vectors.shape[1], vectors.dtype), len(vectors) - 1
 
     def read(symbol: int, projected: Array) -> None:
-        recurrence.embed(start if symbol < 0 else symbol, past, len(vectors), vectors, rows, begins, exact, x)
-        recurrence.predict(weights, biases, x, projected)
+        models.embed(start if symbol < 0 else symbol, past, len(vectors), vectors, rows, begins, exact, x)
+        models.predict(weights, biases, x, projected)
 
     return read
 
@@ -164,8 +162,8 @@ def dilated_scores(
     def step(symbol: int) -> Array:
         nonlocal time
         h[:] = rows[symbol]
-        wavenet.gated(time, h, past, begins, dilations, *own, read, a, outputs)
-        wavenet.rectified_layers(outputs.reshape(-1), *rest)
+        models.gated(time, h, past, begins, dilations, *own, read, a, outputs)
+        models.rectified_layers(outputs.reshape(-1), *rest)
         time += 1
         return scores
 
@@ -186,8 +184,8 @@ def ngram_scores(
 
     def step(symbol: int) -> Array:
         if symbol >= 0:
-            symbols.read_ngrams(symbol, own, tables[1], len(p))
-        symbols.ngram_probs(own, *tables, p)
+            models.read_ngrams(symbol, own, tables[1], len(p))
+        models.ngram_probs(own, *tables, p)
         with np.errstate(divide="ignore"):
             return np.log(p, out=p)
 
@@ -210,7 +208,7 @@ def mean_scores(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:
             p = np.empty(len(rows[0]), np.result_type(*rows))
         p[:] = 0
         for row, weight in zip(rows, weights, strict=True):
-            symbols.add_softmax(weight, row, p)
+            models.add_softmax(weight, row, p)
         with np.errstate(divide="ignore"):
             np.log(p, out=p)
         return p
@@ -218,4 +216,4 @@ def mean_scores(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:
     return step
 
 
-draw = symbols.draw
+draw = models.draw

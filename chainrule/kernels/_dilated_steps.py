@@ -17,22 +17,16 @@ ROOM = 128  # steps until the queues move to a new buffer
 
 
 class PreparedDilatedStack:
-    """A function equal to `DilatedStack.step`, for many steps with the same weights.
+    r"""A function equal to `DilatedStack.step`, for many steps with the same weights.
 
     The taps on past inputs are one product for all layers. Each layer then takes a product for its value and its gate,
-    a tanh of both, and a product for the residual. :math:`\\sigma(a) = (1 + \\tanh(a/2))/2`, whose halves are in the
+    a tanh of both, and a product for the residual. :math:`\sigma(a) = (1 + \tanh(a/2))/2`, whose halves are in the
     weights. Products of this size cost no more than a call: on a CPU they are NumPy's, whose calls are cheap. Features
     come first and rows last, (N, B), so that all parts of an array are contiguous.
 
     A step writes behind the queues into the buffer of the state that it made itself in the step before, where no
     earlier state looks; any other state, a fork or one that was selected, is copied first. So every state keeps its
     value, though almost none is copied.
-
-    Args:
-        stack: the layers; their weights must stay as they are.
-        features: the vectors of `DilatedStack.prepare_for`.
-        linears: see `DilatedStack.prepare_for`.
-        in_numpy: whether products are NumPy's; by default on a CPU, in the number formats that it knows.
     """
 
     @torch.no_grad()

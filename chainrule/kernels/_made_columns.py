@@ -116,17 +116,11 @@ class Columns:
     def draws(
         self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
-        """Draw the columns, (n,) each, in their order: what `step` computes, in buffers that nobody else holds.
+        """Draw n rows of columns, (n,) each, in their order: what `step` computes, in buffers that nobody else holds.
 
         Weights are to be `detached`. Units are rows here, so that the units of a degree, and of a block, lie
         together. What is not computed yet is zero, and adds nothing to a product with the whole block: the operations
         of a step need no separate slices.
-
-        Args:
-            n: number of rows drawn.
-            context: (n, ...), or None.
-            prefix: (n, P) the first columns, read and not drawn; or None.
-            pick: draws from a conditional.
         """
         prefix_columns = [] if prefix is None else list(prefix.t())
         values = [self.layers[0].bias.new_zeros(len(units), n) for units in self.sorted[:-1]]

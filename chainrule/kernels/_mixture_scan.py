@@ -7,29 +7,25 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.heads import DiscretizedLogisticMixture
-from chainrule.heads._discretized_logistic_mixture import bin_centres
+from chainrule.heads._logistic_mixtures import bin_centres
+from chainrule.kernels._raster_bodies import RasterScan
 from chainrule.kernels._raster_convolutions import RasterConvolutions
-from chainrule.kernels._raster_scan import RasterScan
 from chainrule.layers._pointwise import concatenated_elu
 from chainrule.state import State
 
 if TYPE_CHECKING:
-    from chainrule.layers._gated_pyramid import GatedPyramid
-    from chainrule.layers._shifted_convolutions import ShiftedConv2d
+    from chainrule.layers._gated_pyramid import GatedPyramid, ShiftedConv2d
     from chainrule.models._pixel_cnn_pp import PixelCNNPP
 
 
 class PyramidScan:
-    r"""A `GatedPyramid` that is shifted up and to the left, prepared for visiting pixels in raster order.
+    """A `GatedPyramid` that is shifted up and to the left, prepared for visiting pixels in raster order.
 
     A shifted convolution reads the row above, the pixel to the left and the pixel itself. The first part, with biases,
     labels and what the other stream found, is computed for all blocks and a whole row at once (`begin_row`), the second
     for all blocks in one product when the network turns to a pixel; what is left is a small product a block with the
     pixel's own features. Coarse features are computed at every second pixel of every second row, where they become
     known, and wait for the three other pixels that they are for. No part of a sum is computed twice.
-
-    Args:
-        pyramid: one that reads another stream; its weights must stay as they are.
     """
 
     def __init__(self, pyramid: "GatedPyramid"):
@@ -50,13 +46,7 @@ class PyramidScan:
             self._grow_bias = pyramid.grow.bias.repeat(4)
 
     def begin_row(self, above: State, other: State, label: Tensor | None) -> State:
-        """Contributions to a row from above and from the other stream, before its first pixel.
-
-        Args:
-            above: as in `GatedPyramid.rows`.
-            other: features of the other stream in this row.
-            label: (B,) integers.
-        """
+        """Contributions to a row from above and from the other stream, before its first pixel."""
         over = [*above["down"], *above["up"]]
         near = concatenated_elu(torch.stack([*other["down"], *other["up"]], 1), 2).flatten(1, 2)  # (B, n·2M, 1, W)
         first = self._first.from_above(torch.cat([read for read, _ in over], 1))

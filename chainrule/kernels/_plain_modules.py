@@ -51,7 +51,8 @@ def _runs_its_class(module: nn.Module) -> bool:
     kind = type(module)
     if kind in _KNOWN or kind.__module__.startswith("chainrule."):
         return True
-    base = next((owner for owner in kind.__mro__ if owner.__module__ == "chainrule.layers._sequence_layer"), None)
+    layer = ("chainrule.layers._sequence_layer", "SequenceLayer")
+    base = next((owner for owner in kind.__mro__ if (owner.__module__, owner.__name__) == layer), None)
     if base is None:
         return False
     # A sequence layer of a user is as it says, but for a subclass that changes `forward` alone.

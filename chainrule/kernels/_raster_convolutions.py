@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
 
 class RasterMemory:
-    """Features of L layers at the elements seen so far: of convolutions, or of a recurrence that carries them on.
-
-    Args:
-        layers: L.
-        sizes: features of a layer in each channel group of a pixel.
-        left: pixels to the left that are read.
-    """
+    """Features of L layers at the elements seen so far: of convolutions, or of a recurrence that carries them on."""
 
     def __init__(self, layers: int, sizes: Sequence[int], left: int):
         self.layers = layers
@@ -33,13 +27,7 @@ class RasterMemory:
         return [like.new_zeros(len(like), self.layers, size) for size in self._in] * self.left
 
     def see(self, seen: list[Tensor], features: Sequence[Tensor], *, whole_row: bool = False) -> list[Tensor]:
-        """Put the features of one more element to those seen; what no later element reads is dropped.
-
-        Args:
-            seen: from `begin_row` or `see`.
-            features: of the element in each of the L layers, (B, in of the group).
-            whole_row: drop nothing: the row below will ask for it.
-        """
+        """Put the features of one more element to those seen, without those that no later element reads."""
         if not whole_row and not self.left and self.groups == 1:
             return seen
         seen = [*seen, torch.stack(list(features), 1) if self.layers > 1 else features[0].unsqueeze(1)]
@@ -80,15 +68,7 @@ class RasterBody(ABC):
     def element(
         self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
     ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
-        """Features of one element, (B, M of the group), after all layers, and by name, L tensors each.
-
-        Args:
-            x: the output of the convolution that reads the image.
-            group: the colour channel of the element.
-            column: of its pixel.
-            from_above: from `begin_row`.
-            seen: features of earlier elements, by name.
-        """
+        """Features of one element, (B, M of the group), after all layers, and by name, L tensors each."""
 
     @abstractmethod
     def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
@@ -106,10 +86,6 @@ class RasterConvolutions(RasterMemory):
     .. math:: y_l = \mathrm{known}_l + W^{\mathrm{own}}_l x_l
 
     No part of the sum is computed twice, so that an image costs the arithmetic of one pass over it.
-
-    Args:
-        layers: L convolutions of equal shape, mask type and groups.
-        scale: (out,) what each output, bias included, is multiplied by; 1 by default.
 
     Attributes:
         own: of each group, the L matrices (in, out) of the element's own group; with type A they do not exist.
@@ -152,14 +128,7 @@ class RasterConvolutions(RasterMemory):
             start_in, start_out = start_in + size_in, start_out + size_out
 
     def from_above(self, rows: Tensor) -> Tensor:
-        """Return the part of a whole row's outputs that comes from the rows above it, and the bias.
-
-        Args:
-            rows: (B, L·in, rows above, W).
-
-        Returns:
-            (B, L, W, out).
-        """
+        """The part of a row's outputs, (B, L, W, out), from the rows above it, (B, L·in, rows, W), and the bias."""
         sums = nn.functional.conv2d(rows, self._above, padding=(0, self.left), groups=self.layers)  # (B, L·out, 1, W)
         sums = sums.view(len(rows), self.layers, -1, rows.shape[-1]).transpose(2, 3)
         return sums + self._bias.unsqueeze(1)
@@ -169,14 +138,7 @@ class RasterConvolutions(RasterMemory):
     ) -> Sequence[Tensor]:
         """Sum what the L convolutions read before the element itself, L tensors (B, out of the group).
 
-        Args:
-            group: of the element.
-            seen: from `begin_row` and `see`.
-            from_above: (B, L, W, out), biases included; without it the biases alone.
-            column: of the element.
-
-        Returns:
-            The sums; biases (1, out) alone where there is nothing to be read.
+        Biases are in `from_above`, or are all that there is, (1, out), where nothing is read.
         """
         reads = self.left * self.groups + group
         if not reads:

@@ -42,18 +42,10 @@ NONLINEARITIES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Te
 def rnn(
     projected: Tensor, weight_hh: Tensor, h0: Tensor, nonlinearity: str, sizes: list[int], plain: Plain
 ) -> tuple[Tensor, ...]:
-    """Run `RNN` over projected inputs.
+    """Run `RNN` over W_ih x_t + b_ih + b_hh of every real element, (R, M), from h0 (B, M), rows longest first.
 
-    Args:
-        projected: (R, M), W_ih x_t + b_ih + b_hh for every real element.
-        weight_hh: (M, M).
-        h0: (B, M), rows longest first.
-        nonlinearity: f, a key of `NONLINEARITIES`.
-        sizes: b_t, the rows running at each step.
-        plain: the same function of (projected, weight_hh, h0), with `known` activations.
-
-    Returns:
-        h of every step (R, M), and h of each row after its last step, (B, M).
+    `sizes` are the rows running at each step; `plain` is the same function of (projected, weight_hh, h0), with known
+    activations. Returns h of every step (R, M), and h of each row after its last step, (B, M).
     """
     if not custom_gradients_work():
         return plain(projected, weight_hh, h0)

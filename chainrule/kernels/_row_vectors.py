@@ -27,17 +27,7 @@ def numpy_may_compute(tensor: Tensor) -> bool:
 
 
 def row_map(of_vector: RowMap, of_rows: Callable[[Tensor], Tensor], dtype: torch.dtype) -> RowMap:
-    """Return a function of rows or a vector, without gradients; a tensor of one row is computed as a vector.
-
-    Args:
-        of_vector: the function of a vector (N,).
-        of_rows: the same function of a tensor (B, N).
-        dtype: of the numbers that `of_vector` takes; float32 or float64, on a CPU.
-
-    >>> double = row_map(lambda x: x + x, lambda x: 2 * x, torch.float32)
-    >>> double(torch.ones(1, 2)), double(torch.ones(2).numpy()).tolist()
-    (tensor([[2., 2.]]), [2.0, 2.0])
-    """
+    """Return a function of rows or a vector, without gradients; a tensor of one row is computed as a vector."""
 
     def apply(x: Any) -> Any:
         if not isinstance(x, Tensor):
@@ -66,12 +56,7 @@ def by_torch(function: Callable[[Tensor], Tensor]) -> RowMap:
 
 
 def vector_step(step: Callable[[Any, State], tuple[Any, State]], like: Tensor) -> LayerStep:
-    """Return a step that takes a single row as a vector, where NumPy may compute with numbers like `like`.
-
-    Args:
-        step: takes rows and vectors, without gradients.
-        like: a weight.
-    """
+    """Return a step that takes a single row as a vector, where NumPy may compute with numbers like `like`."""
     if not numpy_may_compute(like):
         return step
 
@@ -90,13 +75,6 @@ def prepared_linear(weight: Tensor, bias: Tensor | None) -> RowMap:
     The product of a matrix with a single vector is bound by reading the matrix. On a processor NumPy's is measured one
     and a half times as fast as torch's (benchmarks/speed_attention.py), in the layout whose inner loop is the
     longer side.
-
-    Args:
-        weight: (M, N).
-        bias: (M,) or None.
-
-    >>> prepared_linear(torch.tensor([[1.0, 2.0]]), None)(torch.tensor([[3.0, 4.0]]))
-    tensor([[11.]])
     """
     weight, bias = weight.detach(), None if bias is None else bias.detach()
     if not numpy_may_compute(weight):
@@ -115,14 +93,7 @@ def prepared_linear(weight: Tensor, bias: Tensor | None) -> RowMap:
 
 
 def prepared_norm(norm: nn.Module) -> RowMap:
-    """Return a function equal to a norm with fixed weights, of rows or a vector, without gradients.
-
-    Calling the module costs twice as much.
-
-    >>> x = torch.randn(2, 4)
-    >>> torch.equal(prepared_norm(nn.LayerNorm(4))(x), nn.functional.layer_norm(x, (4,)))
-    True
-    """
+    """Return a function equal to a norm with fixed weights; calling the module costs twice as much."""
     match norm:
         case nn.LayerNorm(weight=nn.Parameter() as weight, bias=nn.Parameter() as bias) if is_plain(norm):
             shape, epsilon = list(norm.normalized_shape), norm.eps

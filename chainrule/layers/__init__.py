@@ -5,35 +5,34 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.kernels._chunked_rules import chunk_decays, sum_rule
+    from chainrule.kernels._scan import chunk_decays, sum_rule
     from chainrule.layers._adaptive_softmax import AdaptiveSoftmax, default_cutoffs
-    from chainrule.layers._attention import AdditiveAttention, Attention, MultiplicativeAttention
-    from chainrule.layers._bidirectional import Bidirectional
+    from chainrule.layers._attention import AdditiveAttention, Attention, CrossAttention, MultiplicativeAttention
     from chainrule.layers._causal_attention import CausalAttention
-    from chainrule.layers._causal_conv1d import CausalConv1d
     from chainrule.layers._character_encoder import CharacterEncoder
-    from chainrule.layers._combinators import Map, Parallel, Residual, Serial
-    from chainrule.layers._decoder_block import CrossAttention
-    from chainrule.layers._delta_net import DeltaNet
-    from chainrule.layers._diagonal_lstm import DiagonalLSTM, skew
-    from chainrule.layers._dilated_stack import DilatedStack
+    from chainrule.layers._dilated_stack import CausalConv1d, DilatedStack
+    from chainrule.layers._gated_pyramid import ShiftedConv2d
     from chainrule.layers._group_network import coarse_to_fine
     from chainrule.layers._image_encoder import ImageEncoder
     from chainrule.layers._kneser_ney import KneserNey
-    from chainrule.layers._linear_attention import LinearAttention
+    from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM, skew
+    from chainrule.layers._linear_attention import DeltaNet, LinearAttention
     from chainrule.layers._log_mel import LogMel
     from chainrule.layers._masked_conv2d import MaskedConv2d, spatial_mask
     from chainrule.layers._masked_linear import made_degrees, made_masks, raster_orders
     from chainrule.layers._minimal_recurrence import MinGRU, MinLSTM, linear_scan
-    from chainrule.layers._multi_head_attention import MultiHeadAttention
-    from chainrule.layers._pooling import max_pooling, mean_pooling
+    from chainrule.layers._multi_head_attention import (
+        MultiHeadAttention,
+        attention_weights,
+        scaled_dot_product,
+        visible_keys,
+    )
+    from chainrule.layers._packing import max_pooling, mean_pooling
     from chainrule.layers._positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
     from chainrule.layers._recurrent import Recurrent
     from chainrule.layers._recurrent_stack import GRU, LSTM, RNN
-    from chainrule.layers._row_lstm import RowLSTM
-    from chainrule.layers._scaled_dot_product import attention_weights, scaled_dot_product, visible_keys
-    from chainrule.layers._sequence_layer import SequenceLayer
-    from chainrule.layers._shifted_convolutions import ShiftedConv2d
+    from chainrule.layers._row_encoders import Bidirectional
+    from chainrule.layers._sequence_layer import Map, Parallel, Residual, SequenceLayer, Serial
     from chainrule.layers._transformer_stack import TransformerBlock, TransformerStack
 
 __all__ = [

@@ -30,7 +30,7 @@ class AdaptiveSoftmax(nn.Module):
         hidden_size: M.
         vocab_size: V.
         cutoffs: where clusters after the shortlist begin, ascending in (0, V); none for one cluster, the plain softmax.
-        reduction: how many times narrower each cluster is than the one before it.
+        reduction: how many times narrower each cluster is than the previous one.
         input_only: symbols V, V + 1, .. that `embed` knows and no probability goes to, such as a start symbol.
 
     Source: E. Grave, A. Joulin, M. Cissé, D. Grangier and H. Jégou, Efficient softmax approximation for GPUs, 2017;
@@ -148,7 +148,7 @@ def default_cutoffs(vocab_size: int, frequencies: Sequence[float] | None = None)
 
     Args:
         vocab_size: V. Below 8,192, where the plain softmax is no large part of a step, the answer is `None`.
-        frequencies: of each symbol, (V,), in any unit; Zipf's law, :math:`q_v \propto 1 / (v + 1)`, where not given.
+        frequencies: (V,) of the symbols, in any unit; by default Zipf's law, :math:`q_v \propto 1 / (v + 1)`.
 
     Raises:
         ValueError: `frequencies` are not V numbers >= 0 with one above 0.

@@ -1,13 +1,16 @@
-"""Attention over a memory, additive or multiplicative."""
+"""Attention over a memory: additive, multiplicative, or of several heads."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import check_sizes
-from chainrule.layers._linear import linear
+from chainrule.kernels._transforms import values_are_known
+from chainrule.layers._multi_head_attention import MultiHeadAttention, attention_weights, scaled_dot_product
 from chainrule.layers._packing import real_steps
+from chainrule.layers._pointwise import linear
 from chainrule.state import Shared, State, leaves
 
 
@@ -24,7 +27,7 @@ class Attention(nn.Module, ABC):
         memory_size: N, features of a position of the memory.
         query_size: Q, features of a query.
         key_size: K, features of a key.
-        value_size: P, of a value v_s = W_v m_s; None reads the memory as it is, v_s = m_s. A linear layer after
+        value_size: P, of a value v_s = W_v m_s; None reads the memory directly, v_s = m_s. A linear layer after
             z can be merged into W_v: it is then computed once for each position and not once for each query.
     """
 
@@ -56,7 +59,7 @@ class Attention(nn.Module, ABC):
 
         Args:
             memory: (B, S, N), such as an encoder's outputs, or the positions of a grid.
-            lengths: (B,) real positions of each row, 0 allowed; None where all are. Padding may be NaN.
+            lengths: (B,) real positions of each row, 0 allowed; None if all are real. Padding may be NaN.
 
         Returns:
             A state, batch first: "keys" (B, S, K), "values" (B, S, P) and "real" (B, S) booleans.
@@ -85,7 +88,8 @@ class Attention(nn.Module, ABC):
             z, (B, P) or (B, T, P), and the weights α, (B, S) or (B, T, S).
         """
         if isinstance(remembered, Shared):
-            return self._side_by_side(query, remembered)
+            read, weights = _side_by_side(query, remembered, self)
+            return read, weights
         queries = query if query.dim() == 3 else query.unsqueeze(1)
         real = remembered["real"].unsqueeze(1)
         scores = self._scores(queries, remembered["keys"])
@@ -94,19 +98,6 @@ class Attention(nn.Module, ABC):
         values = remembered["values"]
         read = torch.bmm(weights.to(values.dtype), values)
         return (read, weights) if query.dim() == 3 else (read.squeeze(1), weights.squeeze(1))
-
-    def _side_by_side(self, query: Tensor, shared: Shared) -> tuple[Tensor, Tensor]:
-        """Attend with queries whose rows share rows of a memory: each memory row is read once."""
-        order = shared.rows.argsort(stable=True)
-        rows = shared.rows[order]
-        column = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)
-        column = torch.empty_like(column).index_copy(0, order, column)
-        queries = query.new_zeros(len(leaves(shared.values)[0]), int(column.max()) + 1, *query.shape[1:])
-        queries[shared.rows, column] = query
-        read, weights = (
-            tensor.unflatten(1, queries.shape[1:-1]) for tensor in self(queries.flatten(1, -2), shared.values)
-        )
-        return read[shared.rows, column], weights[shared.rows, column]
 
 
 class AdditiveAttention(Attention):
@@ -176,3 +167,92 @@ class MultiplicativeAttention(Attention):
 
     def _scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return torch.bmm(queries, keys.transpose(1, 2))
+
+
+class CrossAttention(MultiHeadAttention):
+    r"""Multi-head attention in which queries read a memory, such as an encoder's outputs.
+
+    Keys and values depend on the memory alone: `remember` computes them once, and they are kept in a state while any
+    number of queries read them. A row whose memory is empty reads zeros. The arguments are as for
+    `MultiHeadAttention`, without positions: the memory knows its own.
+
+    Args:
+        model_size: D, of queries and of the memory.
+        num_heads: H.
+        num_kv_heads: G; `None` is H.
+        bias: whether the projections have biases.
+
+    >>> layer = CrossAttention(model_size=8, num_heads=2)
+    >>> remembered = layer.remember(torch.randn(2, 6, 8), torch.tensor([6, 3]))
+    >>> layer(torch.randn(2, 4, 8), remembered).shape
+    torch.Size([2, 4, 8])
+    """
+
+    def __init__(self, model_size: int, num_heads: int, *, num_kv_heads: int | None = None, bias: bool = True):
+        super().__init__(model_size, num_heads, num_kv_heads=num_kv_heads, bias=bias)
+
+    def remember(self, memory: Tensor, lengths: Tensor | None = None) -> State:
+        """Keys and values of a memory.
+
+        Args:
+            memory: (B, S, D); padding may hold NaN.
+            lengths: (B,) real positions of each row, 0 allowed; None if all are real.
+
+        Returns:
+            A state, batch first: "keys" and "values" (B, G, S, d), and "real" (B, S) booleans.
+        """
+        memory, real = self._checked(memory, lengths)
+        begin = self.model_size
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[begin:]
+        heads = self._split(linear(memory, self.in_proj_weight[begin:], bias))
+        keys, values = heads.chunk(2, 1)
+        if real is None:
+            real = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
+        return {"keys": keys, "values": values, "real": real}
+
+    def forward(self, x: Tensor, remembered: State) -> Tensor:
+        """Read the memory.
+
+        Args:
+            x: (B, T, D) queries.
+            remembered: from `remember`, or `Shared`.
+
+        Returns:
+            (B, T, D).
+        """
+        if isinstance(remembered, Shared):
+            return _side_by_side(x, remembered, lambda *given: [self(*given)])[0]
+        real = remembered["real"]
+        if not real.shape[1]:
+            return self._joined(x.new_zeros(len(x), self.num_heads, x.shape[1], self.head_size))
+        # Without a mask it is faster; a GPU is not stopped for the question.
+        mask = None if real.device.type == "cpu" and values_are_known(real) and bool(real.all()) else self._mask(real)
+        read = scaled_dot_product(self._queries(x), remembered["keys"], remembered["values"], mask)
+        return self._joined(read if mask is None else read * real.any(1)[:, None, None, None])
+
+    def attended(self, x: Tensor, remembered: State) -> Tensor:
+        """α, (B, H, T, S); 0 in padding, and everywhere in a row whose memory is empty."""
+        real = remembered["real"]
+        return attention_weights(self._queries(x), remembered["keys"], self._mask(real)) * real[:, None, None]
+
+    def _queries(self, x: Tensor) -> Tensor:
+        size = self.model_size
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[:size]
+        return self._split(linear(x, self.in_proj_weight[:size], bias))
+
+    @staticmethod
+    def _mask(real: Tensor) -> Tensor:
+        """Real positions; all of them in a row that has none, whose result is then replaced by zeros."""
+        return (real | ~real.any(1, keepdim=True))[:, None, None]
+
+
+def _side_by_side(query: Tensor, shared: Shared, attend: Callable[[Tensor, State], Sequence[Tensor]]) -> list[Tensor]:
+    """Attend with queries (B, ..., D) whose rows share rows of a memory: each memory row is read once."""
+    order = shared.rows.argsort(stable=True)
+    rows = shared.rows[order]
+    column = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)
+    column = torch.empty_like(column).index_copy(0, order, column)
+    queries = query.new_zeros(len(leaves(shared.values)[0]), int(column.max()) + 1, *query.shape[1:])
+    queries[shared.rows, column] = query
+    parts = attend(queries.flatten(1, -2), shared.values)
+    return [part.unflatten(1, queries.shape[1:-1])[shared.rows, column] for part in parts]

@@ -10,14 +10,14 @@ from chainrule.kernels import enabled
 from chainrule.kernels._attention import CausalAttentionSteps, banded_attention
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._transforms import values_are_known
-from chainrule.layers._multi_head_attention import MultiHeadAttention
-from chainrule.layers._positions import distance_slopes
-from chainrule.layers._scaled_dot_product import (
+from chainrule.layers._multi_head_attention import (
+    MultiHeadAttention,
     attention_weights,
     distances,
     scaled_dot_product,
     visible_keys,
 )
+from chainrule.layers._positions import distance_slopes
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
 from chainrule.state import State
 

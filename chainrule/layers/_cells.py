@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 from chainrule.kernels._bptt import known_activation, last, wide_dtype
 from chainrule.kernels._products import look_up
 from chainrule.kernels._transforms import values_are_known
-from chainrule.layers._linear import linear
+from chainrule.layers._pointwise import linear
 from chainrule.state import State
 
 if TYPE_CHECKING:
@@ -85,17 +85,10 @@ def over_steps(
     sizes: list[int],
     activations: Known = None,
 ) -> tuple[Tensor, ...]:
-    """Return a cell over all steps of one layer in one direction, in plain operations.
+    """Run a cell of (projections, state, known activations) over all steps of one layer in one direction.
 
-    Args:
-        cell: of the projections, the state and the known activations of one step.
-        projected: (R, G·M); see `chainrule.kernels._bptt`.
-        state: its parts (B, M), h first.
-        sizes: rows running at each step.
-        activations: activations (R, ..), where projected is a placeholder.
-
-    Returns:
-        h of every step (R, M), then each part of the state after a row's last step, (B, M).
+    It returns h of every step (R, M), then each part of the state after a row's last step, (B, M); see
+    `chainrule.kernels._bptt` for the flat layout (R, G·M) and the `sizes` of steps.
     """
     by_step = zip(*(part.split(sizes) for part in activations), strict=True) if activations else [()] * len(sizes)
     parts, steps = tuple(part.to(wide_dtype(projected)) for part in state), []
@@ -114,17 +107,6 @@ class StackedCells:
     """The cells of a `Recurrent`, step by step.
 
     Under autocast, weights are converted here and not at every step.
-
-    Args:
-        recurrent: in one direction.
-        training: whether dropout between layers is applied; by default as in the layer's own mode.
-
-    >>> from chainrule.layers import GRU
-    >>> recurrent, x = GRU(3, 4, num_layers=2), torch.randn(2, 3)
-    >>> cells = StackedCells(recurrent)
-    >>> y, state = cells.advance(cells.project(x), recurrent.initial_state(2))
-    >>> torch.allclose(y, recurrent(x.unsqueeze(1))[0].squeeze(1))
-    True
     """
 
     def __init__(self, recurrent: "Recurrent", *, training: bool | None = None):
@@ -136,13 +118,7 @@ class StackedCells:
             self._layers.append((weight_ih, recurrent.input_bias(others), others))
 
     def project(self, x: Tensor, first: int = 0, *, bias: bool = True) -> Tensor:
-        """W_ih x + b of the lowest layer, (..., G·M).
-
-        Args:
-            x: (..., N') features, the inputs of the layer from `first` on; or (R,) integers, one-hot vectors.
-            first: the place of the first feature among the inputs.
-            bias: whether b is added.
-        """
+        """W_ih x + b of the lowest layer, (..., G·M), of its inputs from `first` on, (..., N'), or of integers (R,)."""
         weight, offset, _ = self._layers[0]
         if x.is_floating_point() and x.shape[-1] < weight.shape[1]:
             weight = weight[:, first : first + x.shape[-1]]
@@ -198,15 +174,9 @@ def symbols_of(x: Any) -> Tensor:
 
 
 def check_vocabulary(symbols: Tensor, count: int, name: str = "x", *, start: bool = False) -> Tensor:
-    """Return the symbols; `ValueError` for one outside [0, count).
+    """Return the symbols; `ValueError` for one outside [0, count), or with `start` [0, count].
 
     They are looked at on a processor alone, as a GPU would have to be waited for, and where `values_are_known`.
-
-    Args:
-        symbols: integers.
-        count: V.
-        name: of the argument that holds them.
-        start: allow the start symbol too, whose number is V.
     """
     if symbols.numel() and symbols.device.type == "cpu" and values_are_known(symbols):
         least, greatest = map(int, symbols.aminmax())
@@ -219,14 +189,7 @@ def check_vocabulary(symbols: Tensor, count: int, name: str = "x", *, start: boo
 
 
 def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool = True) -> Tensor:
-    """Return the symbols before each of x, (B, T): `x_prev`, or the start symbol, then x without its last.
-
-    Args:
-        x: (B, T) integers in [0, start).
-        x_prev: (B,) the symbols before them, or `None`.
-        start: number of the start symbol.
-        bounded: whether a symbol above `start` is an error; see `check_vocabulary`.
-    """
+    """Return the symbols before each of x, (B, T): `x_prev` (B,), or the start symbol, then x without its last."""
     x = symbols_of(x)
     if x.dim() != 2:
         raise ValueError(f"x: expected symbols (B, T), got shape {tuple(x.shape)}")

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.kernels._transforms import values_are_known
-from chainrule.layers._bidirectional import Bidirectional
 from chainrule.layers._ngram_embedding import hashed_rows
+from chainrule.layers._row_encoders import Bidirectional
 
 CHARACTER_ENCODERS = ("lstm", "cnn")
 _WIDTH = 3  # characters that a filter of the CNN sees
@@ -109,24 +109,14 @@ _BUCKETS = 2**14
 
 @final
 class AffixEmbedding(nn.Module):
-    r"""Add up embeddings of the prefixes and suffixes of a word, hashed into one table.
+    r"""Add up embeddings of the prefixes and suffixes of a word, up to N characters, hashed into one table.
 
     .. math:: e(w) = \sum_{n=1}^{N} E[\mathrm{bucket}(w_1 \ldots w_n)] + E[\mathrm{bucket}(w_{K-n+1} \ldots w_K)]
 
     Affixes are the features of unknown words in Ratnaparkhi (1996); rows are shared by a hash, as in fastText
     (Bojanowski et al. 2017). A word shorter than n characters has itself as its affix of n characters. No product is
-    needed, where a recurrent layer or a convolution over the characters costs as much as the tagger itself.
-
-    Args:
-        num_characters: V; characters are integers in [1, V], and 0 pads.
-        output_size: width of e(w).
-        longest: N, characters of the longest affix.
-        buckets: rows of the table.
-        dropout: probability of zeroing the whole e(w) of a word in training; the others are divided by its complement.
-
-    >>> layer = AffixEmbedding(num_characters=26, output_size=8)
-    >>> layer(torch.tensor([[[3, 1, 20], [0, 0, 0]]])).shape  # cat, and no word
-    torch.Size([1, 2, 8])
+    needed, where a recurrent layer or a convolution over the characters costs as much as the tagger itself. In training
+    `dropout` leaves out the whole e(w) of a word.
     """
 
     def __init__(
@@ -146,14 +136,7 @@ class AffixEmbedding(nn.Module):
         nn.init.normal_(self.table.weight, std=_INITIAL_STD)
 
     def forward(self, characters: Tensor) -> Tensor:
-        """Read words.
-
-        Args:
-            characters: (..., K) integers: 1 to V, then 0 past each word's end.
-
-        Returns:
-            (..., N); zeros for a word without characters.
-        """
+        """Read words, (..., K) integers, 0 past each word's end, to (..., N); zeros for a word without characters."""
         if not characters.shape[-1]:
             return self.table.weight.new_zeros(*characters.shape[:-1], self.output_size)
         lengths = (characters != 0).sum(-1, keepdim=True)
@@ -173,39 +156,21 @@ class AffixEmbedding(nn.Module):
 
 @final
 class WordForm(nn.Module):
-    r"""Features of a word from all of its characters, and from its affixes, which training often leaves out.
+    r"""Features of a word from all of its characters, and from its affixes, left out in training with p = `dropout`.
 
     .. math:: e(w) = [\mathrm{cnn}(w),\ m\, \mathrm{affixes}(w)], \qquad
         m = \tfrac{1}{1 - p} \text{ with probability } 1 - p \text{, else } 0 \text{; after training } m = 1
 
     Affixes are learned faster, but the model also overfits to them: they identify most words of the training data.
     Leaving them out at random forces the convolution to predict alone, so that both kinds of features are learned.
-
-    Args:
-        num_characters: V; characters are integers in [1, V], and 0 pads.
-        output_size: N; half of e(w) is of each kind.
-        dropout: p, share of words whose affixes are left out in training.
-
-    >>> form = WordForm(num_characters=26, output_size=8)
-    >>> form(torch.tensor([[[3, 1, 20], [0, 0, 0]]])).shape  # cat, and no word
-    torch.Size([1, 2, 8])
     """
 
     def __init__(self, num_characters: int, output_size: int = 128, dropout: float = 0.5):
         super().__init__()
-        if output_size < 2:
-            raise ValueError(f"output_size: expected at least 2, one of each kind, got {output_size}")
         half = output_size // 2
         self.characters = CharacterEncoder(num_characters, output_size=output_size - half, kind="cnn")
         self.affixes = AffixEmbedding(num_characters, half, buckets=_BUCKETS, dropout=dropout)
 
     def forward(self, characters: Tensor) -> Tensor:
-        """Read words.
-
-        Args:
-            characters: (..., K) integers: 1 to V, then 0 past each word's end.
-
-        Returns:
-            (..., N); zeros for a word without characters.
-        """
+        """Read words, (..., K) integers, 0 past each word's end, to (..., N); zeros for a word without characters."""
         return torch.cat([self.characters(characters), self.affixes(characters)], -1)

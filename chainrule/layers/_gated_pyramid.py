@@ -1,14 +1,110 @@
-"""Streams of the PixelCNN++: gated residual blocks at several resolutions."""
+"""The streams of the PixelCNN++: shifted convolutions, gated residual blocks at several resolutions, mixtures."""
 
 from typing import cast, final
 
 import torch
 from torch import Tensor, nn
 
+from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
+from chainrule.layers._masked_conv2d import MaskedConv2d
+from chainrule.layers._pixel_layers import RasterLayer
 from chainrule.layers._pointwise import concatenated_elu
-from chainrule.layers._raster_layer import RasterLayer
-from chainrule.layers._shifted_convolutions import ShiftedConv2d, ShiftedUpsampling
 from chainrule.state import State
+
+
+@final
+class ShiftedConv2d(nn.Module):
+    r"""A convolution moved up, or up and to the left, by its padding (Salimans et al. 2017, PixelCNN++).
+
+    .. math:: y_{IJ} = b + \sum_{u=-1}^{0} \sum_{v=-1}^{r} W_{uv} \, x_{nI+u,\, nJ+v}
+
+    Moved up (`reads_right`, r = 1), it reads a column to both sides; moved up and to the left (r = 0), the present
+    column and the one to the left. There is no weight to be masked. The image is taken to be zero outside its borders.
+    With stride n = 2 the output halves the rows and columns, rounded up: row I knows rows 2I - 1 and 2I, so that
+    what it is made of is known when row 2I is.
+
+    Args:
+        in_channels: N channels read.
+        out_channels: M channels made.
+        reads_right: whether the column to the right is read too, as may be where x does not depend on the present row.
+        stride: n, 1 or 2.
+
+    >>> import torch
+    >>> ShiftedConv2d(3, 8, reads_right=True, stride=2)(torch.zeros(1, 3, 5, 8)).shape
+    torch.Size([1, 8, 3, 4])
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, reads_right: bool, stride: int = 1):
+        super().__init__()
+        self.convolution = nn.Conv2d(in_channels, out_channels, (2, 3 if reads_right else 2), stride)
+        self.stride = stride
+        self.reads_right = reads_right
+        self.reset_parameters()
+
+    def reset_parameters(self, gain: float = 1.0) -> None:
+        """Draw the weights: outputs have `gain` times the deviation of inputs; biases are zero."""
+        nn.init.normal_(self.weight, std=gain * self.weight[0].numel() ** -0.5)
+        nn.init.zeros_(self.bias)
+
+    @property
+    def weight(self) -> Tensor:
+        """W, (M, N, 2, 3 or 2)."""
+        return self.convolution.weight
+
+    @property
+    def bias(self) -> Tensor:
+        """b, (M,)."""
+        assert self.convolution.bias is not None
+        return self.convolution.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Read a whole image, (B, N, H, W) to (B, M, H, W), or half the rows and columns with stride 2."""
+        return self.below(nn.functional.pad(x, (0, 0, 1, 0)))
+
+    def below(self, rows: Tensor) -> Tensor:
+        """Read rows together with the one over them, (B, N, 1 + H, W) to (B, M, H, W)."""
+        convolved: Tensor = self.convolution(nn.functional.pad(rows, (1, int(self.reads_right))))
+        return convolved
+
+
+@final
+class ShiftedUpsampling(nn.Module):
+    r"""A transposed convolution of stride 2, the way back from `ShiftedConv2d` (Salimans et al. 2017, PixelCNN++).
+
+    .. math:: y_{2I+a,\, 2J+b} = c + \sum_{v} W_{a,b-2v} \, x_{I,J+v}
+
+    Coarse row I becomes rows 2I and 2I + 1. Moved up (`reads_right`), a column between two coarse ones reads both;
+    otherwise coarse pixel (I, J) becomes the four pixels from (2I, 2J) on, and is the only one they read.
+    """
+
+    def __init__(self, channels: int, *, reads_right: bool):
+        super().__init__()
+        self.convolution = nn.ConvTranspose2d(channels, channels, (2, 3 if reads_right else 2), 2)
+        self.reads_right = reads_right
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights; biases are zero."""
+        nn.init.normal_(self.weight, std=self.weight.shape[0] ** -0.5)
+        assert self.convolution.bias is not None
+        nn.init.zeros_(self.convolution.bias)
+
+    @property
+    def weight(self) -> Tensor:
+        """W, (M in, M out, 2, 3 or 2)."""
+        return self.convolution.weight
+
+    @property
+    def bias(self) -> Tensor:
+        """c, (M,)."""
+        assert self.convolution.bias is not None
+        return self.convolution.bias
+
+    def forward(self, x: Tensor, width: int) -> Tensor:
+        """(B, M, H, ⌈width / 2⌉) to (B, M, 2H, width)."""
+        first = int(self.reads_right)
+        columns: Tensor = self.convolution(x)[:, :, :, first : first + width]
+        return columns
 
 
 @final
@@ -20,17 +116,6 @@ class GatedResidualBlock(RasterLayer):
 
     f is `concatenated_elu`, s_b what another stream found at the same place, s a shortcut from an earlier layer, y a
     label.
-
-    Args:
-        channels: M features of x, s_b, s and x'.
-        reads_right: as in `ShiftedConv2d`.
-        neighbour: whether there is another stream.
-        shortcut: whether there is a shortcut.
-        num_classes: number of labels; `None` without labels.
-
-    >>> block = GatedResidualBlock(8, reads_right=False)
-    >>> block(torch.zeros(2, 8, 5, 4))[0].shape
-    torch.Size([2, 8, 5, 4])
     """
 
     def __init__(
@@ -77,13 +162,7 @@ class GatedResidualBlock(RasterLayer):
     ) -> tuple[Tensor, State]:
         """Read a block of n whole rows; see `RasterLayer.forward`.
 
-        Args:
-            x: (B, M, n, W).
-            above: inputs of the two convolutions in the row above, (B, 2M, 1, W) each; `None` is zeros.
-            label: (B,) integers in [0, num_classes).
-            neighbour: s_b, (B, M, n, W).
-            shortcut: s, (B, M, n, W).
-            dropout: probability of zeroing an input of W_2, for training.
+        `above` are the inputs of the two convolutions in the row above, (B, 2M, 1, W) each.
         """
         over_first, over_second = self.blank_rows(x) if above is None else above
         read = concatenated_elu(x)
@@ -105,24 +184,12 @@ class GatedPyramid(nn.Module):
     .. math:: s_0 = x, \quad s_k = \mathrm{down}_k(s_{k-1}), \qquad
         u_0 = \mathrm{grow}(\mathrm{coarser}(\mathrm{shrink}(s_L))), \quad u_k = \mathrm{up}_k(u_{k-1}, s_{L+1-k})
 
-    Every resolution halves the rows and columns; `coarser` is a pyramid again, and at the last one u_0 = s_L.
-    Every part reads the present row and those above, so that a row of the result is known when the same row of x is.
+    Every resolution halves the rows and columns; L `layers` lead down at each of them. `coarser` is a pyramid again,
+    and at the last one u_0 = s_L. Every part reads the present row and those above, so that a row of the result is
+    known when the same row of x is.
 
     One block of rows passes on (`above`) the last row that each convolution read; of coarse
     features, the row that is still to come (`kept`). It has a row when the next row of x is an odd one.
-
-    Args:
-        channels: M features at every resolution.
-        layers: L blocks on the way down at each resolution.
-        resolutions: how many there are.
-        reads_right: as in `ShiftedConv2d`.
-        neighbour: whether each block reads the features of a block of another stream.
-        num_classes: number of labels; `None` without labels.
-
-    >>> pyramid = GatedPyramid(8, layers=1, resolutions=2, reads_right=False)
-    >>> x = torch.zeros(2, 8, 5, 4)
-    >>> pyramid.rows(x, pyramid.blank_rows(x[:, :, :1]))[0].shape
-    torch.Size([2, 8, 5, 4])
     """
 
     def __init__(
@@ -199,17 +266,9 @@ class GatedPyramid(nn.Module):
         *,
         dropout: float = 0.0,
     ) -> tuple[Tensor, State, State]:
-        """Read a block of whole rows.
+        """Read a block of whole rows (B, M, n, W), with the features of the other stream in these rows.
 
-        Args:
-            x: (B, M, n, W).
-            above: from `blank_rows`, or from the rows over these.
-            label: (B,) integers.
-            neighbour: features of the other stream in these rows.
-            dropout: in the blocks, for training.
-
-        Returns:
-            The features (B, M, n, W); the features of every block, for the other stream; `above` for what follows.
+        Returns the features (B, M, n, W); the features of every block, for the other stream; `above` for what follows.
         """
         shortcuts = [x]
         features: dict[str, State] = {"down": [], "up": [], "coarser": None}
@@ -246,3 +305,80 @@ class GatedPyramid(nn.Module):
             pending = torch.cat([pending, self.grow(coarse, x.shape[3])], 2)
         after = {"shrink": rows[:, :, -1:], "kept": pending[:, :, count:], "coarser": coarse_above}
         return pending[:, :, :count], features, after
+
+
+@final
+class GatedStreams(nn.Module):
+    r"""A vertical stream that sees the rows above, and a horizontal one that also sees the pixels to the left.
+
+    .. math:: v = \mathrm{pyramid}_v(W_v * \mathrm{rows\ above}), \qquad h = \mathrm{pyramid}_h(W_h * x;\ v)
+
+    x has `in_channels` channels, v and h have M `channels`.
+    """
+
+    def __init__(self, in_channels: int, channels: int, layers: int, resolutions: int, num_classes: int | None = None):
+        super().__init__()
+        self.above = nn.Conv2d(in_channels, channels, (2, 3), padding=(0, 1))
+        self.first = MaskedConv2d(in_channels, channels, 3, "A")
+        self.vertical = GatedPyramid(channels, layers, resolutions, reads_right=True, num_classes=num_classes)
+        self.horizontal = GatedPyramid(
+            channels, layers, resolutions, reads_right=False, neighbour=True, num_classes=num_classes
+        )
+
+    def reset_parameters(self) -> None:
+        """Draw the weights that read the rows above."""
+        nn.init.normal_(self.above.weight, std=self.above.weight[0].numel() ** -0.5)
+        assert self.above.bias is not None
+        nn.init.zeros_(self.above.bias)
+
+    def blank_rows(self, batch_size: int, width: int) -> State:
+        """`above` at the top of an image: two rows of it, and what both streams keep."""
+        channels, in_channels = self.above.weight.shape[:2]
+        blank = self.above.weight.new_zeros(batch_size, channels, 1, width)
+        return {
+            "pixels": blank.new_zeros(batch_size, in_channels, 2, width),
+            "vertical": self.vertical.blank_rows(blank),
+            "horizontal": self.horizontal.blank_rows(blank),
+        }
+
+    def forward(self, x: Tensor, above: State, label: Tensor | None, *, dropout: float = 0.0) -> tuple[Tensor, State]:
+        """Read a block of whole rows (B, N, n, W): h (B, M, n, W), and `above` for the rows that follow."""
+        image = torch.cat([above["pixels"], x], 2)
+        v = self.above(image[:, :, :-1])
+        _, features, vertical = self.vertical.rows(v, above["vertical"], label, dropout=dropout)
+        h = self.first.below(image[:, :, 1:])
+        h, _, horizontal = self.horizontal.rows(h, above["horizontal"], label, features, dropout=dropout)
+        return h, {"pixels": image[:, :, x.shape[2] :], "vertical": vertical, "horizontal": horizontal}
+
+
+@final
+class PixelMixtures(nn.Conv2d):
+    """Features (B, M, n, W) to a `PixelLogisticMixture` for each pixel, of K components over C colours."""
+
+    def __init__(self, channels: int, colours: int, components: int, levels: int):
+        super().__init__(channels, PixelLogisticMixture.num_parameters(colours, components), 1)
+        self.colours, self.components, self.levels = colours, components, levels
+
+    def spread(self) -> None:
+        """Begin with the same mixture at every pixel: evenly spaced components, each as wide as their spacing."""
+        nn.init.normal_(self.weight, std=0.1 * self.weight.shape[1] ** -0.5)
+        assert self.bias is not None
+        nn.init.zeros_(self.bias)
+        with torch.no_grad():
+            biases = self.bias.view(-1, self.components)
+            biases[1 : 1 + self.colours] = (2 * torch.arange(self.components) + 1) / self.components - 1
+            biases[1 + self.colours : 1 + 2 * self.colours] = -torch.tensor(self.components).log()
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The parameters of the mixtures, (B, P, n, W)."""
+        with torch.autocast(h.device.type, enabled=False):  # a mean in bfloat16 may be off by half a level of 256
+            return super().forward(nn.functional.elu(h.to(self.weight.dtype)))
+
+    def mixture(self, parameters: Tensor) -> PixelLogisticMixture:
+        """The joint distribution of the colours of pixels (..), from their parameters (.., P)."""
+        return PixelLogisticMixture.from_parameters(parameters, self.colours, self.levels)
+
+    def coloured(self, parameters: Tensor, x: Tensor) -> DiscretizedLogisticMixture:
+        """The conditional of each colour, batch shape (B, C, n, W), given the earlier colours of x."""
+        each = self.mixture(parameters.movedim(1, 3)).conditionals(x.movedim(1, 3))
+        return each.with_parameters(*(part.movedim(3, 1) for part in each.parameters))

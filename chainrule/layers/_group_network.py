@@ -17,17 +17,6 @@ class GroupNetwork(nn.Module):
         h' = h + a_1 \odot \sigma(a_2), \quad z = W \,\mathrm{elu}(h_L) + b
 
     f is `concatenated_elu`, e_s and e_y belong to a scale and a label. All of x is known beforehand: nothing is masked.
-
-    Args:
-        in_channels: N channels of the known pixels of a block.
-        channels: M features of a block.
-        layers: L.
-        out_channels: P.
-        scales: at how many the same weights are used.
-        num_classes: number of labels; `None` without labels.
-
-    >>> GroupNetwork(4, channels=8, layers=2, out_channels=30, scales=3)(torch.zeros(2, 4, 5, 6), scale=1).shape
-    torch.Size([2, 30, 5, 6])
     """
 
     def __init__(
@@ -61,14 +50,7 @@ class GroupNetwork(nn.Module):
         return 1 + 2 * len(self.blocks)
 
     def forward(self, x: Tensor, scale: int, label: Tensor | None = None, *, dropout: float = 0.0) -> Tensor:
-        """(B, N, H, W) to (B, P, H, W).
-
-        Args:
-            x: features of each block of pixels.
-            scale: which of them, from 0.
-            label: (B,) integers.
-            dropout: probability of zeroing an input of W_2, for training.
-        """
+        """Features (B, N, H, W) of each block of pixels, of one of the scales, to (B, P, H, W)."""
         h = self.first(x)
         for block in cast(list[_Block], list(self.blocks)):
             h = block(h, scale, label, dropout)

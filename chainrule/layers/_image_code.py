@@ -7,7 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers._linear import Linear
+from chainrule.layers._pointwise import Linear
 
 ImageNetwork = Literal["dense", "convolutional"]
 
@@ -20,16 +20,6 @@ class ImageCodeEncoder(nn.Module):
 
     with products of matrices, or 3×3 convolutions whose stride is 2, and a last gated product to the features
     (Dauphin et al. 2017).
-
-    Args:
-        image_shape: (C, H, W).
-        network: "dense" or "convolutional".
-        hidden_size: M features.
-        num_layers: gated layers; the last makes the features.
-        channels: of the first convolution; each further one doubles the number.
-
-    >>> ImageCodeEncoder((1, 6, 5), "convolutional", 8)(torch.zeros(2, 1, 6, 5)).shape
-    torch.Size([2, 8])
     """
 
     def __init__(
@@ -61,20 +51,7 @@ class ImageCodeEncoder(nn.Module):
 
 @final
 class ImageCodeDecoder(nn.Module):
-    """Decode a code into numbers for every pixel by the layers of an `ImageCodeEncoder` in reverse order.
-
-    Args:
-        code_size: numbers of a code.
-        image_shape: (C, H, W) of the image; its C is not used.
-        outputs: N numbers for each pixel.
-        network: "dense" or "convolutional".
-        hidden_size: M units of a dense layer.
-        num_layers: gated layers.
-        channels: of the last convolution but one; each earlier one doubles the number.
-
-    >>> ImageCodeDecoder(3, (1, 6, 5), 4, "convolutional", 8)(torch.zeros(2, 3)).shape
-    torch.Size([2, 4, 6, 5])
-    """
+    """Decode a code into numbers for every pixel by the layers of an `ImageCodeEncoder` in reverse order."""
 
     def __init__(
         self,

@@ -45,11 +45,6 @@ def count_ngrams(text: Integers, vocab_size: int, order: int) -> Iterator[NgramC
     An n-gram crosses no beginning of a line: the symbol V, which stands before one, is in its first place at most.
     A symbol has itself for its number.
 
-    Args:
-        text: symbols in [0, V], V where a line begins.
-        vocab_size: V.
-        order: 2 or more.
-
     >>> pairs, triples = count_ngrams(np.array([0, 1, 0, 1, 1]), vocab_size=2, order=3)
     >>> pairs.keys.tolist(), pairs.counts.tolist()  # 01, 10 and 11
     ([1, 2, 3], [2, 1, 1])
@@ -101,7 +96,7 @@ class KneserNey(nn.Module):
     with :math:`n_i` n-grams of count i, held between 0.05 and 0.95, 1.9 or 2.8. A context that was never seen is
     skipped. The tables are looked up by binary search: an n-gram costs 16 bytes.
 
-    They are no weights: they take no gradient, and are not in `state_dict`; `tables` and `from_tables` keep them.
+    They are not weights: they take no gradient, and are not in `state_dict`; `tables` and `from_tables` keep them.
 
     An n-gram has a number: a symbol itself, V the beginning of a line, and V + 1 + i the i-th of the longer ones, which
     come in order of their length. All orders share one sorted table of keys m·V + v, of symbol v after the n-gram with

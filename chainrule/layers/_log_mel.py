@@ -27,7 +27,7 @@ class LogMel(nn.Module):
         window_seconds: length of a window.
         hop_seconds: from one window to the next.
         lowest: lower end of the first band, Hz.
-        highest: upper end of the last band, Hz; half the sample rate where not given.
+        highest: upper end of the last band, Hz; half the sample rate by default.
         floor: ε, power that is silence, for samples in [-1, 1].
 
     Raises:
@@ -77,7 +77,7 @@ class LogMel(nn.Module):
 
         Args:
             waveform: (B, S) samples in [-1, 1].
-            lengths: (B,) real samples of each row, 0 allowed; None where all rows are full.
+            lengths: (B,) real samples of each row, 0 allowed; None if all rows are full.
 
         Returns:
             Frames (B, T, N), zero past each row's end, and their number in each row (B,): one for each hop that begins

@@ -44,17 +44,14 @@ def spatial_mask(height: int, width: int, mask_type: MaskType) -> Tensor:
 
 
 def channel_group_of(channels: int, groups: int, parts: int = 1, device: torch.device | str | None = None) -> Tensor:
-    """Return the group of each channel, (channels,) integers: contiguous groups, whose sizes differ by one at most.
+    """Return the group of each channel, (channels,) integers: contiguous groups, whose sizes differ by at most one.
+
+    Channels in several `parts`, as the two halves of a gate, are equal runs, each divided on its own.
 
     >>> channel_group_of(8, 3)
     tensor([0, 0, 0, 1, 1, 1, 2, 2])
     >>> channel_group_of(6, 3, parts=2)
     tensor([0, 1, 2, 0, 1, 2])
-
-    Args:
-        channels: how many there are.
-        groups: how many groups, one for each colour channel in its order.
-        parts: the channels are this many equal runs, each divided on its own: 2 for the two halves of a gate.
     """
     if parts < 1 or channels % parts:
         raise ValueError(f"channels: expected a multiple of {parts}, one run for each part, got {channels}")
@@ -78,17 +75,6 @@ def convolution_mask(in_groups: Tensor, out_groups: Tensor, height: int, width: 
     tensor([[0, 0, 0],
             [1, 0, 0],
             [1, 1, 0]], dtype=torch.int32)
-    >>> convolution_mask(groups, groups, 3, 3, "B")[:, :, 1, 1].int()
-    tensor([[1, 0, 0],
-            [1, 1, 0],
-            [1, 1, 1]], dtype=torch.int32)
-
-    Args:
-        in_groups: (in,) the group of each input channel.
-        out_groups: (out,) the group of each output channel.
-        height: of the kernel, odd.
-        width: of the kernel, odd.
-        mask_type: "A" or "B".
     """
     earlier = spatial_mask(height, width, "A")
     mask = earlier.expand(len(out_groups), len(in_groups), height, width).clone()
@@ -115,7 +101,7 @@ class MaskedConv2d(nn.Module):
         kernel_size: odd, or the pair (height, width) of odd sizes.
         mask_type: "A" for the layer that reads the image, "B" for every later one.
         channel_groups: colour channels whose order is kept; both N and M are divided into this number of contiguous
-            groups, whose sizes differ by one at most.
+            groups, whose sizes differ by at most one.
         parts: M is this many equal runs of channels, each divided into groups on its own: 2 for the halves of a gate.
         bias: whether b is added.
 
@@ -200,14 +186,6 @@ class PixelLogits(nn.Module):
     r"""Two masked 1×1 convolutions, from features to a score for every value of every colour channel.
 
     .. math:: a = W_2 \,\mathrm{relu}(W_1 \,\mathrm{relu}(h) + b_1) + b_2
-
-    Args:
-        channels: M features of a pixel.
-        image_channels: C colour channels.
-        levels: V values that a colour channel may have.
-
-    >>> PixelLogits(8, image_channels=3, levels=4)(torch.zeros(2, 8, 5, 5)).shape
-    torch.Size([2, 12, 5, 5])
     """
 
     def __init__(self, channels: int, image_channels: int, levels: int):

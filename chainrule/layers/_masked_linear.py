@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._buffers import fixed_buffer
-from chainrule.layers._linear import linear
+from chainrule.layers._pointwise import linear
 
 
 def made_degrees(
@@ -83,26 +83,12 @@ class MaskedLinear(nn.Module):
 
     Weights outside the mask have no effect and receive a zero gradient. Rows start with the variance that `nn.Linear`
     would give a unit with the number of inputs that the mask leaves.
-
-    Args:
-        mask: M, (units, inputs) booleans, true where a unit may read an input; a buffer that is not in the
-            `state_dict`, since the constructor is given it.
-        bias: whether the layer has b.
-
-    >>> layer = MaskedLinear(torch.tensor([[False, False], [True, False]]), bias=False)
-    >>> bool(layer(torch.randn(2))[0] == 0)
-    True
     """
 
     mask: Tensor
 
     def __init__(self, mask: Tensor, bias: bool = True):
         super().__init__()
-        if mask.dim() != 2 or mask.dtype != torch.bool:
-            raise ValueError(
-                f"mask: expected (units, inputs) booleans, got shape {tuple(mask.shape)} of {mask.dtype}: "
-                "compare it with 0 to make booleans"
-            )
         fixed_buffer(self, "mask", mask)
         self.weight = nn.Parameter(torch.empty(mask.shape, device=self.mask.device))
         self.bias = nn.Parameter(torch.zeros(mask.shape[0], device=self.mask.device)) if bias else None

@@ -23,26 +23,10 @@ class NgramEmbedding(SequenceLayer):
 
     A table of order n has a row for every n-gram where they fit into it; otherwise n-grams share rows by a hash, as
     in fastText (Bojanowski et al. 2017). A recurrent layer that reads e_t and the embedding of s_t need not spend
-    its state on the last few symbols: that costs one look-up an order and no product.
+    its state on the last few symbols: that costs one look-up an order and no product. In training `dropout` leaves out
+    an n-gram, all of its features together: a rare one is easily learnt by heart.
 
     The layer reads integers, (B, T) or (B,) a step; its state holds the last N − 1 of them, (B, N − 1).
-
-    Args:
-        num_symbols: symbols are integers in [0, num_symbols).
-        embedding_size: width E of e_t.
-        order: N, at least 2.
-        buckets: rows of each table at most.
-        padding: the symbol before the beginning of a sequence.
-        dropout: probability of leaving out an n-gram in training, all of its features together: a rare one is easily
-            learnt by heart.
-
-    >>> layer = NgramEmbedding(num_symbols=6, embedding_size=4, order=3, padding=5)
-    >>> symbols = torch.tensor([[0, 1, 2, 3]])
-    >>> whole, _ = layer(symbols, layer.initial_state(1))
-    >>> first, state = layer(symbols[:, :3], layer.initial_state(1))
-    >>> rest, _ = layer(symbols[:, 3:], state)
-    >>> torch.equal(whole, torch.cat([first, rest], 1))
-    True
     """
 
     def __init__(
@@ -57,8 +41,6 @@ class NgramEmbedding(SequenceLayer):
     ):
         super().__init__()
         check_shares(dropout=dropout)
-        if order < 2:
-            raise ValueError(f"order: expected at least 2, got {order}: an embedding of single symbols is nn.Embedding")
         check_sizes(buckets=buckets)
         self.num_symbols, self.order, self.buckets = num_symbols, order, buckets
         self.padding, self.dropout = padding, dropout

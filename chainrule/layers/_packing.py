@@ -1,4 +1,4 @@
-"""Rows of unequal length: one flat list of their real elements, time step by time step, and masks of their ends.
+"""Rows of unequal length: one flat list of their real elements, masks of their ends, and one vector for each row.
 
 Rows are ordered longest first, so that the rows still running at step t are the first b_t ones: a recurrence reads
 contiguous slices, and its cost is the number of real elements Σ_t b_t, never B·T::
@@ -10,11 +10,13 @@ contiguous slices, and its cost is the number of real elements Σ_t b_t, never B
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chainrule._checks import check_lengths
+from chainrule._ranges import check_sizes
 from chainrule.kernels._transforms import values_are_known
 
 
@@ -97,12 +99,7 @@ def zero_past_ends(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def last_before_ends(rows: Tensor, size: int, lengths: Tensor | None) -> Tensor:
-    """Return the `size` elements up to the end of each row, (B, size, ...).
-
-    Args:
-        rows: (B, size + T, ...), the elements before a chunk, then the chunk.
-        size: elements to take.
-        lengths: (B,) real elements of the chunk; `None` are all T.
+    """Return the `size` elements up to the end of each row, of (B, size + T, ...): those before a chunk, and the chunk.
 
     >>> last_before_ends(torch.tensor([[1, 2, 3, 4], [5, 6, 7, 0]]), 2, torch.tensor([2, 1]))
     tensor([[3, 4],
@@ -116,11 +113,7 @@ def last_before_ends(rows: Tensor, size: int, lengths: Tensor | None) -> Tensor:
 
 
 def real_steps(x: Tensor, lengths: Tensor | None) -> Tensor | None:
-    """(B, T) booleans, true at real steps; `None` where every row is full.
-
-    Args:
-        x: (B, T, ...).
-        lengths: (B,) integers in [0, T], or `None`.
+    """(B, T) booleans, true at real steps of x (B, T, ...); `None` where every row is full.
 
     >>> real_steps(torch.zeros(2, 3, 1), torch.tensor([0, 2]))
     tensor([[False, False, False],
@@ -133,14 +126,9 @@ def real_steps(x: Tensor, lengths: Tensor | None) -> Tensor | None:
 
 
 def scored_places(x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the elements of a batch that are scored: no padding, unless the lengths are not known.
+    """Return the row and the step of each element that is scored, (R,): no padding, unless lengths are not known.
 
-    Args:
-        x: (B, T, ...).
-        lengths: (B,) integers in [0, T], or `None`.
-
-    Returns:
-        The row and the step of each, (R,); and booleans (R,), true at real elements, where they are not all real.
+    Then come booleans (R,), true at real elements, where they are not all real.
 
     >>> rows, steps, _ = scored_places(torch.zeros(2, 3), torch.tensor([0, 2]))
     >>> rows.tolist(), steps.tolist()
@@ -152,3 +140,84 @@ def scored_places(x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor, Te
         return rows, steps, None
     rows, steps = (torch.arange(size, device=x.device) for size in (batch_size, time))
     return rows.repeat_interleave(time), steps.repeat(batch_size), None if real is None else real.flatten()
+
+
+POOLINGS = ("last", "mean", "max", "attention")
+
+
+def mean_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
+    r"""Average each row's real steps, :math:`z = \frac{1}{T_b} \sum_{t \le T_b} h_t`; zero for an empty row.
+
+    Args:
+        h: (B, T, M); padding is never read.
+        lengths: (B,) real steps of each row; None if all are full.
+
+    Returns:
+        (B, M).
+
+    >>> mean_pooling(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([2]))
+    tensor([[2.]])
+    """
+    total = zero_past_ends(h, lengths).sum(1)
+    return total / (max(h.shape[1], 1) if lengths is None else lengths.to(h.device).clamp(min=1).unsqueeze(1))
+
+
+def max_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
+    r"""Take the largest value of each unit over a row's real steps, :math:`z_m = \max_{t \le T_b} h_{tm}`; zero for an
+    empty row (Collobert and Weston 2008: max over time).
+
+    Args:
+        h: (B, T, M); padding is never read.
+        lengths: (B,) real steps of each row; None if all are full.
+
+    Returns:
+        (B, M).
+
+    >>> max_pooling(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([2]))
+    tensor([[3.]])
+    """
+    real = real_steps(h, lengths)
+    if h.shape[1] == 0:
+        return h.new_zeros(h.shape[0], h.shape[2])
+    if real is None:
+        return h.amax(1)
+    largest = h.masked_fill(~real.unsqueeze(2), -torch.inf).amax(1)
+    return largest.masked_fill(~real.any(1, keepdim=True), 0)
+
+
+@final
+class AttentionPooling(nn.Module):
+    r"""A mean weighted by the scores of a small network (Yang et al. 2016, without their hierarchy).
+
+    .. math::
+        e_t = v^\top \tanh(W h_t + b), \qquad \alpha = \mathrm{softmax}(e_{1..T_b}), \qquad z = \sum_t \alpha_t h_t
+    """
+
+    def __init__(self, input_size: int, attention_size: int = 64):
+        super().__init__()
+        check_sizes(input_size=input_size, attention_size=attention_size)
+        self.hidden = nn.Linear(input_size, attention_size)
+        self.energy = nn.Linear(attention_size, 1, bias=False)  # a bias would fall out of the softmax
+
+    def forward(self, h: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Pool h (B, T, M) over the real steps of each row: z (B, M), and the weights α (B, T).
+
+        They sum to 1 over a row's real steps and are 0 past its end; all 0, as z is, for an empty row.
+        """
+        h = zero_past_ends(h, lengths)
+        alpha = self.weights(h, lengths)
+        return (alpha.unsqueeze(1).to(h) @ h).squeeze(1), alpha
+
+    def weights(self, h: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """α alone, (B, T)."""
+        real = real_steps(h, lengths)
+        if real is None:
+            return self._energies(h).softmax(1)
+        energies = self._energies(h.masked_fill(~real.unsqueeze(2), 0))
+        # The lowest number instead of -inf: the softmax of an empty row is then no NaN.
+        lowest = torch.finfo(energies.dtype).min
+        return energies.masked_fill(~real, lowest).softmax(1).masked_fill(~real, 0)
+
+    def _energies(self, h: Tensor) -> Tensor:
+        energies = self.energy(self.hidden(h).tanh()).squeeze(2)
+        return energies.float() if energies.dtype in (torch.bfloat16, torch.float16) else energies

@@ -1,20 +1,30 @@
-"""Functions of each number or element alone: gated units, normalisation, dropout."""
+"""Functions of each element alone: linear layers, gated units, normalisation, dropout."""
 
 import torch
 from torch import Tensor, nn
 
+from chainrule.kernels._products import onednn_multiplies, onednn_product
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b, equal to `torch.nn.functional.linear` to rounding."""
+    return (
+        onednn_product(x, weight, bias) if onednn_multiplies(x, weight, bias) else nn.functional.linear(x, weight, bias)
+    )
+
+
+class Linear(nn.Linear):
+    """`torch.nn.Linear` whose product is `linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in_features) -> (..., out_features)."""
+        return linear(x, self.weight, self.bias)
+
 
 def gate(a: Tensor, dim: int = 1) -> Tensor:
-    r"""Apply the gated activation unit of the gated PixelCNN and WaveNet (van den Oord et al. 2016).
+    r"""Apply the gated unit of the gated PixelCNN and WaveNet (van den Oord et al. 2016) to two halves of channels.
 
     .. math:: y = \tanh(a_1) \odot \sigma(a_2)
-
-    Args:
-        a: numbers whose two halves along `dim` are a_1 and a_2.
-        dim: the axis of channels.
-
-    >>> gate(torch.tensor([[0.5, 0.0]]))
-    tensor([[0.2311]])
     """
     values, openings = a.chunk(2, dim)
     return torch.tanh(values) * torch.sigmoid(openings)
@@ -24,13 +34,6 @@ def concatenated_elu(x: Tensor, dim: int = 1) -> Tensor:
     r"""Apply an exponential linear unit to both signs of x, which doubles the features (Salimans et al. 2017).
 
     .. math:: y = [\mathrm{elu}(x), \mathrm{elu}(-x)]
-
-    Args:
-        x: numbers of any shape.
-        dim: the axis of channels, which is doubled.
-
-    >>> concatenated_elu(torch.tensor([[1.0, 2.0]]))
-    tensor([[ 1.0000,  2.0000, -0.6321, -0.8647]])
     """
     return torch.nn.functional.elu(torch.cat([x, -x], dim), inplace=True)
 
@@ -44,13 +47,6 @@ def norm_layer(norm: str, size: int) -> nn.LayerNorm | nn.RMSNorm:
 
     .. math:: \mathrm{LN}(x) = g \odot \frac{x - \mu}{\sqrt{\sigma^2 + \varepsilon}} + b, \qquad
         \mathrm{RMS}(x) = g \odot \frac{x}{\sqrt{\frac1N \sum_i x_i^2 + \varepsilon}}
-
-    Args:
-        norm: "layer" or "rms".
-        size: N.
-
-    >>> norm_layer("rms", 4)
-    RMSNorm((4,), eps=1e-05, elementwise_affine=True)
     """
     if norm not in NORMS:
         raise ValueError(f"norm: expected one of {', '.join(NORMS)}, got {norm!r}")
@@ -66,14 +62,6 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     The function of `torch.nn.functional.dropout`, which draws a random number for each element, one after the other: on
     a processor a tenth of a training step of a small LSTM. Here four elements share the 64 bits of one, so that p is
     rounded to the next 1/65,536; the scale belongs to the rounded p.
-
-    Args:
-        x: of any shape.
-        p: in [0, 1).
-        training: x itself is returned where false.
-
-    >>> torch.equal(dropout(torch.ones(3), 0.5, training=False), torch.ones(3))
-    True
     """
     if not training or p == 0:
         return x

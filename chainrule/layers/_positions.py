@@ -123,21 +123,9 @@ BASE = 10_000.0
 
 
 def sinusoids(positions: Tensor, size: int, *, base: float = BASE) -> Tensor:
-    r"""Positions as sines and cosines of falling frequency (Vaswani et al. 2017).
+    r"""Positions (...) as sines and cosines of falling frequency, (..., N) float64 (Vaswani et al. 2017).
 
     .. math:: \mathrm{PE}(p, 2i) = \sin(p / 10000^{2i/N}), \qquad \mathrm{PE}(p, 2i + 1) = \cos(p / 10000^{2i/N})
-
-    Args:
-        positions: (...) integers.
-        size: N, even.
-        base: the ratio of the lowest wavelength to the highest.
-
-    Returns:
-        (..., N), float64.
-
-    >>> sinusoids(torch.tensor([0, 1]), 2)
-    tensor([[0.0000, 1.0000],
-            [0.8415, 0.5403]], dtype=torch.float64)
     """
     if widest(positions.device) != torch.float64:
         return sinusoids(positions.cpu(), size, base=base).to(positions.device, widest(positions.device))
@@ -148,12 +136,8 @@ def sinusoids(positions: Tensor, size: int, *, base: float = BASE) -> Tensor:
 def grid_sinusoids(rows: int, columns: int, size: int, *, base: float = 100.0) -> Tensor:
     """Sinusoids of the places of a grid, (rows · columns, N) float64, row by row.
 
-    Half of the features tell the row, half the column; those that are left over, where N is no multiple of 4, are 0.
-
-    Args:
-        rows, columns: of the grid.
-        size: N.
-        base: see `sinusoids`; lower than for texts, as a side has few places.
+    Half of the features encode the row, half the column; those that are left over, where N is no multiple of 4, are 0.
+    The base is lower than for texts, as a side has few places.
 
     >>> grid_sinusoids(1, 2, 5)
     tensor([[0.0000, 1.0000, 0.0000, 1.0000, 0.0000],
@@ -167,17 +151,10 @@ def grid_sinusoids(rows: int, columns: int, size: int, *, base: float = 100.0) -
 
 
 def rotations(positions: Tensor, size: int, like: Tensor, *, base: float = BASE) -> Tensor:
-    r"""Return the turns :math:`e^{i \theta}`, :math:`\theta = p / 10000^{2i/d}`, of pair i at position p.
+    r"""Return the turns :math:`e^{i \theta}`, :math:`\theta = p / 10000^{2i/d}`, of pair i at position p, (..., d/2).
 
-    Angles are computed in float64: a stream's positions grow without end, and float32 would lose the angle.
-
-    Args:
-        positions: (...) integers.
-        size: d, features of a head, even.
-        like: its type is the type of the result; half precision gives float32.
-
-    Returns:
-        (..., d/2), complex; under `torch.export` their real and imaginary parts, (..., d/2, 2).
+    Angles are computed in float64: a stream's positions grow without end, and float32 would lose the angle. The result
+    is complex, in the precision of `like`, at least float32; under `torch.export` real and imaginary parts, (..., 2).
     """
     if widest(positions.device) != torch.float64:
         return rotations(positions.cpu(), size, like, base=base).to(positions.device)
@@ -197,10 +174,6 @@ def rotate(x: Tensor, turns: Tensor) -> Tensor:
 
     A rotated query times a rotated key depends on their distance, not on their positions. A pair is a complex number,
     and the turn one product: a single pass over memory, and one back.
-
-    Args:
-        x: (..., d).
-        turns: broadcast against (..., d/2), as `rotations` makes them.
 
     >>> x = torch.tensor([1.0, 0.0])
     >>> rotate(x, rotations(torch.tensor(0), 2, x))

@@ -123,7 +123,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         return cells.advance(cells.project(x_t), self._state(self._parts(state, x_t)))
 
     def prepare(self) -> LayerStep:
-        """Return a function equal to `step` in evaluation while the weights stay as they are.
+        """Return a function equal to `step` in evaluation while the weights do not change.
 
         Integers are one-hot vectors: their projections W_ih x + b are looked up.
         """

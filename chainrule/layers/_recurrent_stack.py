@@ -224,22 +224,7 @@ def recurrent_stack(
     reset_after: bool = True,
     nonlinearity: str = "tanh",
 ) -> Recurrent:
-    """Recurrent layers with recurrences orthogonal gate by gate and open forget gates (Jozefowicz et al. 2015).
-
-    Args:
-        cell: "lstm", "gru" or "rnn".
-        input_size: N.
-        hidden_size: M, units of each layer.
-        num_layers: layers.
-        dropout: probability of zeroing an element of h between layers, in training.
-        bidirectional: add a second pass from each row's end to its start.
-        reset_after: which GRU (see `chainrule.layers.GRU`).
-        nonlinearity: activation of the RNN (see `chainrule.layers.RNN`).
-
-    >>> layers = recurrent_stack("lstm", input_size=3, hidden_size=2)
-    >>> layers, layers.bias_ih_l0.tolist()
-    (LSTM(3, 2, batch_first=True), [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
-    """
+    """Recurrent layers with recurrences orthogonal gate by gate and open forget gates (Jozefowicz et al. 2015)."""
     check_sizes(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
     check_shares(dropout=dropout)
     layers: Recurrent

@@ -1,14 +1,84 @@
-"""Base of the blocks of a Transformer: norms, a feed-forward network, and residual connections around them."""
+"""Blocks of a Transformer: norms, a feed-forward network, and residual connections around them."""
 
-from collections.abc import Iterable
-from typing import Any
+import copy
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from chainrule._ranges import check_shares
-from chainrule.layers._feed_forward import FeedForward
-from chainrule.layers._pointwise import dropout, norm_layer
+from chainrule._ranges import check_shares, check_sizes
+from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._row_vectors import RowMap, by_torch, prepared_gelu, prepared_linear
+from chainrule.layers._pointwise import Linear, dropout, norm_layer
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": nn.functional.gelu,
+    "gelu-tanh": partial(nn.functional.gelu, approximate="tanh"),  # GPT-2's
+    "relu": nn.functional.relu,
+}
+GATED = "swiglu"
+
+
+class FeedForward(nn.Module):
+    r"""Two linear layers with a non-linearity between, at each element alone.
+
+    .. math:: y = W_2\, \mathrm{gelu}(W_1 x + b_1) + b_2 \qquad\text{or}\qquad
+        y = W_2\,(\mathrm{silu}(a) \odot g) + b_2, \quad [a, g] = W_1 x + b_1
+
+    the second is SwiGLU (Shazeer 2020). W_1 has F rows, with SwiGLU 2·F; F is 4·D by default, with SwiGLU 8/3·D, for an
+    equal number of weights.
+    """
+
+    def __init__(self, model_size: int, hidden_size: int | None = None, *, activation: str = "gelu", bias: bool = True):
+        super().__init__()
+        if activation != GATED and activation not in ACTIVATIONS:
+            raise ValueError(f"activation: expected one of {', '.join((*ACTIVATIONS, GATED))}, got {activation!r}")
+        if hidden_size is None:
+            hidden_size = 4 * model_size if activation != GATED else max(8 * model_size // 3, 1)
+        check_sizes(model_size=model_size, hidden_size=hidden_size)
+        self.activation = activation
+        self.linear1 = Linear(model_size, hidden_size * (2 if activation == GATED else 1), bias=bias)
+        self.linear2 = Linear(hidden_size, model_size, bias=bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights; see `MultiHeadAttention.reset_parameters`."""
+        for linear in (self.linear1, self.linear2):
+            if not linear.weight.is_meta:
+                nn.init.normal_(linear.weight, std=(3 * linear.in_features) ** -0.5)
+                if linear.bias is not None:
+                    nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return self.linear2(self._activated(self.linear1(x)))
+
+    def prepare(self) -> RowMap:
+        """Return a function equal to `forward`, for few rows (B, D) or a vector, while the weights do not change."""
+        if not may_prepare(self):
+            return by_torch(self)
+        first = prepared_linear(self.linear1.weight, self.linear1.bias)
+        second = prepared_linear(self.linear2.weight, self.linear2.bias)
+        activated = prepared_gelu(self.linear1.weight) if self.activation == "gelu" else by_torch(self._activated)
+        return lambda x: second(activated(first(x)))
+
+    def _activated(self, hidden: Tensor) -> Tensor:
+        if self.activation == GATED:
+            opening, value = hidden.chunk(2, -1)
+            return nn.functional.silu(opening) * value
+        return ACTIVATIONS[self.activation](hidden)
+
+
+class BlockOptions(TypedDict, total=False):
+    """Arguments of a block besides its mixer; see `ResidualBlock`."""
+
+    feed_forward_size: int | None
+    activation: str
+    norm: str
+    norm_first: bool
+    dropout: float
 
 
 class ResidualBlock(nn.Module):
@@ -68,14 +138,17 @@ class ResidualBlock(nn.Module):
         return x if self.norm_first else norm(x)
 
 
+def last_norm(block: ResidualBlock) -> nn.Module:
+    """Return the norm after a stack: like those of its blocks, or none where they normalise their results."""
+    return copy.deepcopy(block.norm1) if block.norm_first else nn.Identity()
+
+
 @torch.no_grad()
 def shrink_residuals(blocks: Iterable[nn.Module]) -> None:
     """Divide the weights of the last product of each of R residual branches by √R, as GPT-2 does.
 
-    The sum of the branches is then no larger than the input, however deep the stack (Radford et al. 2019).
-
-    Args:
-        blocks: those that have no `last_products` stay as they are.
+    The sum of the branches is then no larger than the input, however deep the stack (Radford et al. 2019). Blocks that
+    have no `last_products` stay as they are.
     """
     linears = [linear for block in blocks for linear in getattr(block, "last_products", list)()]
     products = [linear for linear in linears if not linear.weight.is_meta]

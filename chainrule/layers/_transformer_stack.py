@@ -3,22 +3,19 @@
 from collections.abc import Callable
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from chainrule._ranges import check_sizes
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._row_vectors import RowMap, prepared_norm, vector_step
 from chainrule.layers._causal_attention import CausalAttention
-from chainrule.layers._combinators import Serial
-from chainrule.layers._delta_net import DeltaNet
-from chainrule.layers._linear_attention import LinearAttention
+from chainrule.layers._linear_attention import DeltaNet, LinearAttention
 from chainrule.layers._minimal_recurrence import MinGRU, MinLSTM
 from chainrule.layers._multi_head_attention import HEAD_POSITIONS
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import norm_layer
 from chainrule.layers._positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
-from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
-from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
+from chainrule.layers._residual_block import ResidualBlock, last_norm, shrink_residuals
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, Serial, stepping
 from chainrule.state import State
 
 POSITIONS = (*HEAD_POSITIONS, "sinusoidal", "learned")
@@ -105,7 +102,7 @@ class TransformerStack(SequenceLayer):
                 for _ in range(num_layers)
             )
         )
-        self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
+        self.norm = last_norm(self.layers[0])
         shrink_residuals(self.layers)
 
     @property
@@ -236,23 +233,7 @@ def mixer_layer(
     position: str | None = None,
     bias: bool = False,
 ) -> SequenceLayer:
-    """Return a mixer of width D.
-
-    Args:
-        attention: a name in `MIXERS`.
-        model_size: D.
-        num_heads: H.
-        window: elements that a query of softmax attention may read.
-        num_kv_heads: of softmax attention; see `MultiHeadAttention`.
-        position: "rotary", "alibi" or None, of softmax attention.
-        bias: whether the projections of softmax attention have biases.
-
-    >>> mixer_layer("softmax", 8, 2, window=16)
-    CausalAttention(
-      8, num_heads=2, num_kv_heads=2
-      (out_proj): Linear(in_features=8, out_features=8, bias=False)
-    )
-    """
+    """Return a mixer of width D, a name in `MIXERS`; all arguments after the heads are of softmax attention."""
     if attention not in MIXERS:
         raise ValueError(f"attention: expected one of {', '.join(MIXERS)}, got {attention!r}")
     if attention != "softmax" and num_kv_heads is not None:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._buffers import fixed_buffer
-from chainrule.layers._linear import Linear
-from chainrule.layers._scaled_dot_product import attention_weights
+from chainrule.layers._multi_head_attention import attention_weights
+from chainrule.layers._pointwise import Linear
 
 
 class WindowAttention(nn.Module):
@@ -19,17 +19,6 @@ class WindowAttention(nn.Module):
     (relative position bias). With `shift` s the image is moved by (-s, -s) in a circle before it is cut into windows,
     and back afterwards. A window that then holds parts from opposite borders has a mask: only places that are near in
     the image read each other. Along a side that a single window spans, nothing is moved.
-
-    Args:
-        model_size: D, a multiple of `num_heads`.
-        num_heads: H.
-        height, width: of the image, in places; multiples of `window`.
-        window: M.
-        shift: s, 0 for windows that are not shifted.
-
-    >>> layer = WindowAttention(8, num_heads=2, height=4, width=4, window=2, shift=1)
-    >>> layer(torch.randn(3, 4, 4, 8)).shape
-    torch.Size([3, 4, 4, 8])
     """
 
     mask: Tensor | None
@@ -39,10 +28,6 @@ class WindowAttention(nn.Module):
         super().__init__()
         if model_size < 1 or num_heads < 1 or model_size % num_heads:
             raise ValueError(f"model_size: expected a multiple of num_heads, got {model_size} with {num_heads} heads")
-        if window < 1 or height % window or width % window:
-            raise ValueError(f"window: expected a divisor of {height} and {width}, got {window}")
-        if not 0 <= shift < window:
-            raise ValueError(f"shift: expected 0 to {window - 1}, less than the window, got {shift}")
         self.num_heads, self.window, self.shift = num_heads, window, shift
         self.in_proj = Linear(model_size, 3 * model_size)
         self.out_proj = Linear(model_size, model_size)

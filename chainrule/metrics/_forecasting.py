@@ -219,7 +219,7 @@ def naive_paths(
 ) -> Floats:
     """Draw naive forecasts (n, O, S, H): the last season plus errors that this forecast made in the training rows.
 
-    values (T, S); `rows`: number of training rows, the first ones. Season 1 is a random walk with the changes over h
+    values (T, S); `rows`: number of training rows, at the beginning. Season 1 is a random walk with the changes over h
     steps that occur in the training rows.
     """
     steps = np.arange(horizon)

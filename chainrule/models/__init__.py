@@ -1,4 +1,4 @@
-"""One file per architecture: layers and a head."""
+"""Architectures: layers and a head; variants of one architecture share a file."""
 
 from typing import TYPE_CHECKING
 
@@ -7,28 +7,23 @@ from chainrule._lazy import attach
 if TYPE_CHECKING:
     from chainrule.models._attentive_decoder import AttentiveDecoder
     from chainrule.models._autoencoder import Autoencoder
-    from chainrule.models._calibrated_mixture import CalibratedMixture
     from chainrule.models._captioner import Captioner
-    from chainrule.models._compact_transformer import CompactTransformer
-    from chainrule.models._conv_net import ConvNet
-    from chainrule.models._ensemble import Ensemble
-    from chainrule.models._forecaster import Forecaster
+    from chainrule.models._forecaster import Forecaster, LinearForecaster
     from chainrule.models._gated_pixel_cnn import GatedPixelCNN
-    from chainrule.models._hierarchical_vae import HierarchicalVAE
-    from chainrule.models._image_classifier import ImageClassifier
+    from chainrule.models._image_classifier import ConvNet, ImageClassifier
     from chainrule.models._image_model import ImageModel
     from chainrule.models._image_transformer import ImageTransformer
-    from chainrule.models._linear_forecaster import LinearForecaster
     from chainrule.models._logits_model import LogitsModel
     from chainrule.models._made import MADE
     from chainrule.models._made_ensemble import MADEEnsemble
+    from chainrule.models._model_mean import CalibratedMixture, Ensemble
     from chainrule.models._multi_scale_pixel_cnn import MultiScalePixelCNN
     from chainrule.models._ngram_lm import NgramLM
     from chainrule.models._pixel_cnn import PixelCNN
     from chainrule.models._pixel_cnn_pp import PixelCNNPP
     from chainrule.models._pixel_rnn import PixelRNN
     from chainrule.models._pixel_vae import PixelVAE
-    from chainrule.models._recurrent_lm import RecurrentLM
+    from chainrule.models._recurrent_lm import RecurrentLM, VectorToSequence
     from chainrule.models._rnn_made import RNNMADE
     from chainrule.models._sentence_vae import SentenceVAE
     from chainrule.models._seq2seq import Seq2Seq
@@ -40,9 +35,8 @@ if TYPE_CHECKING:
     from chainrule.models._table_vae import TableVAE
     from chainrule.models._transformer_lm import TransformerLM
     from chainrule.models._transformer_seq2seq import TransformerSeq2Seq
-    from chainrule.models._vae import VAE
-    from chainrule.models._vector_to_sequence import VectorToSequence
-    from chainrule.models._vision_transformer import VisionTransformer
+    from chainrule.models._vae import VAE, HierarchicalVAE
+    from chainrule.models._vision_transformer import CompactTransformer, VisionTransformer
     from chainrule.models._wavenet import WaveNet
 
 __all__ = [

@@ -12,8 +12,8 @@ from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers._cells import StackedCells, multiplied, symbol_before, symbols_before, symbols_of
-from chainrule.layers._linear import Linear, linear
 from chainrule.layers._packing import scored_places, zero_past_ends
+from chainrule.layers._pointwise import Linear, linear
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._sequence_layer import stepping
 from chainrule.state import Memory, State, count_rows, expand
@@ -28,8 +28,8 @@ class Encoded:
 
     Attributes:
         memory: (B, S, N) what can be attended to.
-        lengths: (B,) real positions of each row; None where all are.
-        summary: (B, F) the whole in one vector.
+        lengths: (B,) real positions of each row; None if all are real.
+        summary: (B, F) the whole input in one vector.
     """
 
     memory: Tensor
@@ -45,16 +45,17 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         \tilde h_t = \tanh(W_h h_t + z_t + b), \qquad p(x_t \mid x_{<t}, c) = \mathrm{softmax}(W_o \tilde h_t + b_o)
 
     with α from the attention of h_t over the memory m (Luong et al. 2015), and h_0 = tanh(W s + b) of the summary s.
-    Feeding :math:`\tilde h_{t-1}` to the recurrence ("input feeding") lets it know what has been attended to; without
-    it the whole recurrence is one pass of a fused kernel and the whole attention one batched product. Without
-    attention, z_t = W_v s at every step: all of the source in a fixed vector (Cho et al. 2014).
+    Feeding :math:`\tilde h_{t-1}` to the recurrence ("input feeding") tells it where the decoder has looked. Without
+    it, the whole recurrence is one pass of a fused kernel and the whole attention one batched product. Without
+    attention, z_t = W_v s at every step: the whole source in a fixed vector (Cho et al. 2014).
 
-    The first element follows a start symbol, an input only: it has number V, an embedding, and no probability.
+    The first element follows a start symbol, which is only an input: it has number V and an embedding, but no
+    probability.
 
     `log_prob` is the likelihood in either mode. `training_objective` differs from it: with
     `label_smoothing` its terms are :math:`(1 - \varepsilon) \log p(x_t) + \varepsilon \frac1V \sum_v \log p(v)`
-    (Szegedy et al. 2016). Where the context has an entry "scheduled_sampling_rate", (B,) probabilities, the model reads
-    a word that it draws itself instead of the given one with that probability (Bengio et al. 2015).
+    (Szegedy et al. 2016). If the context has an entry "scheduled_sampling_rate", (B,) probabilities, the model reads a
+    word that it draws itself instead of the given one with that probability (Bengio et al. 2015).
 
     Args:
         vocab_size: V.
@@ -143,18 +144,12 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         label_smoothing: float,
     ) -> Tensor:
         x = zero_past_ends(symbols_of(x), lengths)
-        rows, steps, real = scored_places(x, lengths)
         state = self.initial_state(len(x), context)
         if scheduled_sampling_rate is None or not x.shape[1]:
             combined, _ = self._read(x, state, None)
         else:
             combined = self._read_own(x, state, scheduled_sampling_rate)
-        combined, symbols = combined[rows, steps], x[rows, steps]  # of real elements alone, (R, E) and (R,)
-        terms = Categorical(self._scores(combined)).log_prob(symbols)
-        if label_smoothing:
-            terms = terms + label_smoothing * self._mean_above(combined, symbols)
-        terms = terms if real is None else terms.masked_fill(~real, 0)
-        return terms.new_zeros(len(x)).index_add(0, rows, terms)
+        return sums_of_terms(combined, x, lengths, self._output_weight(), self.bias_ho, label_smoothing)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         encoded = self.encode(context)
@@ -294,15 +289,6 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
     def _scores(self, combined: Tensor) -> Tensor:
         return linear(combined, self._output_weight(), self.bias_ho)
 
-    def _mean_above(self, combined: Tensor, symbols: Tensor) -> Tensor:
-        """Return the mean over all symbols of log p(v), less log p of the given ones, (R,).
-
-        The normaliser cancels and scores are linear, so that it takes one product with a vector, no table (R, V).
-        """
-        weight = self._output_weight()
-        direction = weight.mean(0) - nn.functional.embedding(symbols, weight)
-        return (combined.to(direction.dtype) * direction).sum(1) + self.bias_ho.mean() - self.bias_ho[symbols]
-
     def _output_weight(self) -> Tensor:
         return self.embedding.weight[: self.vocab_size] if self.weight_ho is None else self.weight_ho
 
@@ -319,3 +305,18 @@ def _attention(kind: str | None, memory_size: int, query_size: int, value_size: 
         case "multiplicative":
             return MultiplicativeAttention(memory_size, query_size, value_size)
     raise ValueError(f"attention: expected one of {', '.join(ATTENTIONS)}, or None for a fixed vector, got {kind!r}")
+
+
+def sums_of_terms(
+    features: Tensor, x: Tensor, lengths: Tensor | None, weight: Tensor, bias: Tensor, label_smoothing: float
+) -> Tensor:
+    """Sum (1 - ε) log p(x_t) + ε mean_v log p(v) over the real elements of each row, (B,), from features (B, T, E)."""
+    rows, steps, real = scored_places(x, lengths)
+    features, symbols = features[rows, steps], x[rows, steps]  # of real elements alone, (R, E) and (R,)
+    terms = Categorical(linear(features, weight, bias)).log_prob(symbols)
+    if label_smoothing:  # the normaliser cancels and scores are linear: a product with a vector, no table (R, V)
+        direction = weight.mean(0) - nn.functional.embedding(symbols, weight)
+        above = (features.to(direction.dtype) * direction).sum(1) + bias.mean() - bias[symbols]
+        terms = terms + label_smoothing * above
+    terms = terms if real is None else terms.masked_fill(~real, 0)
+    return terms.new_zeros(len(x)).index_add(0, rows, terms)

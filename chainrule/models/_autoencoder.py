@@ -9,21 +9,21 @@ from chainrule._base import Context
 from chainrule._latent import CodeModel, Weight
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.layers._image_code import ImageCodeDecoder, ImageCodeEncoder
-from chainrule.layers._linear import Linear
+from chainrule.layers._pointwise import Linear
 from chainrule.models._image_model import ImageInput
 
 
 @final
 class Autoencoder(CodeModel):
-    r"""A code of L numbers from which an image is rebuilt (Hinton and Salakhutdinov 2006).
+    r"""A code of L numbers from which an image is reconstructed (Hinton and Salakhutdinov 2006).
 
     .. math:: z = f(\tilde x), \qquad \hat x = g(z), \qquad
         \text{maximised: } -\tfrac{1}{2} \lVert \hat x - x \rVert^2 - \lambda \lVert z \rVert_1
 
-    with x brought to [0, 1] and the sum taken over all pixels: up to a constant the log-likelihood, in nats, of normal
-    noise of variance 1. It is no density of images. :math:`\tilde x` is x, or in training x with a share of its
+    with x scaled to [0, 1] and the sum taken over all pixels: up to a constant, the log-likelihood in nats of normal
+    noise with variance 1. It is not a density of images. :math:`\tilde x` is x, or in training x with a share of its
     pixels set to 0 (a denoising autoencoder, Vincent et al. 2008). Codes may be longer than the image (over-complete)
-    with noise or the sparsity λ to keep them from copying. With linear f and g the optimum spans the first L principal
+    if noise or the sparsity λ keeps them from copying. With linear f and g the optimum spans the first L principal
     components (Baldi and Hornik 1989).
 
     Args:
@@ -33,7 +33,7 @@ class Autoencoder(CodeModel):
         network: dense or convolutional layers of gated units, or one matrix each way.
         hidden_size: units of a dense layer.
         num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
-        channels: of the first convolution; each further one doubles the number.
+        channels: channels of the first convolution; each further convolution doubles them.
         noise: share of the pixels that are set to 0 before they are read, in training.
         sparsity: λ, weight of the sum of absolute codes, in training.
 

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from chainrule._base import Context
 from chainrule._ranges import Layers, Probability, Range, Size
-from chainrule.layers._backbone import Backbone
-from chainrule.layers._image_encoder import ImageEncoder
+from chainrule.layers._image_encoder import Backbone, ImageEncoder
 from chainrule.models._attentive_decoder import AttentiveDecoder, Encoded
 
 
@@ -18,9 +17,9 @@ class Captioner(AttentiveDecoder):
     .. math:: p(y \mid \text{image}) = \prod_t p(y_t \mid y_{<t}, \text{grid}), \qquad
         z_t = \sum_{s} \alpha_{ts} W_v g_s
 
-    "Show, attend and tell" with soft attention (Xu et al. 2015): each position g_s of the grid is a part of the
-    image, and α says where the model looks for the word t. The rest is told by `AttentiveDecoder`; the summary from
-    which the decoder begins is the mean of the grid.
+    "Show, attend and tell" with soft attention (Xu et al. 2015): each position g_s of the grid is a part of the image,
+    and α says where the model looks for word t. `AttentiveDecoder` documents the rest; the decoder starts from the mean
+    of the grid.
 
     The context is a tensor of images (B, 3, H, W), values from 0 to 255.
 
@@ -28,15 +27,15 @@ class Captioner(AttentiveDecoder):
         vocab_size: V, of the captions.
         encoder: makes grids (B, S, N) and has `output_size` N; if not given, the arguments below choose one.
         cell: recurrence of the decoder.
-        embedding_size: features of each word; also what a word is predicted from.
+        embedding_size: features of each word, for its embedding and for its prediction.
         hidden_size: units M of each layer.
         num_layers: recurrent layers.
-        image_features: features N of each place of the built-in encoder's grid; its stages before have a half and a
-            quarter of that.
+        image_features: features N of each place of the built-in encoder's grid; earlier stages have a half and a
+            quarter of them.
         blocks: residual blocks of each stage of the built-in encoder.
-        backbone: a published image network instead of the built-in encoder, to be given weights from a file; they
-            stay as they are.
-        dropout: share of features dropped in training: of embeddings, grid, between layers and before the output.
+        backbone: published image network that replaces the built-in encoder; its weights come from a file and are not
+            trained.
+        dropout: share of features dropped in training: embeddings, grid, between layers and before the output.
         attention: score of the decoder's attention to the image; `none` reads a single vector, the mean of the grid.
         input_feeding: feed the attention output for the last word back to the decoder (Luong et al. 2015).
         tie_weights: use the embeddings as output weights.

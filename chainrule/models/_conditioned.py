@@ -1,24 +1,90 @@
-"""The distribution of whole sequences or images under an autoregressive model, given what it is conditioned on."""
+"""What a model is conditioned on, checked; and the distribution of whole sequences or images given it."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from chainrule._base import AutoregressiveModel
+from chainrule._base import AutoregressiveModel, for_rows, refuse_context
 from chainrule.heads._head import Head
+from chainrule.kernels._transforms import values_are_known
+from chainrule.layers._cells import check_vocabulary, symbols_of
+from chainrule.layers._packing import zero_past_ends
 from chainrule.state import count_rows
 
 
-class Conditioned(Head):
-    """p(x | c) of an autoregressive model as a distribution of batch shape (B,), whose event is a whole x.
+def checked_labels(context: Any, batch_size: int, num_classes: int | None) -> Tensor | None:
+    """Return the context as indices, (B,); `None` for a model without labels."""
+    if num_classes is None:
+        if context is not None:
+            raise ValueError("context: this model has no labels; leave it None, or give the model num_classes")
+        return None
+    if not isinstance(context, Tensor) or context.shape not in ((batch_size,), (1,)) or context.is_floating_point():
+        got = f"shape {tuple(context.shape)} of {context.dtype}" if isinstance(context, Tensor) else context
+        raise ValueError(f"context: expected {batch_size} labels, integers of shape ({batch_size},), got {got}")
+    if len(context) and values_are_known(context) and not 0 <= int(context.min()) <= int(context.max()) < num_classes:
+        raise ValueError(
+            f"context: expected labels in [0, {num_classes}), got {int(context.min())} to {int(context.max())}"
+        )
+    return context.long().expand(batch_size)
 
-    Args:
-        model: the model.
-        context: c, a tensor of B rows.
-        event_shape: the shape of one x.
-        eos: the symbol that ends a sequence; padding follows it. `None` where all are of one length.
-    """
+
+def checked_condition(context: Any, batch_size: int, size: int | None, dtype: torch.dtype) -> Tensor | None:
+    """Return features (B, size) in a dtype, or labels (B,) below `size`, a row for each of B; `None` without a size."""
+    if size is None:
+        refuse_context(context)
+        return None
+    if context is None:
+        raise ValueError(f"context: expected (B, {size}) features or (B,) labels, got None: the model is conditioned")
+    if context.is_floating_point():
+        if context.dim() != 2 or context.shape[1] != size:
+            raise ValueError(f"context: expected shape (B, {size}), got {tuple(context.shape)}")
+        context = context.to(dtype)
+    elif context.dim() != 1 or (values_are_known(context) and bool(((context < 0) | (context > size - 1)).any())):
+        got = f"shape {tuple(context.shape)}" if context.dim() != 1 else f"{int(context.min())} to {int(context.max())}"
+        raise ValueError(f"context: expected (B,) labels from 0 to {size - 1}, got {got}")
+    else:
+        context = context.long()
+    expanded: Tensor = for_rows(context, batch_size)
+    return expanded
+
+
+def checked_source(context: Any, vocab_size: int) -> tuple[Tensor, Tensor]:
+    """Return the symbols of a source (B, S), zero past each row's end, and its lengths (B,)."""
+    if not isinstance(context, dict) or not {"tokens", "lengths"} <= context.keys():
+        got = f"one of {', '.join(sorted(context))}" if isinstance(context, dict) else type(context).__name__
+        raise ValueError(f'context: expected a dict of "tokens" (B, S) and "lengths" (B,), got {got}')
+    tokens, lengths = context["tokens"], context["lengths"]
+    if tokens.dim() != 2 or lengths.shape != tokens.shape[:1]:
+        raise ValueError(
+            f'context: expected "tokens" (B, S) and "lengths" (B,), '
+            f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
+        )
+    tokens, lengths = zero_past_ends(symbols_of(tokens), lengths), lengths.to(tokens.device)
+    return check_vocabulary(tokens, vocab_size, "tokens"), lengths
+
+
+def checked_inputs(context: Any) -> tuple[Tensor, Tensor | None]:
+    """Return the sequences that a model of labels reads, and their lengths (B,) if they are there."""
+    if isinstance(context, Tensor):
+        return context, None
+    if not isinstance(context, dict) or "inputs" not in context:
+        raise ValueError(
+            "context: expected the sequences, a tensor or {'inputs': tensor, 'lengths': (B,)}, "
+            f"got {type(context).__name__}"
+        )
+    return context["inputs"], context.get("lengths")
+
+
+def check_one_label_a_row(x: Any, batch_size: int) -> None:
+    """Raise ValueError unless x has one label for each row of the input, or the input has a single row."""
+    if not isinstance(x, Tensor) or x.dim() != 1 or batch_size not in (1, len(x)):
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"x: expected labels (B,) = ({batch_size},), one for each row, got {got}")
+
+
+class Conditioned(Head):
+    """p(x | c) of an autoregressive model as a distribution of batch shape (B,), whose event is a whole x."""
 
     def __init__(self, model: AutoregressiveModel, context: Tensor, event_shape: Any, eos: int | None = None):
         self.model, self.context, self.eos = model, context, eos

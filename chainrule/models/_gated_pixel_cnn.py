@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterGatedStacks
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
-from chainrule.layers._gated_stacks import GatedStacks
 from chainrule.layers._masked_conv2d import PixelLogits
+from chainrule.layers._pixel_layers import GatedStacks
 from chainrule.models._raster_model import MaskedImageModel
 from chainrule.state import State
 
@@ -22,17 +22,17 @@ class GatedPixelCNN(MaskedImageModel):
         p(x_{kij} \mid \ldots) = \mathrm{softmax}(W_2\,\mathrm{relu}(W_1\,\mathrm{relu}(h^{(L)}_{ij})))_k
 
     v^(0) is the image shifted down by a row, h^(0) the image itself, which the first layer reads through a mask of
-    type A (see `GatedStacks`). What a pixel sees grows by half a kernel with every layer, to both
-    sides and up; within that distance it sees everything. x is read as numbers from -1 to 1, zero outside the image.
+    type A (see `GatedStacks`). The field that a pixel sees grows by half a kernel with every layer, to both sides and
+    upwards; within that field it sees everything. x is read as numbers from -1 to 1, zero outside the image.
 
     Args:
         image_shape: (C, H, W).
         levels: values that a channel of a pixel may have: 2 for binary images, 256 for 8 bits.
         channels: M features of a pixel in each stack. They are divided evenly, up to one, among the colour channels.
         layers: layers after the first, which reads the image.
-        kernel_size: pixels to a side that their convolutions span, odd.
-        first_kernel_size: the same of the first layer, at least 3.
-        num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
+        kernel_size: pixels per side of the convolutions, odd.
+        first_kernel_size: pixels per side of the first convolution, odd, at least 3.
+        num_classes: number of labels on which an image can be conditioned, as context (B,); `None` for none.
         dropout: probability of zeroing a gated unit in training.
 
     >>> model = GatedPixelCNN((3, 4, 4), levels=4, channels=12, layers=2, num_classes=10)

@@ -11,12 +11,7 @@ from chainrule.kernels._transforms import values_are_known
 
 
 class ImageInput:
-    """Images (B, C, H, W) of integers in [0, V), checked, and brought to numbers from 0 to 1.
-
-    Args:
-        image_shape: (C, H, W).
-        levels: V.
-    """
+    """Images (B, C, H, W) of integers in [0, V), checked, and brought to numbers from 0 to 1."""
 
     def __init__(self, image_shape: tuple[int, int, int], levels: int):
         if len(image_shape) != 3 or min(image_shape) < 1:
@@ -58,15 +53,15 @@ class ImageModel(AutoregressiveModel):
     .. math:: p(x \mid c) = \prod_{i=1}^{H} \prod_{j=1}^{W} \prod_{k=1}^{C} p(x_{kij} \mid
         \text{rows above},\ \text{pixels to the left},\ x_{1ij}, \ldots, x_{k-1,ij},\ c)
 
-    `forward`, `log_prob` and `sample` speak of x (B, C, H, W); `step`, `unroll`, `stream` and `prefix` of its elements
+    `forward`, `log_prob` and `sample` take images x (B, C, H, W); `step`, `unroll`, `stream` and `prefix` take elements
     in that order; `to_sequence` and `from_sequence` convert. The first rows of an image, which `sample` completes, are
     the prefix `to_sequence(x[:, :, :rows])`.
 
     Args:
         image_shape: (C, H, W).
         levels: values that a channel of a pixel may have: 2 for binary images, 256 for 8 bits.
-        num_classes: labels that an image may be conditioned on, given as context (B,) of integers in [0, num_classes);
-            `None` for a model without.
+        num_classes: number of labels on which an image can be conditioned, as context (B,) of integers in [0,
+            num_classes); `None` for no labels.
     """
 
     sequence_length: int

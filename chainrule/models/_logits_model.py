@@ -31,24 +31,24 @@ def from_logits(
     module's weights: training one trains the other. The module may return a tensor, a tuple that begins with the
     logits, or an object with `.logits`, as Hugging Face's causal language models do.
 
-    A cache is used where the module has one: `forward` takes it as `past_key_values`, `cache`, `hidden`, `state` or the
-    like, and returns it with the logits, under the same name or as the second of a tuple. Without one, each step
-    reads everything again. `lengths` are passed on as `attention_mask` and `position_ids`, `key_padding_mask` or
-    `lengths` where `forward` takes these.
+    If the module has a cache, it is used: `forward` takes it as `past_key_values`, `cache`, `hidden`, `state` or the
+    like, and returns it with the logits, under the same name or as the second item of a tuple. Without a cache, each
+    step reads everything again. `lengths` are passed on as `attention_mask` and `position_ids`, `key_padding_mask` or
+    `lengths` if `forward` takes these.
 
     Args:
         module: the module. It is called on a few symbols 0 to see what it returns.
-        start: a symbol to begin every sequence with (BOS); it is read, and not part of x. Without it, the first symbol,
-            which the module does not score, is uniform: `log_prob(x)` is log p(x_2, x_3, ... | x_1) - log V.
+        start: a symbol that precedes every sequence (BOS); the module reads it, and it is not part of x. Without it,
+            the first symbol, which the module does not score, is uniform: `log_prob(x)` is log p(x_2, x_3, ... | x_1) -
+            log V.
         shifted: whether logits[:, t] predict x[:, t + 1], as in a GPT; or x[:, t], in a module that shifts its input
             itself. The latter is used without a cache.
-        window: how many symbols back the module can see, where it cannot see all; see
-            `AutoregressiveModel.visible_past`.
-        length: the number of symbols that the module must be given, where it takes no other; fewer are padded on the
+        window: how many symbols back the module can see, if it cannot see all; see `AutoregressiveModel.visible_past`.
+        length: the number of symbols of every call, if the module takes no other; shorter inputs are padded on the
             right.
         cache: False ignores the module's cache.
-        step: reads one symbol more: a method of the module, called with symbols (B, 1) and the last cache, at first
-            `None`; or a function that is given the module before these. It returns logits, (B, 1, V) or (B, V), and a
+        step: reads one more symbol: a method of the module, called with symbols (B, 1) and the last cache, `None` at
+            first; or a function that takes the module before these. It returns logits, (B, 1, V) or (B, V), and a
             cache: tensors, tuples, lists, dicts and objects with attributes.
 
     Raises:

@@ -8,15 +8,15 @@ from torch import Tensor, nn
 
 from chainrule._base import Context, Executor
 from chainrule._checks import check_binary
-from chainrule._drawing import Draw
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Bernoulli
+from chainrule.heads._adapter import Draw
 from chainrule.kernels._made_columns import Columns, DegreeLayer
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._cells import project
 from chainrule.layers._packing import real_steps
 from chainrule.models._column_model import AgnosticColumnModel, checked_order
-from chainrule.models._labels import checked_condition
+from chainrule.models._conditioned import checked_condition
 from chainrule.state import State
 
 
@@ -27,8 +27,8 @@ class MADE(AgnosticColumnModel):
     .. math:: h^{(l)} = \mathrm{relu}((W^{(l)} \odot M^{(l)}) h^{(l-1)} + b^{(l)}), \qquad h^{(0)} = x, \qquad
         p(x_d = 1 \mid x_{<d}) = \sigma((V \odot M^V) h^{(L)} + (A \odot M^A) x + c)_d
 
-    Columns are visited in any order; `forward` takes them in the order of x, `step` in the order of visits. The first
-    layer and the output also read a condition, where there is one. Without hidden layers it is a chain of logistic
+    Columns are visited in any order; `forward` takes them in the order of x, `step` in the visiting order. The first
+    layer and the output also read a condition, if there is one. Without hidden layers the model is a chain of logistic
     regressions (a fully visible sigmoid belief network, Neal 1992).
 
     Args:
@@ -38,8 +38,8 @@ class MADE(AgnosticColumnModel):
         order: a permutation of the columns, in the order they are visited; None visits them from left to right.
         context_size: features of a condition, (B, context_size) real numbers, or the number of labels, (B,) integers;
             None for no condition.
-        direct: connect each column to later outputs past the hidden layers too (A).
-        dropout: probability of zeroing a hidden unit in training; of `forward` alone, `step` never drops any.
+        direct: connect each column to later outputs directly, past the hidden layers (A).
+        dropout: probability of zeroing a hidden unit in training, in `forward` only.
 
     >>> model = MADE(num_features=3, hidden_sizes=[8], order=[2, 0, 1])
     >>> x = model.sample(4, generator=torch.Generator().manual_seed(0))

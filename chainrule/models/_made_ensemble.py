@@ -21,14 +21,14 @@ class MADEEnsemble(nn.Module):
     The average of normalised models is normalised; the average of their logits is not. Members share all weights:
     training each batch under another of them is order- and connectivity-agnostic training.
 
-    It is an exact density with a sampler, and no `AutoregressiveModel`: members that visit the columns in different
-    orders have no conditionals in common. Each member is one, and completes rows in its own order.
+    The ensemble is an exact density with a sampler but not an `AutoregressiveModel`, because members that visit the
+    columns in different orders share no conditionals. Each member is one and completes rows in its own order.
 
     Args:
         made: the model whose weights are shared; its own masks are not among the K.
         num_masks: K.
         generator: source of the orders and of the units' degrees.
-        orders: those that the members take by turns, for images some of `chainrule.layers.raster_orders`; with
+        orders: orders that the members take in turn, for images some of `chainrule.layers.raster_orders`; with
             `made.order` alone, only connections differ. None draws one for each member.
 
     >>> ensemble = MADEEnsemble(MADE(4, [16]), num_masks=8, generator=torch.Generator().manual_seed(0))

@@ -10,31 +10,32 @@ from torch import Tensor, nn
 
 from chainrule._base import Context, Executor
 from chainrule._buffers import fixed_buffer
-from chainrule._drawing import Draw
 from chainrule._ranges import check_sizes
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
-from chainrule.heads._discretized_logistic_mixture import outside
+from chainrule.heads._adapter import Draw
+from chainrule.heads._logistic_mixtures import outside
 from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
+from chainrule.models._conditioned import checked_labels
 from chainrule.models._image_model import ImageModel
-from chainrule.models._labels import checked_labels
 from chainrule.state import State
 
 
 @final
 class MultiScalePixelCNN(ImageModel):
-    r"""Images from coarse to fine, in groups of pixels that do not look at each other (Reed et al. 2017).
+    r"""Images from coarse to fine, in groups of independent pixels (Reed et al. 2017).
 
     .. math:: p(x) = p(x_{00}) \prod_{g} \prod_{(i,j) \in g} p(x_{1ij}, \ldots, x_{Cij} \mid \text{groups before } g)
 
-    First comes the pixel in the corner; then, halving the distance between known pixels again and again, those to the
-    right of known ones, those below, and those in the middle of four (`chainrule.layers._group_network`). Given all
-    groups before it, the pixels of a group are independent, so that it is drawn at once: 32×32 pixels in 16 steps in
-    place of 1,024. That is an assumption about images, and costs some likelihood; the likelihood is exact all the same.
-    The colours of a pixel are coupled, in one mixture of logistics (`chainrule.heads.PixelLogisticMixture`).
+    First comes the pixel in the corner. Then the distance between known pixels is halved repeatedly: each time come the
+    pixels to the right of known ones, the pixels below them, and the pixels between four of them
+    (`chainrule.layers._group_network`). Given all earlier groups, the pixels of a group are independent and are drawn
+    at once: 32×32 pixels take 16 steps instead of 1,024. This is an assumption about images and costs some likelihood;
+    the likelihood itself is exact. The colours of a pixel are coupled, in one mixture of logistics
+    (`chainrule.heads.PixelLogisticMixture`).
 
-    One network for each of the three kinds of groups is used at every scale. It reads the known pixels of blocks of
-    2 × 2, as numbers from -1 to 1 with an additional channel of ones that tells the image from its outside.
+    Every scale uses the same three networks, one for each kind of group. A network reads the known pixels of blocks of
+    2 × 2, as numbers from -1 to 1 with an additional channel of ones that marks the inside of the image.
 
     Pixels are visited in the order of the groups, so that the prefix `to_sequence(x)[:, :P]` is a coarser image, which
     `sample` completes to a finer one.
@@ -45,7 +46,7 @@ class MultiScalePixelCNN(ImageModel):
         channels: M features of a block of pixels.
         layers: residual blocks of each network; each reads two blocks of pixels further.
         components: K logistics of the mixture.
-        num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
+        num_classes: number of labels on which an image can be conditioned, as context (B,); `None` for none.
         dropout: probability of zeroing in training, inside the blocks.
 
     >>> model = MultiScalePixelCNN((3, 8, 8), levels=8, channels=8, layers=1, components=3)

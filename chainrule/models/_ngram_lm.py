@@ -17,9 +17,9 @@ class NgramLM(AutoregressiveModel):
 
     .. math:: p(x_t \mid x_{<t}) = p_n(x_t \mid x_{t-n+1}, \ldots, x_{t-1})
 
-    p_n is computed by `chainrule.layers.KneserNey`. It has no weights: it is fitted by counting, half a second a
+    `chainrule.layers.KneserNey` computes p_n. The model has no weights: it is fitted by counting, in half a second per
     million symbols, and knows n-grams that occurred once. It cannot generalise to similar symbols or use a longer past.
-    The counts are not in `state_dict`: keep `ngrams.tables()` with it, see `KneserNey.from_tables`.
+    The counts are not in `state_dict`: save `ngrams.tables()` with it, see `KneserNey.from_tables`.
 
     Args:
         ngrams: the counts, of symbols in [0, V).

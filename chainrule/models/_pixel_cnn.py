@@ -8,7 +8,7 @@ from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterResidualBlocks
 from chainrule.kernels._raster_convolutions import RasterBody, RasterConvolutions
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
-from chainrule.layers._masked_residual_block import MaskedResidualBlock
+from chainrule.layers._pixel_layers import MaskedResidualBlock
 from chainrule.models._raster_model import MaskedImageModel
 
 
@@ -19,9 +19,9 @@ class PixelCNN(MaskedImageModel):
     .. math:: h^{(0)} = W_A * x, \quad h^{(l)} = \mathrm{block}_l(h^{(l-1)}), \quad
         p(x_{kij} \mid \ldots) = \mathrm{softmax}(W_2\,\mathrm{relu}(W_1\,\mathrm{relu}(h^{(L)}_{ij})))_k
 
-    The first convolution is of type A, all others of type B. No path through such a stack comes from far to the right
-    in the rows just above: that is its blind spot, and `visible_past` says exactly what is seen. `GatedPixelCNN` has
-    none. x is read as numbers from -1 to 1, zero outside the image.
+    The first convolution has type A, all others type B. No path through such a stack comes from far to the right in the
+    rows just above. This is its blind spot, and `visible_past` declares exactly what a pixel sees. `GatedPixelCNN` has
+    no blind spot. x is read as numbers from -1 to 1, zero outside the image.
 
     Args:
         image_shape: (C, H, W).
@@ -29,9 +29,9 @@ class PixelCNN(MaskedImageModel):
         channels: M features of a pixel, even; inside a block there are M/2. They are divided evenly,
             up to one, among the colour channels.
         layers: residual blocks.
-        kernel_size: pixels to a side that a block's convolution spans, odd.
-        first_kernel_size: the same of the convolution that reads the image, at least 3.
-        num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
+        kernel_size: pixels per side of a block's convolution, odd.
+        first_kernel_size: pixels per side of the convolution that reads the image, odd, at least 3.
+        num_classes: number of labels on which an image can be conditioned, as context (B,); `None` for none.
         dropout: probability of zeroing in training, inside the blocks.
 
     >>> import torch

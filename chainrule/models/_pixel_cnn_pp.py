@@ -7,9 +7,9 @@ from torch import Tensor
 
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.kernels._mixture_scan import MixtureScan
-from chainrule.kernels._raster_scan import Conditional, RasterScan
-from chainrule.layers._gated_streams import GatedStreams, PixelMixtures
-from chainrule.models._labels import checked_labels
+from chainrule.kernels._raster_bodies import Conditional, RasterScan
+from chainrule.layers._gated_pyramid import GatedStreams, PixelMixtures
+from chainrule.models._conditioned import checked_labels
 from chainrule.models._raster_model import RasterModel, pixel_dependencies
 from chainrule.state import State
 
@@ -21,21 +21,21 @@ class PixelCNNPP(RasterModel):
     .. math:: v = \mathrm{pyramid}_v(W_v * \mathrm{rows\ above}), \quad h = \mathrm{pyramid}_h(W_h * x;\ v), \quad
         p(x_{1ij}, \ldots, x_{Cij} \mid \ldots) = \mathrm{mixture}(W\,\mathrm{elu}(h_{ij}))
 
-    The vertical stream v knows the rows above a pixel, the horizontal stream h also the pixels to the left; h reads v
-    at every block, so that there is no blind spot. Both go down to a half and a quarter of the rows and columns and
-    back (see `GatedPyramid`). The colours of a pixel are drawn one after the other from one mixture,
-    in which each is coupled to those before it (`chainrule.heads.PixelLogisticMixture`): the network is asked once for
-    a pixel. x is read as numbers from -1 to 1, with another channel of ones that tells the image from its outside.
-    The weights are drawn as usual; there is no initialisation from data, and no weight normalisation.
+    The vertical stream v sees the rows above a pixel, the horizontal stream h also the pixels to the left; h reads v at
+    every block, so there is no blind spot. Both go down to half and a quarter of the resolution and back up (see
+    `GatedPyramid`). The colours of a pixel are drawn one after the other from one mixture, in which each is coupled to
+    the earlier ones (`chainrule.heads.PixelLogisticMixture`), so the network runs once per pixel. x is read as numbers
+    from -1 to 1, with an additional channel of ones that marks the inside of the image. There is no data-dependent
+    initialisation and no weight normalisation.
 
     Args:
         image_shape: (C, H, W).
         levels: values that a channel of a pixel may have.
         channels: M features of a pixel in each stream (160 in the paper).
         layers: L blocks on the way down at each resolution (5 in the paper).
-        resolutions: number of resolutions, each half of the one before; 1 is the full one alone.
+        resolutions: number of resolutions, each half the previous one; 1 is full resolution only.
         components: K logistics in the mixture of a pixel (10 in the paper).
-        num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
+        num_classes: number of labels on which an image can be conditioned, as context (B,); `None` for none.
         dropout: probability of zeroing in training, inside the blocks (0.5 in the paper).
 
     >>> model = PixelCNNPP((3, 4, 4), levels=8, channels=8, layers=1, resolutions=2, components=3)

@@ -7,9 +7,8 @@ from torch import nn
 from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterDiagonalLSTM, RasterRowLSTM
 from chainrule.kernels._raster_convolutions import RasterBody, RasterConvolutions
-from chainrule.layers._diagonal_lstm import DiagonalLSTM
+from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
-from chainrule.layers._row_lstm import RowLSTM
 from chainrule.models._raster_model import MaskedImageModel
 
 

@@ -1,17 +1,137 @@
 """PixelVAE: a code for the whole of an image, and a PixelCNN for its details."""
 
-from typing import Annotated, Unpack, final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Unpack, cast, final
 
 import torch
 from torch import Tensor, nn
 
+from chainrule._base import for_rows
 from chainrule._latent import LatentModel, OneLayerObjective
 from chainrule._ranges import Layers, Probability, Range, Size
+from chainrule.heads import Categorical
 from chainrule.heads._diagonal_normal import DiagonalNormal
-from chainrule.layers._image_code import ImageCodeEncoder, ImageNetwork
+from chainrule.kernels._raster_bodies import RasterResidualBlocks
+from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
+from chainrule.layers._image_code import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
+from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
+from chainrule.layers._pixel_layers import MaskedResidualBlock
 from chainrule.models._conditioned import Conditioned
 from chainrule.models._image_model import ImageInput
-from chainrule.models._pixel_decoder import PixelDecoder
+from chainrule.models._pixel_cnn import PixelCNN
+from chainrule.models._raster_model import MaskedImageModel
+from chainrule.state import State
+
+WRITTEN = "written"  # rows of the features made from the vector, from the present row of the image on
+
+
+@final
+class PixelDecoder(MaskedImageModel):
+    r"""p(x | c) of images given a vector c, by a `PixelCNN` (Gulrajani et al. 2017).
+
+    .. math:: h^{(0)} = W_A * x + g(c), \qquad h^{(l)} = \mathrm{block}_l(h^{(l-1)}), \qquad
+        p(x_{kij} \mid x_<, c) = \mathrm{softmax}(\mathrm{scores}(h^{(L)}_{ij}))_k
+
+    g writes M features for every pixel. The blocks see few pixels, so information about distant pixels must come from
+    c.
+    """
+
+    def __init__(
+        self,
+        context_size: int,
+        image_shape: tuple[int, int, int],
+        levels: int,
+        channels: int,
+        layers: int,
+        kernel_size: int,
+        first_kernel_size: int,
+        *,
+        dropout: float,
+        network: ImageNetwork,
+        hidden_size: int,
+        num_layers: int,
+        decoder_channels: int,
+    ):
+        super().__init__(image_shape, levels, None)
+        colours = self.image_shape[0]
+        kernel_sizes = {"kernel_size": kernel_size, "first_kernel_size": first_kernel_size}
+        self._checked_sizes(channels, layers, kernel_sizes, dropout, halved=True)
+        self.context_size = context_size
+        self.writer = ImageCodeDecoder(
+            context_size, image_shape, channels, network, hidden_size, num_layers, decoder_channels
+        )
+        self.first = MaskedConv2d(colours, channels, first_kernel_size, "A", colours)
+        self.layers = nn.ModuleList(
+            MaskedResidualBlock(channels, kernel_size, colours, dropout=dropout) for _ in range(layers)
+        )
+        self.head = PixelLogits(channels, colours, levels)
+
+    @property
+    def blocks(self) -> list[MaskedResidualBlock]:
+        """The residual blocks, from the image on."""
+        return cast(list[MaskedResidualBlock], list(self.layers))
+
+    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
+        self.images.checked(x)
+        return self.conditionals(x, self._above(len(x), context), None)[0]
+
+    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+        return {"label": None, "above": self._above(batch_size, context), "row": None, "unread": None}
+
+    @property
+    def scanned(self) -> list[nn.Module]:
+        """All but the writer, which is called."""
+        return [self.first, self.layers, self.head]
+
+    def _above(self, batch_size: int, context: Tensor | None) -> State:
+        if context is None or context.dim() != 2 or context.shape[1] != self.context_size:
+            got = None if context is None else tuple(context.shape)
+            raise ValueError(f"context: expected vectors ({batch_size}, {self.context_size}), got {got}")
+        vectors = for_rows(context, batch_size).to(self.first.weight.dtype)
+        return {**self.blank_rows(batch_size), WRITTEN: self.writer(vectors)}
+
+    def blank_rows(self, batch_size: int) -> State:
+        """Zeros, the features of c among them."""
+        _, height, width = self.image_shape
+        written = self.first.weight.new_zeros(batch_size, len(self.first.weight), height, width)
+        return {**super().blank_rows(batch_size), WRITTEN: written}
+
+    def read_image(self, image: Tensor, above: State) -> Tensor:
+        features = super().read_image(image, above)
+        return features + above[WRITTEN][:, :, : features.shape[2]]
+
+    def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
+        scores, after = super().rows(pixels, above, label)
+        return scores, {**after, WRITTEN: above[WRITTEN][:, :, pixels.shape[2] :]}
+
+    def narrow(self) -> PixelCNN:
+        first, middle = self.first.mask.shape[3], self.blocks[0].middle.mask.shape[3]
+        return PixelCNN(self.image_shape, 2, 2 * self.image_shape[0], len(self.blocks), middle, first)
+
+    def body(self) -> tuple[RasterConvolutions, RasterBody]:
+        first = RasterConvolutions([self.first])
+        return first, _WrittenBlocks(first, self.blocks)
+
+
+class _WrittenBlocks(RasterBody):
+    """The blocks, below a first convolution whose output the features of c are added to."""
+
+    def __init__(self, first: RasterConvolutions, blocks: Sequence[MaskedResidualBlock]):
+        self.first, self.inner = first, RasterResidualBlocks(blocks)
+        self.convolutions, self.whole_rows = self.inner.convolutions, self.inner.whole_rows
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
+        _, from_above = self.inner.begin_row(above, label)
+        written = above[WRITTEN][:, :, 0].transpose(1, 2)[..., self.first.order]  # (B, W, M)
+        return above, {**from_above, PIXELS: self.first.from_above(above[PIXELS]) + written.unsqueeze(1)}
+
+    def element(
+        self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
+    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
+        return self.inner.element(x, group, column, from_above, seen)
+
+    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
+        return {**self.inner.end_row(above, row), WRITTEN: above[WRITTEN][:, :, 1:]}
 
 
 @final
@@ -34,7 +154,7 @@ class PixelVAE(LatentModel):
         channels: of the first convolution of the encoder; each further one doubles the number.
         decoder_channels: M features of a pixel in the PixelCNN, even.
         decoder_layers: its residual blocks.
-        kernel_size: pixels to a side that a block's convolution spans, odd.
+        kernel_size: pixels per side of a block's convolution, odd.
         first_kernel_size: the same of the convolution that reads the image, at least 3.
         dropout: probability of zeroing in training, inside the blocks.
         objective: of training; see `LatentModel`.

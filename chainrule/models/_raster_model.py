@@ -12,36 +12,23 @@ from torch.distributions import Distribution
 from chainrule._base import Executor
 from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._raster_bodies import Conditional, MaskedScan, RasterScan
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
-from chainrule.kernels._raster_scan import Conditional, MaskedScan, RasterScan
-from chainrule.layers._gated_streams import GatedStreams
+from chainrule.layers._gated_pyramid import GatedStreams
 from chainrule.layers._masked_conv2d import PixelLogits
-from chainrule.layers._raster_layer import RasterLayer
+from chainrule.layers._pixel_layers import RasterLayer
+from chainrule.models._conditioned import checked_labels
 from chainrule.models._image_model import ImageModel
-from chainrule.models._labels import checked_labels
 from chainrule.state import State, count_rows, leaves
 
 
 @torch.no_grad()
 def dependencies(network: nn.Module, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-    """Find which outputs of a network a path connects to a non-zero input.
+    """Find which outputs of a network a path connects to a non-zero input; it writes to the network.
 
     It runs with positive weights and zero biases, in float64: then zeros stay zeros through products, rectifiers, gates
-    and recurrences, and nothing that is positive cancels. Masks and the order of the layers are its own.
-
-    Args:
-        network: written to, so give a copy. A narrow one is as good as a wide one.
-        function: of a batch of inputs, by the network.
-        inputs: (R, ...) zeros, and other numbers at the elements in question.
-
-    Returns:
-        Booleans of the shape of the outputs.
-
-    >>> network = nn.Conv1d(1, 1, 2)
-    >>> dependencies(network, network, torch.eye(3).unsqueeze(1))[:, 0].int()
-    tensor([[1, 0],
-            [1, 1],
-            [0, 1]], dtype=torch.int32)
+    and recurrences, and nothing that is positive cancels. Masks and the order of the layers are its own. A narrow
+    network is as good as a wide one. Inputs (R, ...) are zeros, and other numbers at the elements in question.
     """
     generator = torch.Generator().manual_seed(0)
     network.double().eval()
@@ -58,16 +45,9 @@ def raster_dependencies(
 ) -> Tensor:
     """Mark the earlier elements that can influence each element, for a network that reads in raster order.
 
-    It does the same at every row, or at every `period` rows, so that the elements of the first ones tell it all.
-
-    Args:
-        network: written to, so give a copy.
-        function: from images (B, C, H, W) to an output for each element, (B, C, H, W), by the network.
-        image_shape: (C, H, W).
-        period: rows.
-
-    Returns:
-        (T, T) booleans in visiting order, T = H·W·C, true at [t, s] where x_s can influence the output t.
+    It does the same at every row, or at every `period` rows, so that the elements of the first ones tell it all. The
+    function maps images (B, C, H, W) to an output for each element. Returns (T, T) booleans in visiting order,
+    T = H·W·C, true at [t, s] where x_s can influence the output t.
     """
     channels, height, width = image_shape
     time, block = height * width * channels, min(period, height) * width * channels
@@ -236,15 +216,8 @@ class MaskedImageModel(RasterModel):
         return {PIXELS: features.new_zeros(batch_size, colours, self.first.rows_above, width), "layers": layers}
 
     def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
-        """Read a block of whole rows in one pass.
-
-        Args:
-            pixels: (B, C, n, W) numbers from -1 to 1.
-            above: from `blank_rows`, or from the rows above.
-            label: (B,) integers.
-
-        Returns:
-            Scores (B, C·V, n, W), and `above` for the rows that follow.
+        """Scores (B, C·V, n, W) of whole rows, (B, C, n, W) numbers from -1 to 1, and `above` for the rows that
+        follow.
         """
         image = torch.cat([above[PIXELS], pixels], 2)
         h, after = self.read_image(image, above), []

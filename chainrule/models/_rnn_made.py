@@ -25,14 +25,6 @@ class MADEConditional(Head):
     .. math:: \log p(x \mid h) = \sum_{d=1}^{D} \log p(x_d \mid x_{<d}, h)
 
     One pass gives the exact log-likelihood of any number of vectors, nats; a draw computes every unit of the MADE once.
-
-    Args:
-        made: a MADE with `context_size` N.
-        h: (..., N) real numbers.
-
-    >>> frames = MADEConditional(MADE(3, [8], context_size=4), torch.zeros(2, 5, 4))
-    >>> frames.batch_shape, frames.event_shape, frames.log_prob(torch.ones(2, 5, 3)).shape
-    (torch.Size([2, 5]), torch.Size([3]), torch.Size([2, 5]))
     """
 
     support = constraints.independent(constraints.boolean, 1)

@@ -8,21 +8,21 @@ from torch import Tensor, nn
 from chainrule._latent import LatentModel, OneLayerObjective
 from chainrule._ranges import Probability, Size, check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
-from chainrule.layers._bidirectional import Bidirectional
 from chainrule.layers._cells import check_vocabulary, symbols_of
 from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._row_encoders import Bidirectional
 from chainrule.models._conditioned import Conditioned, lengths_to
-from chainrule.models._vector_to_sequence import VectorToSequence
+from chainrule.models._recurrent_lm import VectorToSequence
 
 
 @final
 class SentenceVAE(LatentModel):
-    r"""A normal code of a whole sentence, and a recurrent decoder that begins in it (Bowman et al. 2016).
+    r"""A normal code of a whole sentence, and a recurrent decoder that starts from it (Bowman et al. 2016).
 
     .. math:: p(z) = N(0, I), \qquad p(x \mid z) = \prod_t p(x_t \mid x_{<t}, z), \qquad
         q(z \mid x) = N(\mu(x), \mathrm{diag}\,\sigma^2(x))
 
-    The decoder is a `VectorToSequence`, the encoder reads both ways. A decoder that sees all earlier symbols can do
+    The decoder is a `VectorToSequence`; the encoder is bidirectional. A decoder that sees all earlier symbols can do
     without the code; `word_dropout` hides some of them, and `kl_warmup` gives the code time to become useful.
 
     Args:
@@ -33,10 +33,10 @@ class SentenceVAE(LatentModel):
         hidden_size: units of the decoder, and of each direction of the encoder.
         dropout: probability of zeroing in the decoder, in training.
         word_dropout: probability of hiding a symbol from the decoder, in training: it reads the start symbol instead.
-        max_length: symbols of a sample at most.
-        eos: the symbol that ends a sentence; a sample is filled up with it, and rows without `lengths` are read up to
-            it. `None` draws `max_length` symbols.
-        objective: of training; see `LatentModel`. `kl_warmup` is 0.3 by default.
+        max_length: maximum symbols of a sample.
+        eos: the symbol that ends a sentence; it also pads samples, and rows without `lengths` are read up to it. `None`
+            draws `max_length` symbols.
+        objective: objective of training; see `LatentModel`. `kl_warmup` is 0.3 by default.
 
     >>> model = SentenceVAE(vocab_size=5, latent_size=3, embedding_size=4, hidden_size=8, max_length=6)
     >>> x = model.sample(2, torch.Generator().manual_seed(0))

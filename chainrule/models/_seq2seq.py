@@ -6,10 +6,9 @@ from torch import Tensor, nn
 
 from chainrule._base import Context
 from chainrule._ranges import Layers, Probability, Size, check_sizes
-from chainrule.layers._bidirectional import Bidirectional
-from chainrule.layers._cells import check_vocabulary, symbols_of
-from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._row_encoders import Bidirectional
 from chainrule.models._attentive_decoder import AttentiveDecoder, Encoded
+from chainrule.models._conditioned import checked_source
 
 
 @final
@@ -19,22 +18,22 @@ class Seq2Seq(AttentiveDecoder):
     .. math:: p(y \mid x) = \prod_{t} p(y_t \mid y_{<t}, x), \qquad
         m_s = [\overrightarrow{h}_s, \overleftarrow{h}_s], \qquad s = [\overrightarrow{h}_S, \overleftarrow{h}_1]
 
-    The encoder reads the source both ways (Bahdanau, Cho and Bengio 2015); what the decoder does with the memory m and
-    the summary s is told by `AttentiveDecoder` (Luong, Pham and Manning 2015), as are label smoothing and scheduled
-    sampling in its training objective.
+    The encoder is bidirectional (Bahdanau, Cho and Bengio 2015). `AttentiveDecoder` documents how the decoder uses the
+    memory m and the summary s (Luong, Pham and Manning 2015), and label smoothing and scheduled sampling in its
+    training objective.
 
     The context is a dict: "tokens" (B, S), integers in [0, source_vocab_size), and "lengths" (B,), the real ones of
-    each row. A row of length 0 is allowed: it is translated from nothing.
+    each row. A row of length 0 is allowed.
 
     Args:
         source_vocab_size: symbols of the source.
         target_vocab_size: V, of the target.
         cell: recurrence of encoder and decoder.
-        embedding_size: features E of a word of the source or the target; also what a word is predicted from.
+        embedding_size: features E of a source or target word, for its embedding and for its prediction.
         hidden_size: units M of each layer of the decoder, and of each layer and direction of the encoder.
         num_layers: recurrent layers of the encoder, and of the decoder.
-        dropout: share of features dropped in training: of embeddings, between layers, of the memory, before the output.
-            If not given, the task uses 0 to 0.4, more for more passes over the pairs.
+        dropout: share of features dropped in training: embeddings, between layers, memory and before the output. If not
+            given, the task uses 0 to 0.4, more for more passes over the pairs.
         attention: score of the decoder's attention to the source; `none` gives it a fixed vector.
         input_feeding: feed the attention output for the last word back to the decoder (Luong et al. 2015).
         tie_weights: use the target embeddings as output weights.
@@ -86,17 +85,7 @@ class Seq2Seq(AttentiveDecoder):
             nn.init.normal_(self.source_embedding.weight, std=embedding_size**-0.5)
 
     def encode(self, context: Context) -> Encoded:
-        if not isinstance(context, dict) or not {"tokens", "lengths"} <= context.keys():
-            got = f"one of {', '.join(sorted(context))}" if isinstance(context, dict) else type(context).__name__
-            raise ValueError(f'context: expected a dict of "tokens" (B, S) and "lengths" (B,), got {got}')
-        tokens, lengths = context["tokens"], context["lengths"]
-        if tokens.dim() != 2 or lengths.shape != tokens.shape[:1]:
-            raise ValueError(
-                f'context: expected "tokens" (B, S) and "lengths" (B,), '
-                f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
-            )
-        tokens, lengths = zero_past_ends(symbols_of(tokens), lengths), lengths.to(tokens.device)
-        check_vocabulary(tokens, self.source_embedding.num_embeddings, "tokens")
+        tokens, lengths = checked_source(context, self.source_vocab_size)
         outputs, final = self.encoder(self._dropped(self.source_embedding(tokens)), lengths)
         top = final[0][-1] if self.decoder.has_cell else final[-1]
         return Encoded(self._dropped(outputs), lengths, self._dropped(top))

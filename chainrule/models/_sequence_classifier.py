@@ -9,15 +9,13 @@ from torch import Tensor, nn
 from chainrule._base import Context, LikelihoodModel
 from chainrule._ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads import Categorical, CategoricalMean
-from chainrule.layers._bidirectional import TRANSFORMER, Bidirectional, row_encoder
 from chainrule.layers._cells import check_vocabulary
-from chainrule.layers._ngram_scores import NgramScores
-from chainrule.layers._packing import real_steps
-from chainrule.layers._pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
+from chainrule.layers._hashed_scores import NgramScores
+from chainrule.layers._packing import POOLINGS, AttentionPooling, max_pooling, mean_pooling, real_steps
 from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import recurrent_stack
-from chainrule.layers._transformer_encoder import TransformerEncoder
-from chainrule.models._labels import check_one_label_a_row
+from chainrule.layers._row_encoders import TRANSFORMER, Bidirectional, TransformerEncoder, row_encoder
+from chainrule.models._conditioned import check_one_label_a_row, checked_inputs
 
 NOTHING = -1  # no symbol: what fills up a bag
 
@@ -31,37 +29,37 @@ class SequenceClassifier(LikelihoodModel):
         p(y \mid x) = \mathrm{softmax}(W z + b)
 
     x is a sequence of symbols (B, T), of bags of symbols (B, T, K), such as a word with its character n-grams
-    (Bojanowski et al. 2017), or of feature frames (B, T, N), such as a spectrum at each moment. A bag is a symbol s
-    and k parts of it, :math:`E_s + \frac{1}{\sqrt k} \sum_j E_{p_j}`; -1 is no symbol, with which bags are filled up.
+    (Bojanowski et al. 2017), or of feature frames (B, T, N), such as a spectrum at each moment. A bag is a symbol s and
+    k parts of it, :math:`E_s + \frac{1}{\sqrt k} \sum_j E_{p_j}`; -1 pads bags.
 
     With `ngram_order` N >= 1 the answer is the mean of this p and of a linear classifier of the n-grams of the symbols
     (of a bag, its first), up to N together, `NgramScores`:
 
     .. math:: p(y \mid x) = \tfrac{1}{2} \mathrm{softmax}(W z + b) + \tfrac{1}{2} \mathrm{softmax}(\mathrm{ngrams}(x))
 
-    They make different mistakes, most of all on few texts. Training maximises the mean of their log-likelihoods, so
-    that neither leaves to the other what it could learn itself; `log_prob` is of the mean.
+    They make different mistakes, especially on few texts. Training maximises the mean of their log-likelihoods, so that
+    neither relies on the other; `log_prob` is the log-probability of the mean.
 
-    An empty sequence says nothing: its answer is the prior.
+    For an empty sequence the answer is the prior.
 
     Args:
         num_classes: labels are integers in [0, num_classes).
         vocab_size: V, of sequences of symbols; give this or `feature_size`.
         feature_size: N, of sequences of frames.
-        cell: of the layers that read the sequence; "transformer" attends to the whole row.
+        cell: recurrence that reads the sequence; "transformer" attends to all of it.
         embedding_size: features of a word, character or byte; unused with frames.
         hidden_size: units M of each layer in each direction; of a Transformer, the width of its blocks.
         num_layers: layers, or blocks of a Transformer.
         bidirectional: read from both ends.
-        pooling: from all steps to one vector: last (the state after the whole sequence), mean, max or attention, or
-            several joined by +, which are concatenated.
+        pooling: combines all steps into one vector: last (the state after the whole sequence), mean, max, attention, or
+            several of them joined by +, which are concatenated.
         dropout: share of features zeroed in training: of the input, between layers and of z.
-        symbol_dropout: share of symbols left out in training.
-        prior: (num_classes,) probabilities of the labels before anything is read; equal where not given.
+        symbol_dropout: share of symbols dropped in training.
+        prior: (num_classes,) probabilities of the labels before anything is read; uniform by default.
         num_heads: of a Transformer, a divisor of M.
-        ngram_order: symbols of the longest n-grams that a linear classifier weighs, whose answer is averaged with the
-            network's; 0 leaves it out. The task takes 2 for words, 6 for characters and bytes.
-        ngram_symbols: symbols that n-grams are made of, the first of V; V where not given.
+        ngram_order: longest n-grams of a linear classifier that is averaged with the network; 0 for none. The task
+            takes 2 for words, 6 for characters and bytes.
+        ngram_symbols: the first of the V symbols, which form n-grams; V by default.
 
     >>> model = SequenceClassifier(num_classes=2, vocab_size=10, hidden_size=8)
     >>> context = {"inputs": torch.tensor([[1, 2, 3], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}
@@ -232,7 +230,7 @@ class SequenceClassifier(LikelihoodModel):
     def _labels(self, x: Tensor, context: Context, lengths: Tensor | None) -> Categorical:
         """p(y | x) of each row, checked to be one for each label."""
         if lengths is not None:
-            raise ValueError("lengths: expected None: a label has no length; put those of the sequences in the context")
+            raise ValueError("lengths: expected None: a label has no length; put sequence lengths in the context")
         distribution = self.forward(context)
         check_one_label_a_row(x, *distribution.batch_shape)
         return distribution
@@ -261,14 +259,7 @@ class SequenceClassifier(LikelihoodModel):
         return outputs, last, lengths
 
     def _inputs(self, context: Context) -> tuple[Tensor, Tensor | None]:
-        if isinstance(context, Tensor):
-            context = {"inputs": context}
-        if not isinstance(context, dict) or "inputs" not in context:
-            raise ValueError(
-                "context: expected the sequences, a tensor or {'inputs': tensor, 'lengths': (B,)}, "
-                f"got {type(context).__name__}"
-            )
-        inputs, lengths = context["inputs"], context.get("lengths")
+        inputs, lengths = checked_inputs(context)
         if lengths is None and not inputs.shape[1]:
             lengths = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
         if self.feature_size is None:

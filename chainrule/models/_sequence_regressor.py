@@ -10,6 +10,7 @@ from chainrule._base import Context, LikelihoodModel
 from chainrule._ranges import check_sizes
 from chainrule.heads._real_mixtures import GaussianMixture
 from chainrule.layers._recurrent_stack import recurrent_stack
+from chainrule.models._conditioned import checked_inputs
 
 
 @final
@@ -19,8 +20,8 @@ class SequenceRegressor(LikelihoodModel):
     .. math:: h_t = \mathrm{cell}(x_t, h_{t-1}), \qquad \hat y = W h_T + b, \qquad
         \log p(y \mid x) = -\lVert y - \hat y \rVert^2 - \tfrac{K}{2} \log \pi
 
-    It answers with a mean and claims nothing about its error: the variance ½ comes from the loss, not from the data.
-    Where the spread matters, and for more steps than one, there is `Forecaster`.
+    It predicts a mean and claims nothing about its error: the variance ½ comes from the loss, not from the data. If the
+    spread matters, or for several steps, use `Forecaster`.
 
     Args:
         feature_size: N, numbers of each element.
@@ -58,13 +59,7 @@ class SequenceRegressor(LikelihoodModel):
             context: the sequences (B, T, N), or `{"inputs": (B, T, N), "lengths": (B,)}`; padding is
                 never read.
         """
-        parts = {"inputs": context} if isinstance(context, Tensor) else context
-        if not isinstance(parts, dict) or "inputs" not in parts:
-            raise ValueError(
-                "context: expected the sequences, a tensor or {'inputs': tensor, 'lengths': (B,)}, "
-                f"got {type(context).__name__}"
-            )
-        inputs, lengths = parts["inputs"], parts.get("lengths")
+        inputs, lengths = checked_inputs(context)
         if inputs.dim() != 3 or inputs.shape[2] != self.feature_size or not inputs.is_floating_point():
             raise ValueError(
                 f"context: expected real numbers (B, T, {self.feature_size}), "
@@ -84,9 +79,7 @@ class SequenceRegressor(LikelihoodModel):
             lengths: None: an answer has no length. Those of the sequences are in the context.
         """
         if lengths is not None:
-            raise ValueError(
-                "lengths: expected None: an answer has no length; put those of the sequences in the context"
-            )
+            raise ValueError("lengths: expected None: an answer has no length; put sequence lengths in the context")
         answers = self(context)
         inputs, outputs = answers.batch_shape
         rows = len(x) if inputs == 1 else inputs  # one row of the input for all answers

@@ -10,11 +10,11 @@ from chainrule._modes import in_evaluation
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
 from chainrule.layers import CharacterEncoder
-from chainrule.layers._bidirectional import row_encoder
 from chainrule.layers._cells import check_vocabulary, symbols_of
 from chainrule.layers._character_encoder import CHARACTER_ENCODERS, AffixEmbedding, WordForm
+from chainrule.layers._hashed_scores import TemplateScores
 from chainrule.layers._pointwise import dropout
-from chainrule.layers._template_scores import TemplateScores
+from chainrule.layers._row_encoders import row_encoder
 
 TAG_HEADS = ("crf", "softmax")
 _FORMS = ("cnn+affixes", "affixes", *CHARACTER_ENCODERS, "none")
@@ -29,8 +29,8 @@ class SequenceTagger(LikelihoodModel):
         h_t = \mathrm{dropout}([\overrightarrow{h}_t, \overleftarrow{h}_t]), \qquad
         e_t = W h_t + b, \qquad y \sim p(y \mid e)
 
-    As every tag sees the whole row, this is p(y | x) and no model of x: `forward` gives the distribution of y, and
-    `log_prob` its exact log-probability (Huang et al. 2015; Lample et al. 2016; Ma and Hovy 2016).
+    Since every tag depends on the whole row, this is p(y | x) and not a model of x: `forward` returns the distribution
+    of y, and `log_prob` its exact log-probability (Huang et al. 2015; Lample et al. 2016; Ma and Hovy 2016).
 
     Args:
         num_tags: K.
@@ -38,13 +38,13 @@ class SequenceTagger(LikelihoodModel):
         num_characters: characters are integers in [1, num_characters], and 0 pads a word; None reads words alone.
         head: "crf" chooses the tags of a sentence together, "softmax" each by itself.
         constraints: for "crf": which tags may follow each other, see `chainrule.heads.bio_constraints`.
-        cell: of the layers that read the sentence; "transformer" attends to the whole of it.
+        cell: recurrence that reads the sentence; "transformer" attends to all of it.
         embedding_size: features of a word, the width of E.
-        character_encoder: reads the characters of each word: its first and last four, or all of them by an LSTM or a
-            CNN, or in "cnn+affixes" both, see `WordForm`; "none" reads words alone. The task takes
-            "affixes" for few passes where it is not given.
+        character_encoder: encoder of the characters of each word: "affixes" reads its first and last four, "lstm" and
+            "cnn" read all of them, "cnn+affixes" does both (see `WordForm`), "none" reads words only. If not given, the
+            task takes "affixes" for few passes.
         character_size: features of a word from its characters; an even number for an LSTM.
-        affix_dropout: share of words whose affixes are left out in training; of "cnn+affixes" alone.
+        affix_dropout: share of words whose affixes are dropped in training, for "cnn+affixes".
         hidden_size: units M of each layer in each direction; of a Transformer, the width of its blocks.
         num_layers: layers that read the sentence from both ends.
         dropout: share of features zeroed in training: of words, between layers, and of h.
@@ -53,9 +53,9 @@ class SequenceTagger(LikelihoodModel):
             network's, :math:`\tfrac{1}{2}(e_t + z_t)`. Both make different mistakes. Training maximises the likelihood
             of the network alone, so that it leaves nothing to them; `log_prob` is of the mean.
 
-    The context of `forward` and of all that follow from it is the words, (B, T), or with characters the mapping
-    {"words": (B, T), "characters": (B, T, C)}, C characters of each word, 0 past its end. Nothing past a row's length
-    is read, but it must be integers in range.
+    The context of `forward` and of the derived methods is the words, (B, T), or with characters the mapping {"words":
+    (B, T), "characters": (B, T, C)}, C characters of each word, 0 past its end. Nothing past the length of a row is
+    read, but it must contain integers in range.
 
     >>> tagger = SequenceTagger(num_tags=3, vocab_size=10, hidden_size=8).eval()
     >>> words, lengths = torch.tensor([[4, 7, 1], [2, 0, 0]]), torch.tensor([3, 1])

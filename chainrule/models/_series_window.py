@@ -1,5 +1,6 @@
 """Inputs of a forecaster at each step of a series: earlier values, in a unit that follows them, and covariates."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,59 @@ from chainrule._base import Context
 from chainrule._buffers import fixed_buffer
 from chainrule._modes import wide
 from chainrule.kernels._transforms import values_are_known
-from chainrule.models._series_scaling import SeriesScaling
+
+
+@dataclass(frozen=True)
+class SeriesScaling:
+    """Centre and scale of a series for a network.
+
+    Args:
+        centre: the value that counts as 0 if the past is unknown.
+        scale: the unit, > 0: the typical distance of a value from its reference.
+        finest: the smallest standard deviation of a distribution, in units of `scale`: a value that repeats exactly
+            would raise a density without bound.
+
+    >>> SeriesScaling.fit(torch.tensor([20.0, 22.0, 18.0, 20.0, 20.5]), anchor=1)
+    SeriesScaling(centre=20.1, scale=2.462..., finest=0.101...)
+    """
+
+    centre: float = 0.0
+    scale: float = 1.0
+    finest: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for name in ("centre", "scale", "finest"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or (name != "centre" and value <= 0):
+                raise ValueError(f"{name}: expected a finite number{'' if name == 'centre' else ' > 0'}, got {value}")
+
+    @classmethod
+    def fit(cls, values: Tensor, anchor: int, observed: Tensor | None = None) -> "SeriesScaling":
+        """From training values alone.
+
+        Args:
+            values: (T,) of a series.
+            anchor: the lag that forecasts are measured from; 0 where they are measured from the centre.
+            observed: (T,) booleans, values that were written down; None for all. Others say nothing of the finest step.
+        """
+        values = values.double()
+        if len(values) < anchor + 2:
+            raise ValueError(f"values: expected at least {anchor + 2}, got {len(values)}")
+        centre = values.mean()
+        steps = values[anchor:] - values[:-anchor] if anchor else values - centre
+        scale = float(steps.square().mean().sqrt())
+        if not 0 < scale < math.inf:
+            raise ValueError(f"values: expected finite numbers that change, got {len(values)} of scale {scale:g}")
+        gaps = (values if observed is None else values[observed]).unique().diff()
+        # Half the step in which values were written down, or a thousandth of the unit.
+        finest = float(gaps.min()) / 2 / scale if len(gaps) else 1e-3
+        return cls(float(centre), scale, min(max(finest, 1e-3), 0.25))
+
+    @staticmethod
+    def stacked(scalings: "tuple[SeriesScaling, ...]") -> Tensor:
+        """(3, S) float64: centres, scales and finest scales."""
+        return torch.tensor([[s.centre, s.scale, s.finest] for s in scalings], dtype=torch.float64).t().contiguous()
+
 
 _KEYS = {"past", "covariates", "series"}
 USUAL = 24  # changes of the usual size that count with the recent ones
@@ -27,14 +80,7 @@ class SeriesContext(TypedDict):
 
 
 def read_context(context: Context, rows: int, num_series: int, num_covariates: int) -> SeriesContext:
-    """Return the parts of a context, each with `rows` rows.
-
-    Args:
-        context: a dict with "past", "covariates" and "series", or the past alone.
-        rows: B; parts with one row serve them all.
-        num_series: of the model; 1 leaves "series" out.
-        num_covariates: F; 0 leaves "covariates" out.
-    """
+    """Return the parts of a context, each with `rows` rows: of a dict, or of the past alone; one row serves all."""
     if isinstance(context, Tensor):
         context = {"past": context}
     needed = {"past"} | ({"covariates"} if num_covariates else set()) | ({"series"} if num_series > 1 else set())
@@ -121,12 +167,6 @@ class SeriesWindow(nn.Module):
 
     The anchor :math:`a_t` is :math:`y_{t - \text{anchor}}`, or the centre of the series where the anchor is 0; s is the
     usual scale of the series, and n the longest lag less the anchor, or what there is in a shorter past.
-
-    Args:
-        series: the scaling of each series, fitted on training values.
-        lags: which earlier values are read at each step, counted back from it.
-        anchor: the lag that values are measured from; 0 for the centre.
-        num_covariates: F.
     """
 
     scaling: Tensor
@@ -201,14 +241,9 @@ class SeriesWindow(nn.Module):
     def measure(
         self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None, num_real: Tensor
     ) -> Readings:
-        """Return the readings at each of `time` positions.
+        """Return the readings at each of T positions, from the values before them, (B, L + T - 1).
 
-        Args:
-            whole: (B, L + T - 1) the values before each of them; of the first L the last `num_real`, (B,), are real.
-            time: T.
-            series: (B,).
-            covariates: (B, T, F), or None.
-            num_real: (B,).
+        Of the first L values the last `num_real`, (B,), are real.
         """
         centre, usual, finest = self.scaling[:, series].unsqueeze(2)  # (B, 1) each
         whole = whole.to(usual)

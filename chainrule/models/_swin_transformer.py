@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
-from chainrule.layers._linear import Linear
+from chainrule.layers._pointwise import Linear
 from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers._window_attention import WindowAttention
 from chainrule.models._image_classifier import ImageClassifier
@@ -18,21 +18,21 @@ from chainrule.models._vision_transformer import check_patches, largest_divisor
 class SwinTransformer(ImageClassifier):
     r"""A classifier by attention inside windows, shifted in every other block (Liu et al. 2021, Swin).
 
-    Patches of P×P pixels are places with D features. In stages, each at half the resolution and with twice the features
-    of the one before, blocks attend inside windows of M×M places; every other block has its windows shifted by M // 2,
-    so that what is known crosses their borders. Between stages 2×2 places are merged into one (patch merging). Along
-    a side that one window spans, nothing is shifted. The features are the mean over the last stage's places.
+    Patches of P×P pixels are places with D features. Each stage has half the resolution and twice the features of the
+    previous one. Its blocks attend inside windows of M×M places; every other block shifts its windows by M // 2, so
+    that information crosses their borders. Between stages 2×2 places are merged into one (patch merging). If one window
+    spans a side, nothing is shifted along it. The features are the mean over the places of the last stage.
 
     Args:
         image_shape: (C, H, W), height and width multiples of `patch_size`.
         num_classes: labels are integers in [0, num_classes).
         levels: V, values that a channel of a pixel may have.
-        patch_size: P, pixels to a side of a patch; None takes 2 where the stages can halve what is left, else 1. If not
-            given, the task takes 4 where a budget has time for few steps.
-        window: M, places to a side of a window at most; a stage takes the largest divisor of its height and width.
+        patch_size: P, pixels per side of a patch; None takes 2 if the stages can halve the rest, else 1. If not given,
+            the task takes 4 if a budget allows few steps.
+        window: M, maximum places per side of a window; a stage takes the largest divisor of its height and width.
         model_size: D features of a place in the first stage, a multiple of `num_heads`.
         blocks: blocks in each stage.
-        stages: stages; None takes 2 where the places can be halved, else 1.
+        stages: number of stages; None takes 2 if the places can be halved, else 1.
         num_heads: heads of attention in the first stage; they double with the features.
         dropout: probability of zeroing, in training, what a branch adds.
         label_smoothing: share of the training objective that is spread evenly over the labels.
@@ -109,13 +109,7 @@ class SwinTransformer(ImageClassifier):
 
 
 class SwinBlock(ResidualBlock):
-    """Window attention and a feed-forward network over (B, height, width, D), norms first.
-
-    Args:
-        model_size: D.
-        num_heads, height, width, window, shift: see `WindowAttention`.
-        dropout: see `ResidualBlock`.
-    """
+    """Window attention and a feed-forward network over (B, height, width, D), norms first."""
 
     def __init__(
         self, model_size: int, num_heads: int, height: int, width: int, window: int, shift: int, dropout: float

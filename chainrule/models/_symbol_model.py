@@ -10,10 +10,9 @@ from chainrule._base import AutoregressiveModel, Context, Executor, refuse_conte
 from chainrule._modes import device_of
 from chainrule.heads import Categorical
 from chainrule.layers._cells import symbol_before, symbols_before
-from chainrule.layers._linear import linear
 from chainrule.layers._ngram_embedding import NgramEmbedding
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import dropout
+from chainrule.layers._pointwise import dropout, linear
 from chainrule.layers._sequence_layer import SequenceLayer, stepping
 from chainrule.models._executors import SymbolExecutor
 from chainrule.state import State, count_rows
@@ -25,9 +24,10 @@ class SymbolModel(AutoregressiveModel):
     .. math:: h_t, s_t = \mathrm{layer}(E[x_{t-1}] + e_{t-1}, s_{t-1}), \qquad
         p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho}\, h_t + b_o)
 
-    The first element follows a start symbol, an input only, whose number is V. e are embeddings of n-grams, or zero. A
-    model makes `embedding`, `weight_ho` (`None` for E itself) and `bias_ho`, or overrides `vectors` and `conditional`.
-    The state is the layer's; with n-grams it is a dict of "layer" and "recent", the last N − 1 symbols (B, N − 1).
+    The first element follows a start symbol with number V, which is only an input. e are embeddings of n-grams, or
+    zero. A model makes `embedding`, `weight_ho` (`None` for E itself) and `bias_ho`, or overrides `vectors` and
+    `conditional`. The state is the layer's; with n-grams it is a dict of "layer" and "recent", the last N − 1 symbols
+    (B, N − 1).
     """
 
     embedding: nn.Module | None

@@ -7,23 +7,12 @@ import torch
 from torch import Tensor
 
 from chainrule._modes import wide
-from chainrule.heads._column import Column, ColumnGroup
-from chainrule.heads._table_column import TableColumn, TableRow
+from chainrule.heads._table_column import Column, ColumnGroup, TableColumn, TableRow
 from chainrule.state import State
 
 
 class TableLayout:
-    """Columns of a kind lie together, so that a wide table takes few operations.
-
-    Args:
-        columns: the D columns.
-        components: of the mixture of each numeric column.
-
-    >>> flag = Column("categorical", categories=2)
-    >>> layout = TableLayout([flag, Column("real"), flag], components=1)
-    >>> layout.feature_columns, layout.output_columns
-    (tensor([0, 0, 2, 2, 1, 1]), tensor([0, 0, 2, 2, 1, 1, 1, 1]))
-    """
+    """Columns of a kind lie together, so that a wide table takes few operations."""
 
     def __init__(self, columns: Sequence[Column], components: int):
         self.columns, self.components = list(columns), components
@@ -98,12 +87,7 @@ class TableLayout:
 
     @torch.no_grad()
     def exclude(self, bias: Tensor, symbols: Sequence[int | None]) -> None:
-        """Give one symbol of each column probability 0 (e^-1e30) by a bias (N,) of outputs; `None` keeps them all.
-
-        Args:
-            bias: written into.
-            symbols: of the D columns; see `Column`.
-        """
+        """Give one symbol of each column probability 0 (e^-1e30) by a bias (N,) of outputs; `None` keeps them all."""
         if len(symbols) != len(self.columns):
             raise ValueError(f"symbols: expected {len(self.columns)}, one for each column, got {len(symbols)}")
         for index, symbol in enumerate(symbols):
@@ -132,13 +116,6 @@ class TableSteps:
     Features are sorted by visit and units by degree, so that slices take the place of masks: when t columns are known,
     the units of degree t are computed, from all that is known, and then the outputs of the next column. A state is
     (features, units of each hidden layer), (B, ...) each, as far as they are known. No tensor of it is written to.
-
-    Args:
-        layout: of the columns.
-        order: the order of the columns.
-        degrees: (M,) of the units of each hidden layer.
-        layers: weight and bias of the hidden layers, and of the output.
-        direct: weight from features to outputs, or None.
     """
 
     def __init__(

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from chainrule._base import Executor, refuse_context
 from chainrule._modes import wide
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
-from chainrule.heads._column import Column
-from chainrule.heads._table_column import TableColumn, TableRow
+from chainrule.heads._table_column import Column, TableColumn, TableRow
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.models._column_model import ColumnModel, checked_order
@@ -37,12 +36,12 @@ class TableMADE(ColumnModel):
     Args:
         columns: the D columns.
         hidden_size: units of each layer.
-        num_layers: hidden layers; without any, all connections are direct.
+        num_layers: hidden layers; 0 makes all connections direct.
         order: a permutation of the columns, in the order they are visited; None visits them in the table's order.
-        components: of the mixture of a numeric column.
-        direct: connect each column to later outputs past the hidden layers too (A).
-        dropout: share of hidden units dropped in training; of `forward` alone, `step` never drops any. The task takes
-            0.5 for few rows where it is not given.
+        components: mixture components of a numeric column.
+        direct: connect each column to later outputs directly, past the hidden layers (A).
+        dropout: share of hidden units dropped in training, in `forward` only. If not given, the task takes 0.5 for few
+            rows.
 
     >>> columns = [Column("categorical", categories=3), Column("real", centre=170.0, scale=10.0, missing=True)]
     >>> model = TableMADE(columns, hidden_size=8, num_layers=1, order=[1, 0])

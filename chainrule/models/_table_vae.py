@@ -8,20 +8,16 @@ from torch import Tensor, nn
 
 from chainrule._latent import LatentModel, OneLayerObjective
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
-from chainrule.heads._column import Column
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._head import Head
+from chainrule.heads._table_column import Column
 from chainrule.layers._image_code import gated_layers
-from chainrule.layers._linear import Linear
+from chainrule.layers._pointwise import Linear
 from chainrule.models._table_layout import TableLayout
 
 
 class Joint(Head):
-    """The product over the last axis of a head's batch: batch shape (...), events (D,).
-
-    Args:
-        parts: a head of batch shape (..., D).
-    """
+    """The product over the last axis of a head's batch: batch shape (...), events (D,)."""
 
     def __init__(self, parts: Head):
         self.parts = parts
@@ -57,7 +53,7 @@ class TableVAE(LatentModel):
         latent_size: L, numbers of a code.
         hidden_size: units of each layer.
         num_layers: gated layers, each way.
-        components: of the mixture of a numeric column.
+        components: mixture components of a numeric column.
         dropout: share of the encoder's last features dropped in training. The task takes 0.5 for few rows where it is
             not given.
         objective: of training; see `LatentModel`.

@@ -23,8 +23,8 @@ class TransformerLM(SymbolModel):
     .. math:: p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho}\, \mathrm{norm}(h^{(L)}_t) + b_o)
 
     e adds the embeddings of the last 2, ..., N symbols together (`NgramEmbedding`) where
-    `ngram_order` is N >= 2. The first element follows a start symbol, an input only: it has number V, an embedding, and
-    no probability.
+    `ngram_order` is N >= 2. The first element follows a start symbol, which is only an input: it has number V and an
+    embedding, but no probability.
 
     Each block reads the last W elements of the block below, so that the cache is bounded however long a text or a
     stream is, and a conditional depends on the last :math:`N + L(W - 1)` elements. Positions are relative ("rotary",
@@ -47,10 +47,10 @@ class TransformerLM(SymbolModel):
         bias: biases in softmax attention and in the feed-forward networks.
         dropout: probability of zeroing in training, of the input's features and of what each branch adds. If not
             given, the task uses 0 to 0.3, more for more passes over the text.
-        tie_weights: use E as W_ho (Press and Wolf 2017): it saves weights where V is large. Untrained, such a model
+        tie_weights: use E as W_ho (Press and Wolf 2017), which saves weights if V is large. Untrained, such a model
             expects each symbol to be repeated.
-        ngram_order: N, symbols that are embedded together at most; 1 embeds single symbols alone.
-        ngram_buckets: rows of each n-gram table at most.
+        ngram_order: N, maximum number of symbols that are embedded together; 1 embeds single symbols only.
+        ngram_buckets: maximum rows of each n-gram table.
         ngram_dropout: probability of leaving out an n-gram in training. The task takes twice its dropout where it is
             not given.
 

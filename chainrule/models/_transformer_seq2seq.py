@@ -1,7 +1,9 @@
 """A translator made of attention: a sequence in, another of any length out."""
 
+import copy
+from collections.abc import Callable
 from functools import partial
-from typing import Literal, cast, final
+from typing import Literal, Unpack, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -11,14 +13,71 @@ from chainrule._ranges import Layers, Probability, Size, check_shares, check_siz
 from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._row_vectors import prepared_linear
-from chainrule.layers._cells import check_vocabulary, symbol_before, symbols_before, symbols_of
-from chainrule.layers._decoder_block import DecoderBlock, DecoderStep
-from chainrule.layers._linear import linear
-from chainrule.layers._packing import scored_places, zero_past_ends
-from chainrule.layers._pointwise import dropout, norm_layer
-from chainrule.layers._residual_block import shrink_residuals
-from chainrule.layers._transformer_encoder import TransformerEncoder
+from chainrule.layers._attention import CrossAttention
+from chainrule.layers._causal_attention import CausalAttention
+from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
+from chainrule.layers._packing import zero_past_ends
+from chainrule.layers._pointwise import dropout, linear
+from chainrule.layers._residual_block import BlockOptions, ResidualBlock, last_norm, shrink_residuals
+from chainrule.layers._row_encoders import TransformerEncoder
+from chainrule.models._attentive_decoder import sums_of_terms
+from chainrule.models._conditioned import checked_source
 from chainrule.state import Memory, Shared, State, count_rows, expand
+
+DecoderStep = Callable[[Tensor, State, State], tuple[Tensor, State]]
+
+
+class DecoderBlock(ResidualBlock):
+    """Causal attention, attention to a memory, and a feed-forward network, each with a norm and a residual.
+
+    The state belongs to the causal attention; the memory does not change and is a separate argument.
+    """
+
+    def __init__(
+        self,
+        model_size: int,
+        num_heads: int,
+        window: int,
+        *,
+        num_kv_heads: int | None = None,
+        position: str | None = "rotary",
+        **options: Unpack[BlockOptions],
+    ):
+        mixer = CausalAttention(model_size, num_heads, window, num_kv_heads=num_kv_heads, position=position, bias=False)
+        cross = CrossAttention(model_size, num_heads, num_kv_heads=num_kv_heads, bias=False)
+        super().__init__(mixer, model_size, bias=False, **options)
+        self.cross, self.norm3 = cross, copy.deepcopy(self.norm2)
+
+    def forward(self, x: Tensor, state: State, remembered: State) -> tuple[Tensor, State]:
+        """Read a chunk x (B, T, D) from a state, None at the beginning, with the memory in sight."""
+        read, state = self.mixer(self._mixer_input(x), state)
+        x = self._sum(x, read, self.norm1)
+        x = self._sum(x, self.cross(self.norm2(x) if self.norm_first else x, remembered), self.norm2)
+        return self._sum(x, self.feed_forward(self.norm3(x) if self.norm_first else x), self.norm3), state
+
+    def step(self, x_t: Tensor, state: State, remembered: State) -> tuple[Tensor, State]:
+        """Read one element of each row, (B, D)."""
+        y, state = self(x_t.unsqueeze(1), state, remembered)
+        return y.squeeze(1), state
+
+    def prepare(self) -> DecoderStep:
+        """Return a function equal to `step` in evaluation while the weights do not change."""
+        if not self.norm_first or not may_prepare(self):
+            return self.step
+        mix, feed_forward, cross = self.mixer.prepare(), self.feed_forward.prepare(), self.cross
+        norm1, norm2, norm3 = self.norm1, self.norm2, self.norm3
+
+        def step(x: Tensor, state: State, remembered: State) -> tuple[Tensor, State]:
+            read, state = mix(norm1(x), state)
+            x = x + read
+            x = x + cross(norm2(x).unsqueeze(1), remembered).squeeze(1)
+            return x + feed_forward(norm3(x)), state
+
+        return step
+
+    def last_products(self) -> list[nn.Linear]:
+        """Return the last product of each residual branch; see `shrink_residuals`."""
+        return [self.mixer.out_proj, self.cross.out_proj, self.feed_forward.linear2]
 
 
 @final
@@ -41,7 +100,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
         model_size: D, a multiple of `num_heads`.
         num_layers: blocks of the encoder, and of the decoder.
         num_heads: H, heads of attention.
-        num_kv_heads: of the decoder; see `chainrule.layers.MultiHeadAttention`.
+        num_kv_heads: key and value heads of the decoder; see `chainrule.layers.MultiHeadAttention`.
         position: "rotary" or "alibi".
         context_length: elements of the target that a block of the decoder may read.
         feed_forward_size: units of the feed-forward networks; `None` is 4·D, for "swiglu" 8/3·D. The task takes 2·D
@@ -87,34 +146,19 @@ class TransformerSeq2Seq(AutoregressiveModel):
         check_shares(label_smoothing=label_smoothing)
         self.source_vocab_size, self.vocab_size = source_vocab_size, target_vocab_size
         self.dropout, self.label_smoothing = dropout, label_smoothing
-        self.encoder = TransformerEncoder(
-            model_size,
-            model_size,
-            num_layers,
-            num_heads,
-            position=position,
-            feed_forward_size=feed_forward_size,
-            activation=activation,
-            norm=norm,
-            norm_first=norm_first,
-            dropout=dropout,
-        )
-        self.blocks = nn.ModuleList(
-            DecoderBlock(
-                model_size,
-                num_heads,
-                context_length,
-                num_kv_heads=num_kv_heads,
-                position=position,
-                feed_forward_size=feed_forward_size,
-                activation=activation,
-                norm=norm,
-                norm_first=norm_first,
-                dropout=dropout,
-            )
+        options: BlockOptions = {
+            "feed_forward_size": feed_forward_size,
+            "activation": activation,
+            "norm": norm,
+            "norm_first": norm_first,
+            "dropout": dropout,
+        }
+        self.encoder = TransformerEncoder(model_size, model_size, num_layers, num_heads, position=position, **options)
+        blocks = [
+            DecoderBlock(model_size, num_heads, context_length, num_kv_heads=num_kv_heads, position=position, **options)
             for _ in range(num_layers)
-        )
-        self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
+        ]
+        self.blocks, self.norm = nn.ModuleList(blocks), last_norm(blocks[0])
         self.source_embedding = nn.Embedding(source_vocab_size, model_size)
         self.embedding = nn.Embedding(target_vocab_size + 1, model_size)  # the start symbol is the last
         self.weight_ho = None if tie_weights else nn.Parameter(torch.empty(target_vocab_size, model_size))
@@ -145,17 +189,8 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
     def _sum_of_terms(self, x: Tensor, context: Context, lengths: Tensor | None, label_smoothing: float) -> Tensor:
         x = zero_past_ends(symbols_of(x), lengths)
-        rows, steps, real = scored_places(x, lengths)
         h, _ = self._read(x, self.initial_state(len(x), context), None)
-        h, symbols = h[rows, steps], x[rows, steps]  # of real elements alone, (R, D) and (R,)
-        terms = Categorical(self._scores(h)).log_prob(symbols)
-        if label_smoothing:  # the normaliser cancels: the mean score of all symbols, less the given symbol's score
-            weight = self._output_weight()
-            direction = weight.mean(0) - nn.functional.embedding(symbols, weight)
-            above = (h.to(direction.dtype) * direction).sum(1) + self.bias_ho.mean() - self.bias_ho[symbols]
-            terms = terms + label_smoothing * above
-        terms = terms if real is None else terms.masked_fill(~real, 0)
-        return terms.new_zeros(len(x)).index_add(0, rows, terms)
+        return sums_of_terms(h, x, lengths, self._output_weight(), self.bias_ho, label_smoothing)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         memory, lengths = self._encoded(context)
@@ -230,17 +265,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
     def _encoded(self, context: Context) -> tuple[Tensor, Tensor]:
         """Return the memory (B, S, D) and the lengths of its rows."""
-        if not isinstance(context, dict) or not {"tokens", "lengths"} <= context.keys():
-            got = f"one of {', '.join(sorted(context))}" if isinstance(context, dict) else type(context).__name__
-            raise ValueError(f'context: expected a dict of "tokens" (B, S) and "lengths" (B,), got {got}')
-        tokens, lengths = context["tokens"], context["lengths"]
-        if tokens.dim() != 2 or lengths.shape != tokens.shape[:1]:
-            raise ValueError(
-                f'context: expected "tokens" (B, S) and "lengths" (B,), '
-                f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
-            )
-        tokens, lengths = zero_past_ends(symbols_of(tokens), lengths), lengths.to(tokens.device)
-        check_vocabulary(tokens, self.source_embedding.num_embeddings, "tokens")
+        tokens, lengths = checked_source(context, self.source_vocab_size)
         features = self.source_embedding(tokens) * self.source_embedding.embedding_dim**0.5
         return self.encoder(features, lengths)[0], lengths
 

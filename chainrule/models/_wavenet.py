@@ -7,10 +7,9 @@ from torch.distributions import Distribution
 
 from chainrule._ranges import Range, check_sizes
 from chainrule.layers._cells import symbols_before
-from chainrule.layers._dilated_stack import DilatedStack
-from chainrule.layers._levels import LevelEmbedding, LevelHead
+from chainrule.layers._dilated_stack import DilatedStack, LevelEmbedding, LevelHead
+from chainrule.models._conditioned import checked_labels
 from chainrule.models._executors import WaveNetExecutor
-from chainrule.models._labels import checked_labels
 from chainrule.models._symbol_model import SymbolModel
 from chainrule.state import State
 
@@ -41,7 +40,7 @@ class WaveNet(SymbolModel):
         layers_per_block: dilations 1, 2, ..., 2^(n-1).
         kernel_size: k taps of each convolution.
         skip_channels: features in which the layers' outputs are summed.
-        components: of a mixture of logistics instead of a categorical distribution.
+        components: components of a mixture of logistics, which replaces the categorical distribution.
         num_classes: labels that a sequence may be conditioned on, as context (B,) of integers; `None` for none.
 
     >>> import torch

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from chainrule.data import Vocabulary
 
 _CHUNK = 128  # symbols of a prompt read between two steps
-_PAUSE = 0.02  # seconds between two deliveries: a client cannot see less, and each wakes the thread of the server
+_PAUSE = 0.05  # seconds between two deliveries: each wakes the thread of the server, and holds up the next step
 
 
 class _Row:

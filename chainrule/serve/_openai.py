@@ -272,3 +272,47 @@ def _usage(read: int, drawn: int) -> dict[str, int]:
 def _close(streams: list[Stream]) -> None:
     for stream in streams:
         stream.close()
+
+
+class Text(BaseModel):
+    """A text to turn into symbols. `model` may be left out where one run is served; what else comes is ignored."""
+
+    prompt: str
+    model: str | None = None
+
+
+class TokenIds(BaseModel):
+    """Symbols to turn into a text."""
+
+    tokens: list[_Symbol]
+    model: str | None = None
+
+
+def tokenizer_router(state: ServerState) -> APIRouter:
+    """Return the routes by which lm-evaluation-harness reads the symbols of a run, as vLLM serves them."""
+    router = APIRouter()
+
+    def engine_of(name: str | None) -> Engine:
+        if name is None and len(state.engines) == 1:
+            return next(iter(state.engines.values()))
+        if name not in state.engines:
+            raise HTTPException(404, f"model: name a run of a text; there are: {', '.join(state.engines) or 'none'}")
+        return state.engines[name]
+
+    @router.get("/tokenizer_info")
+    async def info() -> dict[str, Any]:
+        newline = engine_of(None).encode("\n", scored=True)
+        unknown = engine_of(None).vocabulary.unknown
+        return {"bos_token": None, "eos_token": None if unknown in newline else "\n"}
+
+    @router.post("/tokenize")
+    async def tokenize(body: Text) -> dict[str, Any]:
+        tokens = engine_of(body.model).encode(body.prompt, scored=True)
+        return {"tokens": tokens, "count": len(tokens)}
+
+    @router.post("/detokenize")
+    async def detokenize(body: TokenIds) -> dict[str, Any]:
+        engine = engine_of(body.model)
+        return {"prompt": engine.decode(engine.vocabulary.check_ids(body.tokens).tolist())}
+
+    return router

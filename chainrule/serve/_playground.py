@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from chainrule._app.run import Run
 from chainrule.serve import _playground_answers as answers
 from chainrule.serve import _playground_images as images
+from chainrule.serve import _playground_latent as latent
+from chainrule.serve import _playground_sound as sounds
 from chainrule.serve import _playground_text as texts
 from chainrule.serve._guard import Busy
 from chainrule.serve._routes import finite
@@ -23,10 +25,10 @@ from chainrule.serve._stream import Request as TextRequest
 
 STATIC = Path(__file__).parent / "static"
 
-# The page loads its own files alone and sends requests to its own server alone; images are drawn by its scripts.
+# The page loads its own files alone and sends requests to its own server alone; its scripts make images and sounds.
 CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    "default-src 'self'; img-src 'self' data: blob:; media-src blob:; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 T = TypeVar("T")
 
@@ -35,6 +37,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 31)]
 Symbols = Annotated[list[int], Field(max_length=1 << 16)]
 Text = Annotated[str, Field(max_length=1 << 18)]
 Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+TopP = Annotated[float, Field(gt=0, le=1)] | None
 
 
 class _Body(BaseModel):
@@ -51,7 +54,7 @@ class TextBody(_Body):
     max_tokens: Count = 200
     temperature: Temperature = 1.0
     top_k: Annotated[int, Field(ge=1)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: TopP = None
     seed: Seed = 0
 
 
@@ -81,9 +84,20 @@ class NumberBody(_Body):
 
 
 class CodeBody(_Body):
-    """Values of the sliders."""
+    """A latent code."""
 
     code: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(max_length=1 << 10)]
+    seed: Seed = 0
+
+
+class SoundBody(_Body):
+    """A sound to draw; see `chainrule.serve._playground_sound.Sounding`."""
+
+    seconds: Annotated[float, Field(ge=0, le=1e6)]
+    beginning: Annotated[str, Field(max_length=1 << 22)] = ""
+    label: Count | None = None
+    temperature: Temperature = 1.0
+    top_p: TopP = None
     seed: Seed = 0
 
 
@@ -191,11 +205,28 @@ def playground_router(state: ServerState) -> APIRouter:
 
     @router.post("/playground/decode")
     async def decode(body: CodeBody) -> Any:
-        return await answer(images.decode_image, run_of(body, "latent"), body.code, body.seed)
+        return await answer(latent.decode, run_of(body, "latent"), body.code, body.seed)
 
     @router.post("/playground/encode-example")
     async def encode_example(body: NumberBody) -> Any:
-        return await answer(images.encode_example, run_of(body, "latent"), body.number)
+        return await answer(latent.encode_example, run_of(body, "latent"), body.number)
+
+    @router.post("/playground/encode-text")
+    async def encode_text(body: AnswerBody) -> Any:
+        run = run_of(body, "latent")
+        if run.task != "text":
+            raise HTTPException(400, f"a run of the task {run.task} cannot do this")
+        return await answer(latent.encode_text, run, body.text)
+
+    @router.post("/playground/sound")
+    async def sound(body: SoundBody) -> StreamingResponse:
+        run = run_of(body, "sound")
+        sounding = sounds.Sounding(**body.model_dump(exclude={"run"}))
+        return lines(sounds.stream_sound(state, run, sounding))
+
+    @router.post("/playground/sound-example")
+    async def sound_example(body: NumberBody) -> Any:
+        return await answer(sounds.example_sound, run_of(body, "sound"), body.number)
 
     @router.post("/playground/complete-row")
     async def complete_row(body: RowBody) -> Any:
@@ -237,15 +268,14 @@ def playground_router(state: ServerState) -> APIRouter:
 
 def view_of(run: Run, *, has_engine: bool) -> str:
     """Return the view of a run in the playground; empty if it has no view."""
-    coded = getattr(run._task, "has_code", False)
+    if getattr(run._task, "has_code", False):
+        return "latent"
     match run.task:
         case "text":
             return "text" if has_engine else ""
-        case "image":
-            return "latent" if coded else "image"
-        case "table":
-            return "" if coded else "table"
-        case "tag" | "classify" | "classify-images" | "translate" | "caption" | "forecast":
+        case (
+            "tag" | "classify" | "classify-images" | "translate" | "caption" | "forecast" | "image" | "sound" | "table"
+        ):
             return run.task
     return ""
 
@@ -270,7 +300,9 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
         case "image":
             return images.about_images(run)
         case "latent":
-            return images.about_images(run) | images.about_latent(run)
+            return (images.about_images(run) if run.task == "image" else {}) | latent.about_latent(run)
+        case "sound":
+            return sounds.about_sounds(run)
         case "table":
             return answers.about_table(run)
         case "forecast":

@@ -2,7 +2,7 @@
 
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,10 +62,16 @@ def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dic
     rows, effective = complete_block(cast(Any, run.model), task.schema, [row] * n, _PARTICLES, generator)
     schema_columns = task.schema.kept
     missing = [index for index, is_known in enumerate(row.known) if not is_known]
-    columns = [_distribution(schema_columns[index], [drawn[index] for drawn in rows]) for index in missing]
-    names = [column.name for column in schema_columns]
-    examples = [dict(zip(names, drawn, strict=True)) for drawn in rows[:8]]
-    return {"columns": columns, "rows": examples, "n": n, "effective": effective and min(effective)}
+    return summarised(schema_columns, rows, missing) | {"n": n, "effective": effective and min(effective)}
+
+
+def summarised(columns: Sequence[Any], rows: Sequence[Sequence[str]], which: Iterable[int]) -> dict[str, Any]:
+    """Return the distribution of some columns over drawn rows, and the first of the rows."""
+    names = [column.name for column in columns]
+    return {
+        "columns": [_distribution(columns[index], [row[index] for row in rows]) for index in which],
+        "rows": [dict(zip(names, row, strict=True)) for row in rows[:8]],
+    }
 
 
 def _partial(task: Any, cells: Mapping[str, str]) -> Any:

@@ -1,9 +1,8 @@
-"""Images of the playground: drawn pixel by pixel, completed where they were erased, or decoded from a latent code."""
+"""Images of the playground: drawn pixel by pixel, or completed where they were erased."""
 
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import lru_cache
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
 
 _SECONDS = 0.03  # of drawing between two messages
-_SLIDERS = 12  # latent dimensions that can be moved
-_REACH = 3.0  # standard deviations of the prior
-_LOOKED_AT = 256  # held-out images that tell which latent dimensions are used
 _EXAMPLES = 64  # held-out images to begin from
 
 
@@ -171,78 +167,3 @@ def example_image(run: "Run", number: int) -> dict[str, Any]:
     batch = task.held_out_batch(count)
     label = None if batch.context is None else int(batch.context[number])
     return {"pixels": b64encode(_bright(task, batch.x[number]).tobytes()).decode(), "label": label}
-
-
-@dataclass(frozen=True)
-class _Latent:
-    """The latent dimensions that can be moved: their numbers and ranges, and the code that the others stay at."""
-
-    dimensions: list[int]
-    low: list[float]
-    high: list[float]
-    centre: "Tensor"
-
-
-@lru_cache(maxsize=16)
-def _latent(run: "Run") -> _Latent:
-    """Return the dimensions that the model uses, most used first; all of them where no held-out images tell."""
-    import torch
-
-    from chainrule._latent import LatentModel
-    from chainrule.diagnostics import active_units
-
-    model, task = model_of(run), task_of(run)
-    count = min(_LOOKED_AT, task.facts.images.valid) if task.is_prepared() else 0
-    if count < 2:
-        dimensions = list(range(min(model.latent_size, _SLIDERS)))
-        return _Latent(
-            dimensions, [-_REACH] * len(dimensions), [_REACH] * len(dimensions), torch.zeros(model.latent_size)
-        )
-    use = active_units(model, task.held_out_batch(count).x)
-    ranked = use.ranked or list(range(model.latent_size))
-    dimensions = ranked[:_SLIDERS]
-    if isinstance(model, LatentModel):
-        return _Latent(
-            dimensions, [-_REACH] * len(dimensions), [_REACH] * len(dimensions), torch.zeros(model.latent_size)
-        )
-    low, high = use.codes[:, dimensions].quantile(torch.tensor([0.01, 0.99], dtype=use.codes.dtype), dim=0).tolist()
-    return _Latent(dimensions, low, high, use.codes.mean(0))
-
-
-def about_latent(run: "Run") -> dict[str, Any]:
-    """Return the sliders: the latent dimension of each, its range, and its first value."""
-    latent = _latent(run)
-    start = latent.centre[latent.dimensions].tolist()
-    return {"dimensions": latent.dimensions, "low": latent.low, "high": latent.high, "start": start}
-
-
-def decode_image(run: "Run", code: list[float], seed: int) -> dict[str, Any]:
-    """Return the image of a code given by the values of the sliders, as 8 bits (C, H, W) in base64."""
-    import torch
-
-    from chainrule._app.tasks.image.codes import shown
-    from chainrule._modes import device_of
-
-    latent, model = _latent(run), model_of(run)
-    if len(code) != len(latent.dimensions):
-        raise ValueError(f"code: expected {len(latent.dimensions)} numbers, got {len(code)}")
-    device = device_of(model)
-    z = latent.centre.to(next(model.parameters())).clone()
-    z[latent.dimensions] = torch.tensor(code).to(z)
-    generator = torch.Generator(device).manual_seed(seed)
-    with torch.no_grad():
-        drawn = model.from_codes(z[None], generator=generator)
-    return {"pixels": b64encode(shown(task_of(run), drawn)[0].tobytes()).decode()}
-
-
-def encode_example(run: "Run", number: int) -> dict[str, Any]:
-    """Return the values of the sliders for a held-out image, and the image itself."""
-    import torch
-
-    from chainrule._modes import device_of
-
-    example = example_image(run, number)
-    x = task_of(run).held_out_batch(number + 1).x[number:]
-    with torch.no_grad():
-        code = model_of(run).codes(x.to(device_of(model_of(run))))[0]
-    return example | {"code": code[_latent(run).dimensions].double().tolist()}

@@ -25,7 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chainrule._app.run import Run
 from chainrule.serve._guard import Guard, Limits, answer_errors
-from chainrule.serve._openai import openai_router
+from chainrule.serve._openai import openai_router, tokenizer_router
 from chainrule.serve._playground import STATIC, playground_router
 from chainrule.serve._routes import runs_router
 from chainrule.serve._state import ServerState
@@ -110,6 +110,7 @@ def create_app(
 
     app.include_router(runs_router(state))
     app.include_router(openai_router(state))
+    app.include_router(tokenizer_router(state))
     app.include_router(playground_router(state))
     files = [f"/{path.relative_to(STATIC).as_posix()}" for path in STATIC.rglob("*") if path.is_file()]
     app.mount("/", StaticFiles(directory=STATIC, html=True), name="page")

@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.testing._batch_and_padding import check_batch_independence, check_padding_invariance
-    from chainrule.testing._causality import check_causality
     from chainrule.testing._codec import check_codec
     from chainrule.testing._contract import check, check_model
     from chainrule.testing._contract_check import Report, Result
-    from chainrule.testing._full_context import check_full_context
+    from chainrule.testing._dependence import check_causality, check_full_context
+    from chainrule.testing._invariance import (
+        check_batch_independence,
+        check_padding_invariance,
+        check_reproducible,
+        check_save_load,
+    )
     from chainrule.testing._latent_checks import check_exact
-    from chainrule.testing._reproducible import check_reproducible, check_save_load
     from chainrule.testing._sampling import check_samples_follow_log_prob
     from chainrule.testing._stepping import check_chunk_invariance, check_step_equals_forward
     from chainrule.testing._total_probability import check_total_probability

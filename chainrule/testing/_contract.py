@@ -12,17 +12,25 @@ from chainrule._modes import device_of, evaluating
 from chainrule.models._logits_model import LogitsModel, from_logits
 from chainrule.models._module_call import CacheStep
 from chainrule.testing._agreement import require_equal, rounding, weighted
-from chainrule.testing._batch_and_padding import (
+from chainrule.testing._contract_check import KINDS, Check, Report, Result, all_results, contract_check, kind_of
+from chainrule.testing._dependence import (
+    DRAWS,
+    LONGEST,
+    ROUNDING,
+    check_causality,
+    check_conditions,
+    check_full_context,
+    influence,
+)
+from chainrule.testing._invariance import (
     check_batch_independence,
     check_gradients_reach_parameters,
     check_padding_invariance,
+    check_reproducible,
+    check_save_load,
 )
-from chainrule.testing._causality import ROUNDING, check_causality, check_conditions
-from chainrule.testing._contract_check import KINDS, Check, Report, Result, all_results, contract_check, kind_of
-from chainrule.testing._full_context import DRAWS, LONGEST, check_full_context, influence
 from chainrule.testing._isolation import Widened, isolated
 from chainrule.testing._latent_checks import check_bounds, check_decoder, check_kl_divergence, check_posterior
-from chainrule.testing._reproducible import check_reproducible, check_save_load
 from chainrule.testing._sampling import check_samples_follow_log_prob
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._stepping import check_chunk_invariance, check_step_equals_forward

@@ -10,8 +10,7 @@ from torch import Tensor
 from chainrule._base import Context, TrainableModel
 from chainrule._modes import device_of
 from chainrule.testing._isolation import Widened, isolated
-from chainrule.testing._label_subject import LabelSubject
-from chainrule.testing._latent_subject import LatentSubject
+from chainrule.testing._row_subjects import LabelSubject, LatentSubject
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._subject import DoesNotApply, Subject, Violation
 
@@ -80,7 +79,7 @@ class Check(Protocol):
 
     __name__: str
     kinds: tuple[Kind, ...]
-    examine: Callable[..., Result]  # the check with the arguments of `__call__`, and a context in place of `Widened`
+    examine: Callable[..., Result]  # the check with the arguments of `__call__`, and a context instead of `Widened`
 
     def __call__(
         self, model: TrainableModel, x: Tensor, context: Context = None, lengths: Tensor | None = None, *, seed: int = 0

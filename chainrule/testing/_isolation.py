@@ -49,7 +49,7 @@ def _is_narrow(argument: Any) -> bool:
 def isolated(seed: int, device: torch.device, widening: AbstractContextManager | None = None) -> Iterator[None]:
     """Compute in float64 from the random state `seed`; restore all global settings and random states afterwards.
 
-    `widening` is entered in place of `Widened`, which sends every call of torch through Python.
+    `widening` is entered instead of `Widened`, which sends every call of torch through Python.
     """
     dtype, validation = torch.get_default_dtype(), Distribution._validate_args
     python_state, numpy_state = random.getstate(), numpy.random.get_state()

@@ -9,9 +9,9 @@ from torch.distributions import Distribution
 
 from chainrule._latent import ROWS, LatentModel
 from chainrule.heads._adapter import head_of
+from chainrule.testing._agreement import ERRORS, Average
 from chainrule.testing._contract_check import Result, contract_check
-from chainrule.testing._evidence import ERRORS, Average
-from chainrule.testing._latent_subject import LatentSubject
+from chainrule.testing._row_subjects import LatentSubject
 from chainrule.testing._subject import Violation, independent_copy
 
 NEAR = 0.02  # allowed nats between the bound with 5,000 draws and a known likelihood

@@ -11,9 +11,8 @@ from torch.distributions import Categorical, Distribution
 from chainrule._base import AutoregressiveModel
 from chainrule.heads._adapter import head_of
 from chainrule.state import select
-from chainrule.testing._agreement import weighted
+from chainrule.testing._agreement import Surprise, far_from_zero, surprise, uneven_ranks, weighted
 from chainrule.testing._contract_check import contract_check
-from chainrule.testing._evidence import Surprise, far_from_zero, surprise, uneven_ranks
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._subject import Violation
 from chainrule.testing._values import has_real_support, interval
@@ -35,7 +34,7 @@ def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
     The check uses the given weights, and random weights that make conditionals depend strongly on earlier draws. It
     samples with and without a prefix, over the whole length of x; for symbols, bits and levels also with temperature,
     top_k, top_p, and for symbols with eos (at the given weights in sequences of half the length, if the model accepts
-    them, and twice as many). It counts each symbol, at each position and altogether, and repetitions, and
+    them, twice the number). It counts each symbol, at each position and altogether, and repetitions, and
     compares the mean log-likelihood; for densities it tests the balance of likelihood ratios under shifts and
     stretches, and ranks among draws of the conditional itself. A correct model fails with a probability below one in a
     million.
@@ -50,7 +49,7 @@ def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
             whole = Trial(subject, model, label, subject.time)
             whole.judge(whole.draw(max(min(count // 4, subject.elements // subject.time), 64)))
         if not label and len(draws) > 1:  # run the other trials at the random weights, which reveal more
-            if subject.shortens:  # filters too: here as many elements as there, in half as many steps
+            if subject.shortens:  # filters too: the same number of elements in half of the steps
                 trial = Trial(subject, model, label, (time + 1) // 2)
             _judge_filters(trial, count // 4 * time // trial.time)
             continue

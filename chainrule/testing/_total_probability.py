@@ -12,7 +12,7 @@ from chainrule.state import expand, select
 from chainrule.testing._agreement import TOLERANCE, require_equal, require_sum, trials, weighted
 from chainrule.testing._contract_check import contract_check
 from chainrule.testing._isolation import as_called
-from chainrule.testing._label_subject import LabelSubject
+from chainrule.testing._row_subjects import LabelSubject
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._subject import OPERATIONS, Batch, DoesNotApply, Violation, in_type, independent_copy
 from chainrule.testing._values import PLAIN, interval

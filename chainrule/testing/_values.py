@@ -28,7 +28,7 @@ def probe_values(distribution: Distribution, x: Tensor) -> Tensor:
 
 
 def values(distribution: Distribution, probes: Tensor, axes: int) -> Tensor:
-    """Return all log-probabilities of a categorical distribution, else those of the probes, (B, K) or (B, T, K)."""
+    """Return the log-probabilities of all categorical symbols, else of the probes, (B, K) or (B, T, K)."""
     if isinstance(distribution, distributions.Categorical):
         logits = distribution.logits
         if type(distribution).log_prob not in PLAIN:  # an overridden log_prob may disagree with the table

@@ -11,11 +11,10 @@ from torch import Tensor, nn, optim
 
 from chainrule.layers import MultiHeadAttention, Recurrent
 from chainrule.layers._attention import Attention
-from chainrule.layers._causal_conv1d import CausalConv1d
-from chainrule.layers._dilated_stack import DilatedStack
-from chainrule.layers._feed_forward import GATED, FeedForward
+from chainrule.layers._dilated_stack import CausalConv1d, DilatedStack
 from chainrule.layers._masked_conv2d import MaskedConv2d
 from chainrule.layers._masked_linear import MaskedLinear
+from chainrule.layers._residual_block import GATED, FeedForward
 from chainrule.layers._window_attention import WindowAttention
 from chainrule.training._computation import multiply_dtype
 

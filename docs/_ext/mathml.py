@@ -48,23 +48,38 @@ def _indexed(node: ElementTree.Element) -> ElementTree.Element:
     return indexed
 
 
-def _markup(node: nodes.Element, as_block: bool) -> str:
+def equations(source: str) -> list[str]:
+    """The equations of one line that `\\qquad` separates, outside of braces and environments."""
+    depth, parts = 0, [""]
+    for token in re.split(r"(\\qquad|\\(?:begin|end)|\\.|[{}])", source):
+        depth += {"{": 1, "}": -1, "\\begin": 1, "\\end": -1}.get(token, 0)
+        if token == "\\\\" and not depth:  # several lines, aligned with each other
+            return [source]
+        if token == "\\qquad" and not depth:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return parts
+
+
+def _markup(node: nodes.Element, source: str, as_block: bool) -> str:
     try:
-        return to_mathml(node.astext(), as_block=as_block)
+        return to_mathml(source, as_block=as_block)
     except MathError as error:
-        logger.warning("formula: %s in %r", error, node.astext(), location=node)
+        logger.warning("formula: %s in %r", error, source, location=node)
         return ""
 
 
 def visit_inline(translator: Any, node: nodes.math) -> None:
     """Write a formula inside a line."""
-    translator.body.append(_markup(node, as_block=False))
+    translator.body.append(_markup(node, node.astext(), as_block=False))
     raise nodes.SkipNode
 
 
 def visit_block(translator: Any, node: nodes.math_block) -> None:
-    """Write a formula on lines of its own, which scrolls by itself where the screen is narrow."""
-    translator.body.append(f'<div class="formula">{_markup(node, as_block=True)}</div>\n')
+    """Write equations side by side, or one below the other on a narrow screen, where each scrolls by itself."""
+    parts = "".join(_markup(node, part.strip(), as_block=True) for part in equations(node.astext()))
+    translator.body.append(f'<div class="formula">{parts}</div>\n')
     raise nodes.SkipNode
 
 

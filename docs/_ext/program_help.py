@@ -27,7 +27,7 @@ class ProgramHelp(SphinxDirective):
                 f"{' '.join(command[1:])} ended with status {printed.returncode}: {printed.stderr.strip()}"
             )
         text = "\n".join(line.rstrip() for line in printed.stdout.strip("\n").splitlines())
-        return [nodes.literal_block(text, text, language="text")]
+        return [nodes.literal_block(text, text, language="text", classes=["program-help"])]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -1,5 +1,9 @@
-"""References to where a public name is defined lead to its page: `layers._lstm.LSTM` is `layers.LSTM`."""
+"""References to where a public name is defined lead to its page: `layers._lstm.LSTM` is `layers.LSTM`.
 
+Signatures show `int`, not `Annotated[int, Range(1, 64)]`: the range is for the command line.
+"""
+
+import re
 from importlib import import_module
 from typing import Any
 
@@ -49,8 +53,15 @@ def resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nod
     return content if any(part.startswith("_") for part in target.split(".")) else None
 
 
+def without_ranges(*event: Any) -> tuple[str, str] | None:
+    """A signature whose annotations have no ranges."""
+    signature, result = event[-2:]
+    return signature and (re.sub(r"~?[\w.]*Annotated\[([\w.~]+), [^\]]*\]", r"\1", signature), result)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Connect the resolver."""
+    """Connect both."""
+    app.connect("autodoc-process-signature", without_ranges)
     app.connect("env-updated", lambda app, env: setattr(env, "chainrule_public_names", public_names()))
     app.connect("missing-reference", resolve)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -49,11 +49,11 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
 
 @pytest.fixture
 def refused(command: Callable[..., Outcome]) -> Callable[..., str]:
-    """Run a command line that must fail with status 2 and one line; returns that line."""
+    """Run a command line that must fail with status 2, one line and no output; returns that line."""
 
     def call(*arguments: object) -> str:
         outcome = command(*arguments)
-        assert outcome.status == 2, outcome
+        assert (outcome.status, outcome.out) == (2, ""), outcome
         line = outcome.err
         if line.startswith("reading "):  # what `train` says before it looks at the data
             _, _, line = line.partition("\n")

@@ -51,62 +51,34 @@ def test_lines_that_do_not_follow_each_other_are_told(command, text_file, tmp_pa
     assert "train.lines: damaged (expected" in last_line(command, "train", "--resume", "--steps", 9, "--out", run)
 
 
-def change_state(tensors, record):
-    name = next(name for name in tensors if name.startswith("state") and tensors[name].is_floating_point())
-    tensors[name] = torch.zeros(2, 1, 5)
-
-
-def change_step(tensors, record):
-    tensors[next(name for name in tensors if name.startswith("optimiser.step."))] = torch.zeros(3)
-
-
-def drop_moment(tensors, record):
-    del tensors[next(name for name in tensors if name.startswith("optimiser.exp_avg."))]
-
-
-def unknown_state(tensors, record):
-    record["state"] = {"tuple": ["nowhere"]}
-
-
-def deep_state(tensors, record):
+def nested(state):
     for _ in range(200):
-        record["state"] = {"list": [record["state"]]}
+        state = {"list": [state]}
+    return state
 
 
-def no_position(tensors, record):
-    del record["position"]
+def first(tensors, beginning):
+    return next(name for name in tensors if name.startswith(beginning) and tensors[name].is_floating_point())
 
 
-def odd_step(tensors, record):
-    record["position"]["step"] = "2"
-
-
-def odd_best(tensors, record):
-    record["position"]["best"] = [1.0]
-
-
-def no_options(tensors, record):
-    record["options"] = None
-
-
-CHANGES = [
-    change_state,
-    change_step,
-    drop_moment,
-    unknown_state,
-    deep_state,
-    no_position,
-    odd_step,
-    odd_best,
-    no_options,
-]
+CHANGES = {
+    "a state of another shape": lambda tensors, _: tensors.update({first(tensors, "state"): torch.zeros(2, 1, 5)}),
+    "several steps": lambda tensors, _: tensors.update({first(tensors, "optimiser.step."): torch.zeros(3)}),
+    "no moment": lambda tensors, _: tensors.pop(first(tensors, "optimiser.exp_avg.")),
+    "an unknown state": lambda _, record: record.update(state={"tuple": ["nowhere"]}),
+    "a deep state": lambda _, record: record.update(state=nested(record["state"])),
+    "no position": lambda _, record: record.pop("position"),
+    "a step that is text": lambda _, record: record["position"].update(step="2"),
+    "a list as the best": lambda _, record: record["position"].update(best=[1.0]),
+    "no options": lambda _, record: record.update(options=None),
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_checkpoint_changed_and_sealed_again_is_told(command, run, change):
     path = run / "checkpoint.safetensors"
     tensors, record = read_sealed(path)
-    change(tensors, record)
+    CHANGES[change](tensors, record)
     write_sealed(path, tensors, record)
     assert "checkpoint" in last_line(command, "train", "--resume", "--steps", 9, "--out", run)
 
@@ -118,13 +90,13 @@ def test_weights_sealed_with_another_record_are_told(command, run, record):
     assert "model.safetensors" in last_line(command, "sample", run)
 
 
-@pytest.mark.parametrize("verb", ["info", "inspect"])
-@pytest.mark.parametrize("line", ["[1]", "5", '{"event": "step", "step": 1}', "[" * 99_999, '{"event": "validation"}'])
-def test_odd_lines_of_metrics_are_told_and_dropped_on_resume(command, run, verb, line):
+@pytest.mark.parametrize("line", ["5", '{"event": "validation"}'])
+def test_odd_lines_of_metrics_are_told_and_dropped_on_resume(command, run, line):
     path = run / "metrics.jsonl"
     whole = path.read_text()
     path.write_text(f"{line}\n{whole}")
-    assert "metrics.jsonl: line 1" in last_line(command, verb, run)
+    for verb in ("info", "inspect"):
+        assert "metrics.jsonl: line 1" in last_line(command, verb, run)
     assert command("train", "--resume", "--steps", 2, "--out", run).status == 0
     assert path.read_text() == whole
 

@@ -65,10 +65,4 @@ ELSEWHERE = {"export", "zstd"}  # tests/interchange, tests/cli/test_gather.py
 
 def test_every_extra_of_users_is_tried_here():
     extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
-    assert {extra for extra, _, _ in NEEDED} == extras.keys() - {
-        "dev",
-        "docs",
-        "nightly",
-        "export",
-        "zstd",
-    }  # the last two: tests/interchange, test_gather
+    assert {extra for extra, _, _ in NEEDED} == extras.keys() - {"dev", "docs", "nightly"} - ELSEWHERE

@@ -34,8 +34,6 @@ def test_the_module_is_the_command():
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["trian"], ["trian", "Did you mean", "train", "score"]),
-        (["train", "--hiden-size", "3"], ["--hiden-size", "--hidden-size"]),
         (["train", "--model", "perceptron"], ["perceptron", "lstm", "gru", "rnn"]),
         (["train", "--level", "letter"], ["letter", "char", "byte", "word", "bpe"]),
         (["train", "--reading", "pages"], ["pages", "stream", "lines"]),
@@ -52,7 +50,6 @@ def test_the_module_is_the_command():
         (["train", "--steps", "3", "--epochs", "2"], ["--steps", "--epochs"]),
         (["train", "--steps", "0"], ["steps", "0"]),
         (["train", "--resume", "--overwrite"], ["--resume", "--overwrite"]),
-        (["train", "--model", "lstm", "--no-reset-after"], ["--no-reset-after", "gru"]),
         (["sample"], ["RUN"]),
         (["score", "somewhere"], ["DATA"]),
     ],

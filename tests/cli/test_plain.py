@@ -50,16 +50,6 @@ def test_plain_leaves_out_every_part_of_the_default_recipe(command, tmp_path, ta
         assert recipe.recipe in command("compare", recipe.path).out
 
 
-def test_the_printed_flags_repeat_a_plain_run(command, tmp_path):
-    data = small_data.WRITERS["text"](tmp_path)[0]
-    first = command("train", data, "--plain", "--steps", 2, "--out", tmp_path / "first")
-    (flags,) = [line.partition(": ")[2] for line in first.err.splitlines() if line.startswith("reproduce with: ")]
-    again = command("train", data, "--plain", "--steps", 2, *flags.split(), "--out", tmp_path / "again")
-    assert again.status == 0, again.err
-    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "again")]
-    assert models[0] == models[1]
-
-
 def test_several_networks_and_counts_are_named_and_told_apart(command, tmp_path, monkeypatch):
     monkeypatch.setattr(_contract, "CHECKS", _contract.CHECKS[:1])  # to see how a report begins
     data = small_data.WRITERS["text"](tmp_path)[0]

@@ -29,14 +29,21 @@ def same_bits(tmp_path, *runs):
         assert all(other == first for other in others)
 
 
-@pytest.mark.parametrize("task", WRITERS)
-def test_the_printed_flags_repeat_a_run_bit_for_bit(command, tmp_path, task):
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [*SMALL_SIZES.items(), ("text", ""), ("text", "--level word"), ("text", "--plain")],
+    ids=lambda part: part.partition(" ")[0] or "all sizes chosen",
+)
+def test_the_printed_flags_repeat_a_run_bit_for_bit(command, tmp_path, task, options):
     """Timing had chosen another kernel the second time, and the printed flags did not name it."""
-    data = [*WRITERS[task](tmp_path), *SMALL_SIZES[task].split(), "--steps", 2]
+    data = [*WRITERS[task](tmp_path), *options.split(), "--steps", 2]
     flags = same_again(command("train", *data, "--out", tmp_path / "first"))
+    assert shlex.join(flags) in command("info", tmp_path / "first").out
     again = command("train", *data, *flags, "--out", tmp_path / "second")
     assert again.status == 0, again.err
     assert "reproduce with" not in again.err
+    first, second = (open_run(tmp_path / name).config for name in ("first", "second"))
+    assert (first.options, first.computation) == (second.options, second.computation)
     same_bits(tmp_path, "first", "second")
 
 

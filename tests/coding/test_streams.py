@@ -16,7 +16,7 @@ from chainrule.heads import Categorical, Column
 from chainrule.heads._head import NotDiscreteError
 from chainrule.models import MADE, Forecaster, PixelCNNPP, RecurrentLM, TableMADE
 from chainrule.models._executors import RecurrentExecutor
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._series_window import SeriesScaling
 
 
 def language_model(seed=0, **options):

@@ -5,7 +5,7 @@ import torch
 
 from chainrule.decoding import sample_paths
 from chainrule.models import Forecaster, VectorToSequence, WaveNet
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._series_window import SeriesScaling
 
 
 def test_each_row_goes_on_from_its_own_context():

@@ -11,8 +11,8 @@ from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocab
 from chainrule.data._vocabulary import symbol_spans
 from chainrule.diagnostics import Inspection, inspect_recurrence
 from chainrule.diagnostics._clipping import Clipping, clipping
+from chainrule.diagnostics._hidden_units import TextProperty, text_property
 from chainrule.diagnostics._mixer_views import cache_size, mixer_views
-from chainrule.diagnostics._text_properties import TextProperty, text_property
 from chainrule.models import TransformerLM
 
 NASTY = "<script>alert(\"x\")</script> & <b onclick='y()'>\n\x1b[31m \u202eab\u0301\n"

@@ -8,7 +8,7 @@ from recurrences import KINDS, B, N, T
 from torch import nn
 
 from chainrule.diagnostics import backpropagate, gradient_flow, inspect_recurrence
-from chainrule.diagnostics._distance import by_distance, reach
+from chainrule.diagnostics._backpropagation import by_distance, reach
 from chainrule.diagnostics._hidden_units import dead_units, histogram, saturation, separating_units
 from chainrule.diagnostics._inspection import single_losses
 from chainrule.layers import LSTM, RNN

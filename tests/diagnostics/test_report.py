@@ -24,7 +24,7 @@ from chainrule._app.pages.read_text import (
 )
 from chainrule._app.pages.recurrence_page import LAYER_FIGURES, RULES
 from chainrule.diagnostics import Inspection
-from chainrule.diagnostics._text_properties import PROPERTIES
+from chainrule.diagnostics._hidden_units import PROPERTIES
 from chainrule.diagnostics._verdict import verdict
 
 

@@ -8,7 +8,7 @@ import torch
 from chainrule.diagnostics import gradient_flow
 from chainrule.layers import GRU, LSTM, RNN
 from chainrule.models import CalibratedMixture, Forecaster, LinearForecaster, NgramLM, RecurrentLM
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._series_window import SeriesScaling
 from chainrule.testing import check_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

@@ -68,14 +68,6 @@ def test_log_prob_and_all_its_gradients_are_those_of_the_dense_form(value):
         torch.testing.assert_close(ours, expected, **EXACT)
 
 
-@pytest.mark.parametrize("shape", [(), (6,), (2, 1), (4, 2, 6), (V, 1, 1)])
-def test_values_of_any_shape_are_broadcast(shape):
-    distribution = AdaptiveCategorical(*weights())
-    value = torch.randint(V, shape)
-    expected = torch.distributions.Categorical(logits=dense(*weights())).log_prob(value)
-    torch.testing.assert_close(distribution.log_prob(value), expected, **EXACT)
-
-
 def test_a_symbol_outside_the_vocabulary_is_an_error():
     for symbol in (V, -1, -100):
         with pytest.raises(ValueError, match=rf"value: expected symbols in \[0, {V}\), got {symbol}"):

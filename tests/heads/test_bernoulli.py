@@ -36,14 +36,6 @@ def test_log_prob_and_entropy_and_their_gradients_are_those_of_torch():
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 1), (2, 3), (4, 2, 3)])
-@pytest.mark.parametrize("dtype", [torch.bool, torch.long, torch.float32])
-def test_values_of_any_shape_and_type_are_broadcast(shape, dtype):
-    value = torch.randint(2, shape).to(dtype)
-    expected = TORCH(logits=LOGITS).log_prob(value.double())
-    torch.testing.assert_close(Bernoulli(LOGITS).log_prob(value), expected)
-
-
 @given(st.floats(-1e30, 1e30))
 def test_probabilities_sum_to_one_and_no_likelihood_is_lost(logit):
     coin = Bernoulli(torch.tensor(logit, dtype=torch.float64))
@@ -66,34 +58,10 @@ def test_certain_outcomes_have_probability_one_and_the_others_zero():
     assert all(coin.sample().tolist() == [1, 0] for _ in range(200))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_scores_are_worked_on_in_float32(dtype):
-    half = LOGITS.to(dtype)
-    assert Bernoulli(half).log_prob(torch.ones(2, 3)).dtype == torch.float32
-    assert Bernoulli(half).sample().dtype == torch.float32
-    torch.testing.assert_close(Bernoulli(half).probs, half.float().sigmoid())
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
-def test_draws_come_from_the_generator_in_the_shape_asked_for(shape):
-    coin = Bernoulli(LOGITS)
-    before = torch.get_rng_state()
-    first, again, other = (coin.sample(shape, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert first.shape == (*shape, 2, 3)
-    assert torch.equal(first, again)
-    assert len(shape) == 0 or not torch.equal(first, other)
-    assert set(first.flatten().tolist()) <= {0.0, 1.0}
-
-
 def test_draws_have_the_frequencies_of_log_prob():
     drawn = Bernoulli(LOGITS).sample((20_000,), generator=torch.Generator().manual_seed(0))
     deviations = (drawn.mean(0) - LOGITS.sigmoid()) / (LOGITS.sigmoid() * LOGITS.neg().sigmoid() / 20_000).sqrt()
     assert deviations.abs().max() < 4.5  # standard errors, 6 of them
-
-
-def test_draws_carry_no_gradient():
-    assert not Bernoulli(LOGITS.clone().requires_grad_()).sample().requires_grad
 
 
 @given(
@@ -122,22 +90,6 @@ def test_draws_are_filtered_and_come_from_the_generator(kind):
     assert coin.filtered(top_k=1).sample().tolist() == [1.0, 0.0] * 100
     assert coin.filtered(top_p=0.4).sample().tolist() == [1.0, 0.0] * 100
     assert 0 < float(coin.sample(generator=torch.Generator().manual_seed(0))[::2].mean()) < 1
-
-
-def test_coins_side_by_side_are_one_distribution():
-    parts = [Bernoulli(torch.randn(2)), head_of(TORCH(logits=torch.randn(2)))]
-    joined = Bernoulli.stacked(parts)
-    x = torch.randint(2, (2, 2)).float()
-    assert isinstance(joined, Bernoulli)
-    torch.testing.assert_close(
-        joined.log_prob(x), torch.stack([part.log_prob(x[:, t]) for t, part in enumerate(parts)], 1)
-    )
-
-
-def test_its_support_is_listed_and_its_shape_expands():
-    coin = Bernoulli(LOGITS)
-    assert coin.enumerate_support(expand=False).flatten().tolist() == [0, 1]
-    assert coin.expand((4, 2, 3)).batch_shape == (4, 2, 3)
 
 
 def test_only_zero_and_one_have_a_probability():

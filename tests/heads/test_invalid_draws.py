@@ -20,7 +20,7 @@ from chainrule.heads import (
     TableColumn,
 )
 from chainrule.heads._adapter import head_of
-from chainrule.heads._column import ColumnGroup
+from chainrule.heads._table_column import ColumnGroup
 from chainrule.layers import AdaptiveSoftmax
 from chainrule.models import RecurrentLM
 

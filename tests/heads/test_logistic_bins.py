@@ -1,6 +1,5 @@
 """The log-mass of a bin against sixty digits, against plain differences, and anywhere on the line."""
 
-import math
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chainrule.heads._discretized_logistic_mixture import log_bin_mass
+from chainrule.heads._logistic_mixtures import log_bin_mass
 
 DIGITS = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 means = st.floats(-1e4, 1e4, width=32) | st.floats(-1.5, 1.5, width=32)
@@ -61,28 +60,6 @@ def test_sixty_digits_would_notice_a_clamp():
     upper, lower = (((torch.tensor(edge) - mean) / log_scale.exp()).sigmoid() for edge in (1.0, 1.0 - 2 / 256))
     clamped = float((upper - lower).clamp_min(1e-12).log())
     assert abs(clamped - precisely(254, -1.0, -4.0, 256)) > 10
-
-
-@given(st.integers(0, 9), st.floats(-1, 1), st.floats(-2, 1))
-def test_where_plain_differences_of_cumulative_probabilities_are_accurate_it_is_their_log(value, mean, log_scale):
-    edges = (torch.tensor([2 * value, 2 * value + 2]).double() / 10 - 1 - mean) / math.exp(log_scale)
-    lower, upper = edges.sigmoid().tolist()
-    expected = math.log((upper if value < 9 else 1) - (lower if value > 0 else 0))
-    assert ours(value, mean, log_scale, 10, torch.float64) == pytest.approx(expected, abs=1e-11)
-
-
-@given(
-    st.integers(0, 255),
-    st.floats(-1e4, 1e4, width=32) | st.sampled_from([0.0, 1.0, 1e30, -3e38]),
-    st.floats(-20, 20, width=32) | st.sampled_from([-1e30, -1e4, -90.0, 90.0, 1e4, 1e30]),
-)
-def test_value_and_gradient_are_finite_anywhere(value, mean, log_scale):
-    parameters = [torch.tensor(number, requires_grad=True) for number in (mean, log_scale)]
-    result = log_bin_mass(torch.tensor(float(value)), *parameters, 256)
-    gradients = torch.autograd.grad(result, parameters)
-    assert result.isfinite()
-    assert result <= 0
-    assert all(gradient.isfinite() for gradient in gradients)
 
 
 def test_its_gradient_is_that_of_the_function():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chainrule.heads import DiscretizedLogisticMixture, GaussianMixture, IntegerLogisticMixture, StudentTMixture
-from chainrule.heads._location_scale_mixture import LocationScaleMixture
+from chainrule.heads._real_mixtures import LocationScaleMixture
 
 
 def mixtures(kind, *settings, components=(2, 3)):

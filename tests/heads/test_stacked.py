@@ -13,26 +13,6 @@ def stack(parts):
     return heads[0].stacked(heads)
 
 
-def test_categoricals_make_one_categorical():
-    parts = [Categorical(torch.randn(2, 4)), distributions.Categorical(logits=torch.randn(2, 4))]
-    joined = stack(parts)
-    x = torch.randint(4, (2, 2))
-    assert isinstance(joined, Categorical)
-    assert joined.batch_shape == (2, 2)
-    expected = torch.stack([part.log_prob(x[:, t]) for t, part in enumerate(parts)], 1)
-    torch.testing.assert_close(joined.log_prob(x), expected)
-
-
-def test_other_distributions_keep_their_shapes_and_densities():
-    parts = [distributions.Independent(distributions.Normal(torch.randn(2, 3), 1.0), 1) for _ in range(4)]
-    joined = stack(parts)
-    assert (joined.batch_shape, joined.event_shape) == ((2, 4), (3,))
-    x = joined.sample()
-    assert x.shape == (2, 4, 3)
-    assert joined.sample((5,)).shape == (5, 2, 4, 3)
-    assert torch.equal(joined.log_prob(x), torch.stack([part.log_prob(x[:, t]) for t, part in enumerate(parts)], 1))
-
-
 def test_values_are_broadcast_before_the_batch():
     joined = stack([distributions.Normal(torch.randn(2), 1.0) for _ in range(3)])
     x = torch.randn(7, 2, 3)

@@ -87,17 +87,6 @@ def test_moments_that_do_not_exist_are_not_made_up():
     assert heavy.variance.isinf()
 
 
-def test_it_is_stacked_expanded_and_drawn_from_by_a_seed():
-    first, second = mixture(4), mixture(4, seed=1)
-    both = StudentTMixture.stacked([first, second])
-    assert isinstance(both, StudentTMixture)
-    value = torch.randn(4, 2, dtype=torch.float64)
-    torch.testing.assert_close(both.log_prob(value)[:, 1], second.log_prob(value[:, 1]))
-    assert first.expand((5, 4)).degrees.shape == (5, 4, 3)
-    one, again = (first.sample(generator=torch.Generator().manual_seed(2)) for _ in range(2))
-    assert torch.equal(one, again)
-
-
 def test_shapes_that_do_not_belong_together_are_named():
     with pytest.raises(ValueError, match=r"^degrees"):
         StudentTMixture(torch.zeros(2), torch.zeros(2), torch.zeros(2), torch.ones(3))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chainrule.heads import Column, GaussianMixture, IntegerLogisticMixture, TableColumn, TableRow
-from chainrule.heads._column import ColumnGroup
+from chainrule.heads._table_column import ColumnGroup
 
 NAN = math.nan
 COLUMNS = {

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from chainrule import _base, _drawing
+from chainrule import _base
+from chainrule.heads import _adapter
 from chainrule.kernels import _compiled
 from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, WaveNet
 from chainrule.models._executors import RecurrentExecutor
@@ -142,8 +143,8 @@ def test_scores_of_no_distribution_raise(wrong, monkeypatch):
     from chainrule.kernels._compiled_loops import draw
 
     assert draw(np.array([0, wrong, 1], np.float32), np.zeros(3, np.float32), 1.0) == -1
-    stream = _drawing.compiled_draws(
-        model.prepare().compiled_scores(model.initial_state(1)), 0, _drawing.Draw(1.0, None, None, None)
+    stream = _adapter.compiled_draws(
+        model.prepare().compiled_scores(model.initial_state(1)), 0, _adapter.Draw(1.0, None, None, None)
     )
     with pytest.raises(ValueError, match="NaN or infinite"):
         next(stream)

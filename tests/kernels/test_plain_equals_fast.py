@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import chainrule.kernels as kernels
-from chainrule.heads._column import Column
+from chainrule.heads._table_column import Column
 from chainrule.layers import (
     GRU,
     LSTM,
@@ -238,7 +238,7 @@ def test_a_model(name, monkeypatch):
             "rnn, written out",
         ),
         ("_scan._by_pairs", lambda a, b: b, "min-gru"),
-        ("_chunked_rules.chunk_decays", lambda log_decay: (log_decay[..., None] * 0, log_decay), "linear attention"),
+        ("_scan.chunk_decays", lambda log_decay: (log_decay[..., None] * 0, log_decay), "linear attention"),
         ("_attention.as_bias", lambda mask, dtype: torch.zeros(mask.shape, dtype=dtype), "banded attention"),
     ],
 )

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from chainrule.kernels import _products as module
 from chainrule.kernels._products import amd_family, onednn_is_faster, packs, product
 from chainrule.layers import Recurrent
-from chainrule.layers._linear import Linear, linear
+from chainrule.layers._pointwise import Linear, linear
 from chainrule.models import (
     MADE,
     ImageTransformer,

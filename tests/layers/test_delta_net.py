@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.layers import DeltaNet
-from chainrule.layers._delta_net import delta_rule, delta_rule_step
+from chainrule.layers._linear_attention import delta_rule, delta_rule_step
 
 B, H, T, D = 2, 3, 13, 4
 

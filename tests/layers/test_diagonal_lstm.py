@@ -6,7 +6,7 @@ from light import gradient_reach, positive_reach
 from torch import nn
 
 from chainrule.layers import DiagonalLSTM, skew
-from chainrule.layers import _diagonal_lstm as diagonal_lstm
+from chainrule.layers import _lattice_lstm as diagonal_lstm
 
 
 def drawn(*arguments, **options):

@@ -5,7 +5,7 @@ import torch
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers._gated_stacks import GatedStacks
+from chainrule.layers._pixel_layers import GatedStacks
 
 
 class Stacks(nn.Module):

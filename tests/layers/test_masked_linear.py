@@ -1,6 +1,5 @@
 """A masked layer reads what its mask lets through and nothing else."""
 
-import pytest
 import torch
 
 from chainrule.layers._masked_linear import MaskedLinear
@@ -39,9 +38,3 @@ def test_units_of_few_inputs_start_as_strong_as_units_of_many():
 def test_the_state_dict_holds_no_mask_and_a_bias_only_where_there_is_one():
     assert set(MaskedLinear(MASK).state_dict()) == {"weight", "bias"}
     assert set(MaskedLinear(MASK, bias=False).state_dict()) == {"weight"}
-
-
-@pytest.mark.parametrize("mask", [torch.ones(3, dtype=torch.bool), torch.ones(2, 3)])
-def test_a_mask_that_is_none_is_named(mask):
-    with pytest.raises(ValueError, match=r"mask: expected \(units, inputs\) booleans"):
-        MaskedLinear(mask)

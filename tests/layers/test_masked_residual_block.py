@@ -4,7 +4,7 @@ import torch
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers._masked_residual_block import MaskedResidualBlock
+from chainrule.layers._pixel_layers import MaskedResidualBlock
 
 
 def test_it_is_its_equation():

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from chainrule.layers import max_pooling, mean_pooling
-from chainrule.layers._pooling import AttentionPooling
+from chainrule.layers._packing import AttentionPooling
 
 
 def rows() -> tuple[Tensor, Tensor]:

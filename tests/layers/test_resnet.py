@@ -5,8 +5,7 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from chainrule.layers._backbone import Backbone, ResNet
-from chainrule.layers._image_encoder import standardised
+from chainrule.layers._image_encoder import Backbone, ResNet, standardised
 
 
 def norm_entries(name, channels):

@@ -9,8 +9,8 @@ from torch import nn
 from chainrule import layers
 from chainrule.layers import TransformerBlock, TransformerStack
 from chainrule.layers._ngram_embedding import NgramEmbedding
-from chainrule.layers._pooling import AttentionPooling
-from chainrule.layers._transformer_encoder import BidirectionalAttention, EncoderBlock, TransformerEncoder
+from chainrule.layers._packing import AttentionPooling
+from chainrule.layers._row_encoders import BidirectionalAttention, EncoderBlock, TransformerEncoder
 
 B, T, N = 2, 4, 8
 FACTORIES = {

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from chainrule.layers import ShiftedConv2d
+from chainrule.layers._gated_pyramid import ShiftedUpsampling
 from chainrule.layers._pointwise import concatenated_elu
-from chainrule.layers._shifted_convolutions import ShiftedUpsampling
 
 RIGHT = pytest.mark.parametrize("reads_right", [True, False])
 SIZES = pytest.mark.parametrize(("height", "width"), [(4, 6), (5, 5), (1, 3), (3, 1)])

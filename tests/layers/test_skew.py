@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.layers import skew
-from chainrule.layers._diagonal_lstm import unskew
+from chainrule.layers._lattice_lstm import unskew
 
 SIZES = st.integers(1, 6)
 

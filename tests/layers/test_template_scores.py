@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from chainrule.layers import _template_scores as template_scores
-from chainrule.layers._template_scores import TemplateScores
+from chainrule.layers import _hashed_scores as template_scores
+from chainrule.layers._hashed_scores import TemplateScores
 
 ALPHABET = "abcABC19."
 NUMBERS = {character: number for number, character in enumerate(ALPHABET, 1)}

@@ -25,7 +25,7 @@ from chainrule.models import (
     TransformerLM,
 )
 from chainrule.models._model_mean import first_part
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._series_window import SeriesScaling
 from chainrule.testing import check_model
 from chainrule.training import Objective, evaluate
 

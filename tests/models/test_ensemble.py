@@ -10,7 +10,7 @@ from chainrule.heads import Bernoulli, Categorical
 from chainrule.heads._computed_categorical import mean_of
 from chainrule.models import Ensemble, Forecaster, PixelCNN, RecurrentLM, TransformerLM
 from chainrule.models._model_mean import first_part
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._series_window import SeriesScaling
 from chainrule.testing import check_model
 from chainrule.training import Objective, evaluate
 

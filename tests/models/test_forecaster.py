@@ -7,7 +7,7 @@ import torch
 
 from chainrule.heads import GaussianMixture
 from chainrule.models import Forecaster
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._series_window import SeriesScaling
 from chainrule.testing import check_model
 
 SCALINGS = [SeriesScaling(centre=20.0, scale=2.0), SeriesScaling(centre=-1.0, scale=0.5)]

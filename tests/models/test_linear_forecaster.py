@@ -8,8 +8,8 @@ from scipy.stats import t as student
 
 from chainrule.heads import GaussianMixture, StudentTMixture
 from chainrule.models import LinearForecaster
-from chainrule.models._linear_forecaster import _fit
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._forecaster import _fit
+from chainrule.models._series_window import SeriesScaling
 from chainrule.testing import check_model
 
 VARIANTS = {
@@ -192,8 +192,8 @@ def test_rows_that_repeat_are_fitted():
 
 
 def test_the_last_rows_are_fitted_where_there_are_many(monkeypatch):
-    monkeypatch.setattr("chainrule.models._linear_forecaster.FEWEST_ROWS", 100)
-    monkeypatch.setattr("chainrule.models._linear_forecaster.ROWS_TOGETHER", 100)
+    monkeypatch.setattr("chainrule.models._forecaster.FEWEST_ROWS", 100)
+    monkeypatch.setattr("chainrule.models._forecaster.ROWS_TOGETHER", 100)
     values, features = series(rows=300)
     changed = values.clone()
     changed[:196] += torch.randn(196, 2)

@@ -5,7 +5,7 @@ import torch
 
 from chainrule.kernels._mixture_scan import MixtureScan, PyramidScan
 from chainrule.layers import ShiftedConv2d
-from chainrule.layers._gated_streams import GatedStreams
+from chainrule.layers._gated_pyramid import GatedStreams
 from chainrule.models import PixelCNNPP
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward

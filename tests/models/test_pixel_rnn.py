@@ -6,7 +6,7 @@ import torch
 from chainrule.heads import Categorical
 from chainrule.kernels._raster_bodies import RasterDiagonalLSTM, RasterRowLSTM
 from chainrule.kernels._raster_convolutions import RasterMemory
-from chainrule.layers import _diagonal_lstm as diagonal_lstm
+from chainrule.layers import _lattice_lstm as diagonal_lstm
 from chainrule.models import PixelRNN
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 

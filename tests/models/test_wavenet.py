@@ -8,7 +8,7 @@ import torch
 from chainrule.heads import Categorical
 from chainrule.kernels._dilated_steps import ROOM, PreparedDilatedStack
 from chainrule.layers import CausalConv1d, DilatedStack
-from chainrule.layers._levels import level_centres
+from chainrule.layers._dilated_stack import level_centres
 from chainrule.models import WaveNet
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward

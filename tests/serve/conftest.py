@@ -3,6 +3,7 @@
 import asyncio
 import random
 import socket
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,5 +132,25 @@ def serving():
             server.should_exit = True
             thread.join()
             listening.close()
+
+    return context
+
+
+@pytest.fixture
+def server():
+    """A context of a server in a process of its own; gives the process and the lines up to its start."""
+
+    @contextmanager
+    def context(*arguments):
+        command = [sys.executable, "-W", "error", "-m", "chainrule", "serve", *map(str, arguments), "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                lines = []
+                while not lines or not lines[-1].startswith("Ctrl-C"):
+                    lines.append(process.stdout.readline())
+                    assert lines[-1], process.stderr.read()
+                yield process, lines
+            finally:
+                process.kill()
 
     return context

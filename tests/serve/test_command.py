@@ -4,10 +4,7 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,27 +13,12 @@ from chainrule._app.cli.main import main
 from chainrule.serve import _server
 
 
-@contextmanager
-def server(*arguments):
-    """A server in a process of its own; gives the process and the lines up to its start."""
-    command = [sys.executable, "-W", "error", "-m", "chainrule", "serve", *map(str, arguments), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            lines = []
-            while not lines or not lines[-1].startswith("Ctrl-C"):
-                lines.append(process.stdout.readline())
-                assert lines[-1], process.stderr.read()
-            yield process, lines
-        finally:
-            process.kill()
-
-
 def get(url, **headers):
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as answer:
         return json.load(answer)
 
 
-def test_a_line_for_each_run_and_an_end_in_good_order(runs):
+def test_a_line_for_each_run_and_an_end_in_good_order(runs, server):
     with server(runs("default").path, runs("words").path) as (process, lines):
         assert [re.sub(r":\d+/", ":PORT/", line) for line in lines] == [
             "default (text, lstm): http://127.0.0.1:PORT/#default\n",
@@ -59,7 +41,7 @@ def test_a_line_for_each_run_and_an_end_in_good_order(runs):
         assert (process.returncode, out, err) == (0, "Stopped.\n", "")
 
 
-def test_sigterm_ends_the_server_too_and_tokens_are_told(runs):
+def test_sigterm_ends_the_server_too_and_tokens_are_told(runs, server):
     with server(runs("default").path, "--token", "a b") as (process, lines):
         assert re.fullmatch(r"The page asks for the token; with it: http://127\.0\.0\.1:\d+/#token=a%20b\n", lines[1])
         url = lines[0].split()[-1].partition("#")[0]

@@ -185,6 +185,25 @@ def scored(run, text):
     return sum(nats[:-1] if run.config["data"]["reading"] == "lines" else nats)
 
 
+@pytest.mark.parametrize("kind", ["default", "words", "bytes"])
+def test_the_harness_reads_the_symbols_of_the_run(kind, app, ask):
+    served, text = app(kind), "two dogs run\n"
+    symbols = served.state.server.engines[kind].encode(text, scored=True)
+    asked = {"prompt": text, "add_special_tokens": False}
+    assert ask(served, "POST", "/tokenize", json=asked).json() == {"tokens": symbols, "count": len(symbols)}
+    assert ask(served, "POST", "/detokenize", json={"tokens": symbols}).json() == {"prompt": text}
+    assert ask(served, "GET", "/tokenizer_info").json() == {"bos_token": None, "eos_token": "\n"}
+    wrong = ask(served, "POST", "/detokenize", json={"tokens": [10**6]})
+    assert (wrong.status_code, "expected symbols from 0" in wrong.text) == (400, True)
+
+
+def test_of_several_runs_one_is_named_for_its_symbols(app, ask):
+    served = app("default", "words")
+    assert "model: name a run" in ask(served, "POST", "/tokenize", json={"prompt": "the"}).json()["error"]["message"]
+    assert ask(served, "GET", "/tokenizer_info").status_code == 404
+    assert ask(served, "POST", "/tokenize", json={"prompt": "the cat", "model": "words"}).json()["count"] == 2
+
+
 def test_models_are_listed(client):
     found = client(lambda ask: ask.models.list(), "default", "words")
     assert [(model.id, model.owned_by) for model in found.data] == [("default", "chainrule"), ("words", "chainrule")]

@@ -104,7 +104,7 @@ def test_damage_that_is_not_found_fails(x, monkeypatch):
 
 def test_a_density_is_left_out():
     from chainrule.models import Forecaster
-    from chainrule.models._series_scaling import SeriesScaling
+    from chainrule.models._series_window import SeriesScaling
 
     model = Forecaster([SeriesScaling(0.0, 1.0)], hidden_size=4, lags=[1, 2])
     result = check_codec(model, torch.randn(2, 3), {"past": torch.randn(2, 4)})

@@ -15,7 +15,7 @@ from chainrule.testing import (
     check_samples_follow_log_prob,
     check_step_equals_forward,
 )
-from chainrule.testing._causality import check_conditions
+from chainrule.testing._dependence import check_conditions
 
 ROWS, TIME = 6, 12
 SYMBOLS = torch.randint(5, (ROWS, TIME), generator=torch.Generator().manual_seed(0))

@@ -6,7 +6,7 @@ from sound_models import Tiny
 from torch import nn
 
 from chainrule.testing import check_model
-from chainrule.testing._batch_and_padding import check_gradients_reach_parameters
+from chainrule.testing._invariance import check_gradients_reach_parameters
 
 X = torch.randint(5, (3, 8), generator=torch.Generator().manual_seed(0))
 

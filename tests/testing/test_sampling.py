@@ -6,7 +6,7 @@ from sound_models import Tiny, TinyBernoulli, TinyBits, TinyLogNormal, TinyNorma
 from torch.distributions import Normal
 
 from chainrule.testing import check_model, check_samples_follow_log_prob
-from chainrule.testing._evidence import surprise
+from chainrule.testing._agreement import surprise
 
 
 def sampling(base, change, **asked):

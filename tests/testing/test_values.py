@@ -3,7 +3,7 @@
 import torch
 
 from chainrule.heads import Column, TableColumn, TableRow
-from chainrule.heads._column import ColumnGroup
+from chainrule.heads._table_column import ColumnGroup
 from chainrule.testing._values import PROBES, has_support, probe_values
 
 

@@ -58,6 +58,18 @@ class Clock:
             yield batch
 
 
+@pytest.fixture
+def ticking(monkeypatch):
+    """Make a clock and put it in the place of the real one."""
+
+    def make(*arguments, **options):
+        clock = Clock(*arguments, **options)
+        clock.install(monkeypatch)
+        return clock
+
+    return make
+
+
 def run(clock: Clock, budget: float, batches: int, directory: Path, **settings: object) -> TrainingResult:
     return train(
         ToyModel(), clock.stream(), lambda: clock.held_out(batches), options(budget=budget), directory, progress=False,
@@ -70,38 +82,32 @@ def lines(directory: Path, event: str) -> list[dict[str, float]]:
     return [record for record in records if record["event"] == event]
 
 
-CASES = {
-    "three minutes": (Clock(0.5, 0.25, 0.01), 180.0, 4),
-    "five seconds": (Clock(0.05, 0.02, 0.01), 5.0, 5),
-    "five seconds, noisy": (Clock(0.05, 0.02, 0.005, noise=0.5), 5.0, 5),
-    "a slow validation": (Clock(0.1, 0.1, 0.01), 10.0, 1000),
-    "a slow disk": (Clock(0.1, 0.01, 0.1), 20.0, 5),
-    "few steps": (Clock(0.82, 0.01, 0.01), 10.0, 5),
-    "an hour": (Clock(12.0, 6.0, 0.1, noise=0.3), 3600.0, 8),
+CASES = {  # seconds of a step, of a held-out batch, of a flush, and their noise; the budget; held-out batches
+    "three minutes": ((0.5, 0.25, 0.01, 0.0), 180.0, 4),
+    "five seconds": ((0.05, 0.02, 0.01, 0.0), 5.0, 5),
+    "five seconds, noisy": ((0.05, 0.02, 0.005, 0.5), 5.0, 5),
+    "a slow validation": ((0.1, 0.1, 0.01, 0.0), 10.0, 1000),
+    "a slow disk": ((0.1, 0.01, 0.1, 0.0), 20.0, 5),
+    "few steps": ((0.82, 0.01, 0.01, 0.0), 10.0, 5),
+    "an hour": ((12.0, 6.0, 0.1, 0.3), 3600.0, 8),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_run_ends_within_five_percent_of_its_budget_with_the_schedule_at_its_end(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, budget, batches = CASES[case]
-    clock.install(monkeypatch)
-    began = clock.now
+def test_a_run_ends_within_five_percent_of_its_budget_with_the_schedule_at_its_end(case, tmp_path, ticking):
+    times, budget, batches = CASES[case]
+    clock = ticking(*times)
     result = run(clock, budget, batches, tmp_path)
-    assert abs(clock.now - began - budget) < 0.05 * budget
+    assert abs(clock.now - budget) < 0.05 * budget
     assert abs(result.elapsed - budget) < 0.05 * budget
     assert lines(tmp_path, "step")[-1]["learning_rate"] == pytest.approx(0.01 * 3e-3)
     assert lines(tmp_path, "validation")[-1]["step"] == result.step
     if not clock.noise:  # then nothing but half a step is left to chance
-        assert clock.now - began - budget < 0.6 * clock.step
+        assert clock.now - budget < 0.6 * clock.step
 
 
-def test_validations_of_much_data_read_more_each_time_and_take_a_small_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(0.4, 0.1, 0.01)
-    clock.install(monkeypatch)
+def test_validations_of_much_data_read_more_each_time_and_take_a_small_share(tmp_path, ticking):
+    clock = ticking(0.4, 0.1, 0.01)
     result = run(clock, 100.0, 1000, tmp_path)
     elements = [line["elements"] for line in lines(tmp_path, "validation")]
     assert len(elements) > 2
@@ -110,20 +116,16 @@ def test_validations_of_much_data_read_more_each_time_and_take_a_small_share(
     assert result.step * 0.4 > 0.85 * 100
 
 
-def test_a_quick_validation_comes_about_ten_times_and_reads_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(0.5, 0.01, 0.001)
-    clock.install(monkeypatch)
+def test_a_quick_validation_comes_about_ten_times_and_reads_everything(tmp_path, ticking):
+    clock = ticking(0.5, 0.01, 0.001)
     run(clock, 100.0, 8, tmp_path)
     validations = lines(tmp_path, "validation")
     assert 8 <= len(validations) <= 11
     assert {validation["elements"] for validation in validations} == {8 * 100}
 
 
-def test_time_spent_before_an_interruption_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(0.1, 0.01, 0.001)
-    clock.install(monkeypatch)
+def test_time_spent_before_an_interruption_counts(tmp_path, ticking):
+    clock = ticking(0.1, 0.01, 0.001)
 
     def stop(model: object, step: int, seconds: float) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -135,9 +137,8 @@ def test_time_spent_before_an_interruption_counts(tmp_path: Path, monkeypatch: p
     assert clock.now == pytest.approx(1020, abs=1.0)
 
 
-def test_a_used_up_budget_can_grow_and_not_shrink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(0.1, 0.01, 0.001)
-    clock.install(monkeypatch)
+def test_a_used_up_budget_can_grow_and_not_shrink(tmp_path, ticking):
+    clock = ticking(0.1, 0.01, 0.001)
     run(clock, 10.0, 5, tmp_path)
     with pytest.raises(ValueError, match="budget: expected more than the 10 seconds that the run has taken, got 5"):
         run(clock, 5.0, 5, tmp_path, resume=True)
@@ -147,11 +148,8 @@ def test_a_used_up_budget_can_grow_and_not_shrink(tmp_path: Path, monkeypatch: p
     assert max(rates[-40:]) > 10 * min(rates)  # back at its place in the longer schedule
 
 
-def test_a_run_is_saved_every_minute_whether_it_validates_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(7.0, 0.0, 0.0)
-    clock.install(monkeypatch)
+def test_a_run_is_saved_every_minute_whether_it_validates_or_not(tmp_path, monkeypatch, ticking):
+    clock = ticking(7.0, 0.0, 0.0)
     saved: list[float] = []
     save = loop.save_checkpoint
 
@@ -166,11 +164,8 @@ def test_a_run_is_saved_every_minute_whether_it_validates_or_not(
     assert len(saved) == 7
 
 
-def test_start_up_counts_up_to_a_fifth_of_the_budget_and_then_extends_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(0.1, 0.01, 0.001, now=100.0)
-    clock.install(monkeypatch)
+def test_start_up_counts_up_to_a_fifth_of_the_budget_and_then_extends_the_run(tmp_path, ticking):
+    clock = ticking(0.1, 0.01, 0.001, now=100.0)
     run(clock, 20.0, 5, tmp_path / "quick", began=98.0)
     assert clock.now == pytest.approx(98.0 + 20.0, abs=0.2)
     began = clock.now
@@ -183,9 +178,8 @@ def test_start_up_counts_up_to_a_fifth_of_the_budget_and_then_extends_the_run(
     assert rates[-1] == pytest.approx(0.01 * 3e-3)
 
 
-def test_the_start_up_of_a_later_sitting_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(0.1, 0.01, 0.001)
-    clock.install(monkeypatch)
+def test_the_start_up_of_a_later_sitting_is_free(tmp_path, ticking):
+    clock = ticking(0.1, 0.01, 0.001)
     run(clock, 10.0, 5, tmp_path)
     began = clock.now
     clock.now += 30.0
@@ -194,9 +188,8 @@ def test_the_start_up_of_a_later_sitting_is_free(tmp_path: Path, monkeypatch: py
     assert result.elapsed == pytest.approx(20.0, abs=0.2)
 
 
-def test_a_run_at_the_end_of_its_budget_takes_no_further_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(0.1, 0.01, 0.001, noise=0.5)
-    clock.install(monkeypatch)
+def test_a_run_at_the_end_of_its_budget_takes_no_further_step(tmp_path, ticking):
+    clock = ticking(0.1, 0.01, 0.001, noise=0.5)
     first = run(clock, 10.0, 5, tmp_path)
     before = remains(tmp_path)
     for budget in (10.0, 9.8):  # as good as the same
@@ -207,11 +200,8 @@ def test_a_run_at_the_end_of_its_budget_takes_no_further_step(tmp_path: Path, mo
     assert first.steps_now == first.step
 
 
-def test_no_validation_comes_before_a_tenth_of_the_budget_or_after_a_few_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(0.1, 0.01, 0.001)
-    clock.install(monkeypatch)
+def test_no_validation_comes_before_a_tenth_of_the_budget_or_after_a_few_steps(tmp_path, ticking):
+    clock = ticking(0.1, 0.01, 0.001)
     run(clock, 20.0, 5, tmp_path / "quick")
     assert lines(tmp_path / "quick", "validation")[0]["step"] >= 20
     clock.step = 4.0
@@ -219,11 +209,8 @@ def test_no_validation_comes_before_a_tenth_of_the_budget_or_after_a_few_steps(
     assert [line["step"] for line in lines(tmp_path / "slow", "validation")] == [5]
 
 
-def test_a_slow_metric_answers_a_few_rows_then_more_and_leaves_the_time_to_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(0.1, 0.01, 0.001)
-    clock.install(monkeypatch)
+def test_a_slow_metric_answers_a_few_rows_then_more_and_leaves_the_time_to_training(tmp_path, ticking):
+    clock = ticking(0.1, 0.01, 0.001)
 
     answered: list[int] = []
 
@@ -254,11 +241,8 @@ def test_a_slow_metric_answers_a_few_rows_then_more_and_leaves_the_time_to_train
     assert clock.now == pytest.approx(60.0, rel=0.05)
 
 
-def test_a_sample_that_takes_too_long_waits_until_there_is_time_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(0.1, 0.01, 0.001)
-    clock.install(monkeypatch)
+def test_a_sample_that_takes_too_long_waits_until_there_is_time_for_it(tmp_path, ticking):
+    clock = ticking(0.1, 0.01, 0.001)
     drawn: list[int] = []
 
     def draw(model: object, step: int, seconds: float) -> None:
@@ -270,9 +254,8 @@ def test_a_sample_that_takes_too_long_waits_until_there_is_time_for_it(
     assert result.step * 0.1 > 0.8 * 60.0
 
 
-def test_where_the_time_went_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(0.1, 0.2, 0.05, now=100.0)
-    clock.install(monkeypatch)
+def test_where_the_time_went_is_written_down(tmp_path, ticking):
+    clock = ticking(0.1, 0.2, 0.05, now=100.0)
     result = run(clock, 50.0, 5, tmp_path, began=97.0)
     timings = [json.loads(line) for line in (tmp_path / "timings.jsonl").read_text().splitlines()]
     assert timings[-1]["training_seconds"] == pytest.approx(0.1 * result.step)
@@ -291,15 +274,13 @@ def test_a_real_budget_on_a_real_clock(tmp_path: Path) -> None:
     assert 2.7 < result.elapsed < 4.5  # a shared machine may stall; how exact a budget is, the tests above say
 
 
-def test_steps_that_were_chosen_for_a_budget_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_were_chosen_for_a_budget_end_with_it(tmp_path, ticking):
     """On a machine that had become slower, a run of 20 seconds took 27.5."""
-    clock = Clock(0.1, 0.05, 0.01)
-    clock.install(monkeypatch)
+    clock = ticking(0.1, 0.05, 0.01)
     training = options(steps=1000, most_seconds=20.0, validate_every=40)
     result = train(ToyModel(), clock.stream(), lambda: clock.held_out(4), training, tmp_path, progress=False)
     assert abs(clock.now - 20) < 0.05 * 20
     assert (result.ended_by, result.step < 200, result.last.elements) == ("length", True, 400)
-    quick = Clock(0.01, 0.005, 0.001)
-    quick.install(monkeypatch)
+    quick = ticking(0.01, 0.005, 0.001)
     result = train(ToyModel(), quick.stream(), lambda: quick.held_out(4), training, tmp_path / "quick", progress=False)
     assert result.step == 1000

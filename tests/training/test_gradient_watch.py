@@ -186,27 +186,19 @@ def test_tensorboard_shows_reach_and_profile_of_each_layer(tmp_path: Path) -> No
         assert shown[1].value == pytest.approx(value)
 
 
-class Text:
+class Text(ToyStream):
     """The text built into Python as a stream: a real one, small steps."""
 
     def __init__(self, batch_size: int = 16, length: int = 40):
         text = builtin_text()[:64_000]
-        symbols = sorted(set(text))
-        number = {symbol: index for index, symbol in enumerate(symbols)}
+        number = {symbol: index for index, symbol in enumerate(sorted(set(text)))}
         self.tracks = torch.tensor([number[symbol] for symbol in text]).view(batch_size, -1)
-        self.vocab_size, self.length = len(symbols), length
+        self.vocab_size, self.length = len(number), length
         self.steps_per_epoch = self.tracks.shape[1] // length
-
-    def at(self, step: int) -> ToyBatch:
-        begin = step % self.steps_per_epoch * self.length
-        previous = self.tracks[:, begin - 1] if begin else None
-        return ToyBatch(self.tracks[:, begin : begin + self.length], previous=previous)
 
 
 @pytest.mark.parametrize(("cell", "warned"), [("rnn", True), ("lstm", False), ("gru", False)])
-def test_on_text_a_sigmoid_rnn_is_warned_of_and_gated_cells_are_not(
-    cell: str, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_on_text_a_sigmoid_rnn_is_warned_of_and_gated_cells_are_not(cell, warned, tmp_path, capsys):
     text = Text()
     special = {"nonlinearity": "sigmoid"} if cell == "rnn" else {}
     model = network(cell, vocab_size=text.vocab_size, hidden_size=64, **special)

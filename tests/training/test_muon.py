@@ -6,7 +6,7 @@ from torch import nn
 
 from chainrule.heads import Column
 from chainrule.layers import MultiHeadAttention
-from chainrule.layers._feed_forward import FeedForward
+from chainrule.layers._residual_block import FeedForward
 from chainrule.layers._window_attention import WindowAttention
 from chainrule.models import (
     MADE,

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -36,9 +35,7 @@ def processor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         ("AVX2", [], "AVX2", "AVX2", torch.float32),
     ],
 )
-def test_auto_takes_bfloat16_where_the_processor_may_multiply_it(
-    vectors: str, has: list[str], limit: str, name: str, expected: torch.dtype, processor: Callable[..., None]
-) -> None:
+def test_auto_takes_bfloat16_where_the_processor_may_multiply_it(vectors, has, limit, name, expected, processor):
     processor(vectors, *has, limit=limit)
     assert instruction_set() == name
     assert multiply_dtype("auto", CPU) is expected
@@ -57,9 +54,7 @@ def test_emulated_bfloat16_is_said_in_one_line(processor: Callable[..., None]) -
     assert emulation_note(torch.bfloat16, CPU) is None
 
 
-def test_a_run_with_emulated_bfloat16_says_so_and_goes_on(
-    tmp_path: Path, processor: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_with_emulated_bfloat16_says_so_and_goes_on(tmp_path, processor, capsys):
     processor("AVX2")
     settings = options(steps=1, precision="bfloat16")
     train(ToyModel(), ToyStream(), held_out, settings, tmp_path, progress=True)

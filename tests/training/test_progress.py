@@ -29,22 +29,13 @@ def test_figures_and_samples_are_shown(display: type[Display], monkeypatch: pyte
     monkeypatch.setenv("TERM", "xterm")
     show(display())
     text = screen.getvalue()
-    for part in (
-        "25%",
-        "1.500 nats 2.164 bits/element",
-        "12,346 elements/s",
-        "1:01 left",
-        "2.0000 nats",
-        "best so far",
-    ):
-        assert part in text
+    figures = ("25%", "1.500 nats 2.164 bits/element", "12,346 elements/s", "1:01 left", "2.0000 nats", "best so far")
+    assert all(part in text for part in figures)
     assert "    [red]one\\x1b[31m" in text  # shown as it is, and no command to the terminal
     assert "    two" in text
 
 
-def test_a_terminal_gets_a_bar_a_file_gets_lines_and_silence_is_silent(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_gets_a_bar_a_file_gets_lines_and_silence_is_silent(monkeypatch, capsys):
     assert isinstance(make_display(enabled=True), Lines)
     show(make_display(enabled=False))
     assert capsys.readouterr() == ("", "")

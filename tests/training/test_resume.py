@@ -80,6 +80,7 @@ def attention(mixer: str = "softmax", **options: object) -> TransformerLM:
 
 CARRIED = {
     "lstm": lambda: RecurrentLM(SYMBOLS, hidden_size=8, embedding_size=4, num_layers=2),
+    "n-grams": lambda: RecurrentLM(SYMBOLS, hidden_size=8, embedding_size=4, ngram_order=2, ngram_buckets=1000),
     "transformer": attention,
     "transformer, a short window": lambda: attention(window=3),
     "linear": lambda: attention("linear"),
@@ -102,41 +103,33 @@ def test_what_a_model_carries_from_chunk_to_chunk_comes_back(name: str, kind: st
     assert remains(tmp_path / "stopped") == remains(tmp_path / "whole")
 
 
-def test_a_carried_state_of_another_shape_is_damage(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    with pytest.raises(ConnectionError):
-        train(CARRIED["transformer"](), Stopping(6), held_out, options(), directory, progress=False)
-    file = directory / "checkpoint.safetensors"
-    tensors, record = read_sealed(file)
+def narrower(tensors, record):
     name = next(name for name, tensor in tensors.items() if name.startswith("state") and tensor.dim() == 4)
-    write_sealed(file, tensors | {name: tensors[name][..., :1].contiguous()}, record)
-    with pytest.raises(ValueError, match=r"carried state is damaged \(expected state\.\S+ in shape"):
-        train(CARRIED["transformer"](), ToyStream(), held_out, options(), directory, resume=True, progress=False)
+    tensors[name] = tensors[name][..., :1].contiguous()
 
 
-def test_a_missing_carried_state_is_damage(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
+def unknown_symbol(tensors, record):
+    name = next(name for name, tensor in tensors.items() if name.startswith("state") and tensor.dtype == torch.int64)
+    tensors[name] = torch.full_like(tensors[name], 1 << 40)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("transformer", narrower, r"carried state is damaged \(expected state\.\S+ in shape"),
+        ("transformer", lambda tensors, record: record.update(state=None), "carried state is missing"),
+        ("n-grams", unknown_symbol, r"checkpoint\.safetensors: its state does not fit the model .* damaged"),
+    ],
+)
+def test_a_carried_state_that_does_not_fit_is_damage(name, damage, message, tmp_path):
     with pytest.raises(ConnectionError):
-        train(CARRIED["transformer"](), Stopping(6), held_out, options(), directory, progress=False)
-    file = directory / "checkpoint.safetensors"
-    tensors, record = read_sealed(file)
-    write_sealed(file, tensors, record | {"state": None})
-    with pytest.raises(ValueError, match="carried state is missing"):
-        train(CARRIED["transformer"](), ToyStream(), held_out, options(), directory, resume=True, progress=False)
-
-
-def test_a_carried_symbol_that_the_model_does_not_know_is_damage(tmp_path: Path) -> None:
-    def model() -> RecurrentLM:
-        return RecurrentLM(SYMBOLS, hidden_size=8, embedding_size=4, ngram_order=2, ngram_buckets=1000)
-
-    with pytest.raises(ConnectionError):
-        train(model(), Stopping(6), held_out, options(), tmp_path, progress=False)
+        train(CARRIED[name](), Stopping(6), held_out, options(), tmp_path, progress=False)
     file = tmp_path / "checkpoint.safetensors"
     tensors, record = read_sealed(file)
-    name = next(name for name, tensor in tensors.items() if name.startswith("state") and tensor.dtype == torch.int64)
-    write_sealed(file, tensors | {name: torch.full_like(tensors[name], 1 << 40)}, record)
-    with pytest.raises(ValueError, match=r"checkpoint\.safetensors: its state does not fit the model .* damaged"):
-        train(model(), ToyStream(), held_out, options(), tmp_path, resume=True, progress=False)
+    damage(tensors, record)
+    write_sealed(file, tensors, record)
+    with pytest.raises(ValueError, match=message):
+        train(CARRIED[name](), ToyStream(), held_out, options(), tmp_path, resume=True, progress=False)
 
 
 def test_a_run_over_whole_lines_resumes_with_the_same_bits(tmp_path: Path) -> None:
@@ -156,30 +149,26 @@ def test_resuming_a_finished_run_changes_nothing(whole: Path, tmp_path: Path) ->
     assert (again.step, again.best, again.last, again.ended_by) == (16, result.best, result.last, "length")
 
 
-def test_a_run_cannot_be_made_shorter_than_it_is(tmp_path: Path) -> None:
-    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
-    with pytest.raises(ValueError, match="steps: expected at least the 16"):
-        train(ToyModel(), ToyStream(), held_out, options(steps=15), tmp_path, resume=True, progress=False)
-
-
-def test_resuming_with_other_options_names_each_with_its_old_and_new_value(tmp_path: Path) -> None:
-    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
-    changed = options(learning_rate=0.5, clip_norm=None)
-    message = r"learning_rate was 0\.003 and is 0\.5; clip_norm was 1\.0 and is None"
+@pytest.mark.parametrize(
+    ("changes", "size", "units", "message"),
+    [
+        ({"steps": 15}, 240, 8, "steps: expected at least the 16"),
+        (
+            {"learning_rate": 0.5, "clip_norm": None},
+            240,
+            8,
+            r"learning_rate was 0\.003 and is 0\.5; clip_norm was 1\.0 and is None",
+        ),
+        ({}, 480, 8, r"12 batches an epoch.*got 24"),
+        ({}, 240, 6, r"embedding.weight is \(8, 8\) in the file and \(8, 6\) in the model"),
+    ],
+    ids=["fewer steps", "options", "data", "model"],
+)
+def test_what_differs_from_the_run_that_is_resumed_is_named(changes, size, units, message, whole):
+    before = remains(whole)
     with pytest.raises(ValueError, match=message):
-        train(ToyModel(), ToyStream(), held_out, changed, tmp_path, resume=True, progress=False)
-
-
-def test_resuming_with_other_data_says_so(tmp_path: Path) -> None:
-    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
-    with pytest.raises(ValueError, match=r"12 batches an epoch.*got 24"):
-        train(ToyModel(), ToyStream(size=480), held_out, options(), tmp_path, resume=True, progress=False)
-
-
-def test_resuming_another_model_names_the_weights_that_differ(tmp_path: Path) -> None:
-    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
-    with pytest.raises(ValueError, match=r"embedding.weight is \(8, 8\) in the file and \(8, 6\) in the model"):
-        train(ToyModel(hidden_size=6), ToyStream(), held_out, options(), tmp_path, resume=True, progress=False)
+        train(ToyModel(units), ToyStream(size=size), held_out, options(**changes), whole, resume=True, progress=False)
+    assert remains(whole) == before
 
 
 def test_a_new_run_does_not_replace_an_old_one(whole: Path) -> None:

@@ -28,9 +28,7 @@ def test_training_learns_and_ends_with_the_best_weights_in_the_model(tmp_path: P
     assert evaluate(model, held_out()) == result.best
 
 
-def test_early_stopping_waits_for_its_patience_and_keeps_the_best_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_early_stopping_waits_for_its_patience_and_keeps_the_best_weights(tmp_path, monkeypatch):
     results = iter([3.0, 2.0, 2.5, 2.0, 1.0])  # equal is no improvement
     monkeypatch.setattr(validation, "evaluations", lambda model, batches: [Evaluation(next(results), 1)])
     settings = options(steps=100, validate_every=5, patience=2)
@@ -123,9 +121,7 @@ def test_a_validation_that_is_no_number_stops_the_run(tmp_path: Path, monkeypatc
         train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
 
 
-def test_figures_read_several_at_once_are_all_on_the_disk_before_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_read_several_at_once_are_all_on_the_disk_before_a_checkpoint(tmp_path, monkeypatch):
     train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "a", progress=False)
     monkeypatch.setattr(loop, "Report", SeldomReport)
     with pytest.raises(Interrupted):
@@ -162,9 +158,7 @@ def test_weights_that_overflow_never_reach_a_checkpoint(tmp_path: Path, monkeypa
     assert all(tensor.isfinite().all() for tensor in saved.values())
 
 
-def test_a_full_disk_stops_with_one_line_and_keeps_the_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_stops_with_one_line_and_keeps_the_checkpoint(tmp_path, monkeypatch):
     replace = os.replace
 
     def full(source: Path, target: Path) -> None:

@@ -49,7 +49,7 @@ def compare(
         runs: Run directories, of any tasks; or two tables, the real one first.
         data: A file or folder to score with every run; the held-out data of each run if not given.
         speed: Measure the elements per second that each run scores and draws on this machine.
-        json: Print one JSON object a run.
+        json: Print one JSON object per run.
         device: Where to compute: auto, cpu, cuda or mps.
     """
     if not runs:

@@ -13,8 +13,7 @@ from torch import Tensor
 from chainrule._app.pages.page import Part, Section, marked, visible
 from chainrule.data._images.source import Pixels
 from chainrule.diagnostics import Inspection
-from chainrule.diagnostics._hidden_units import SIGMOIDS
-from chainrule.diagnostics._text_properties import TextProperty
+from chainrule.diagnostics._hidden_units import SIGMOIDS, TextProperty
 
 CONTINUED = "·"  # a byte of a character that an earlier byte has shown
 

@@ -11,8 +11,8 @@ from chainrule._app.pages.page import Content, Group, Section, Table, Terms, Tex
 from chainrule._app.pages.plots import clipping_plot, layer_plots
 from chainrule._app.pages.read_text import ReadText, surprise_section, traces
 from chainrule.diagnostics import Inspection, LayerInspection
+from chainrule.diagnostics._backpropagation import THRESHOLD
 from chainrule.diagnostics._clipping import Clipping
-from chainrule.diagnostics._distance import THRESHOLD
 from chainrule.diagnostics._hidden_units import FLAT
 from chainrule.diagnostics._panels import superscript
 from chainrule.diagnostics._verdict import (

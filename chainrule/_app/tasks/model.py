@@ -153,7 +153,7 @@ def _as_help(text: str) -> str:
 
 
 _SIMPLE = (int, float, bool, str, NoneType)
-_MEMBERS_HELP = "Models to average, each trained for itself; time and memory grow in proportion."
+_MEMBERS_HELP = "Number of models to train separately and average; time and memory grow in proportion."
 
 
 class Model:
@@ -198,7 +198,7 @@ class Model:
         if self.members:
             planned = "num_members" in self.planned
             hint, default = (int | None, None) if planned else (int, 1)
-            members_help = f"{_MEMBERS_HELP} Follows from the budget where not given." if planned else _MEMBERS_HELP
+            members_help = f"{_MEMBERS_HELP} By default it depends on the budget." if planned else _MEMBERS_HELP
             option_fields.append(
                 ("num_members", hint, field(default=default, metadata={"help": members_help, "range": (1, 16)}))
             )

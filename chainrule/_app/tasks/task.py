@@ -159,7 +159,7 @@ class Task(Recipe, ABC, Generic[M]):
     def prepare(self, old: Self | None = None) -> dict[str, Any]:
         """Read the data, write what training needs into the directory, and return the `Facts` by name.
 
-        The vocabulary or schema is that of `old`, if its weights are the initial ones.
+        The vocabulary or schema comes from `old`, if its weights are the initial ones.
         """
 
     def prepare_data(self) -> dict[str, Any]:

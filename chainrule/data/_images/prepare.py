@@ -93,7 +93,7 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
     if labelled is not False:
         source.labels = _array_labels(path, chosen, others, source.count, labelled)
     if labelled and source.labels is None:
-        raise ValueError(f"{path}: expected labels, got no array 'labels' beside {chosen!r}")
+        raise ValueError(f"{path}: expected labels, got no array 'labels' next to {chosen!r}")
     return source
 
 

@@ -37,7 +37,7 @@ class ImageLabels:
 
 
 class ImageSource(ABC):
-    """Images of one shape, which can be read again and again from the beginning."""
+    """Images of one shape, which can be read repeatedly from the beginning."""
 
     name: str  # to show and to record, without folders
     label: str  # for errors, with its folders
@@ -179,7 +179,7 @@ def grid(images: Pixels, columns: int | None = None, *, gap: int = 2, least: int
         images: (N, C, H, W) of 8 bits, C 1 or 3.
         columns: images in a row; by default the grid is about square.
         gap: pixels between two of them.
-        least: smallest width in pixels at which an image is drawn; smaller ones are enlarged.
+        least: smallest width in pixels at which an image is drawn; smaller images are enlarged.
 
     Returns:
         (H', W') or (H', W', 3).

@@ -186,7 +186,7 @@ def _find_columns(
     if at_text is None or (labelled and at_label is None):
         what = "text" if at_text is None else "label"
         raise ValueError(
-            f"{path}: {width} columns ({', '.join(map(repr, first))[:80]}): name that of the {what} with "
+            f"{path}: {width} columns ({', '.join(map(repr, first))[:80]}): name the {what} column with "
             f"--{what}-column NAME, or by its number"
         )
     if at_text == at_label:

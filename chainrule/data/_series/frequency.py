@@ -88,7 +88,7 @@ class Frequency:
             raise ValueError(
                 f"{where} line {line}: expected each date once, got {date} again, as in {len(repeated):,} of "
                 f"{len(places):,} rows: write date and time into one column, as 2026-01-05 13:00, and several series "
-                "each into a column of its own, or name the column that tells them apart with --item, or say --date "
+                "each into a separate column, or name the column that distinguishes them with --item, or say --date "
                 "none to count rows only"
             )
 
@@ -204,7 +204,7 @@ def complete_dates(
             complete.append(frequency.after(complete[-1]))
         if complete[-1] < date:
             raise ValueError(
-                f"{where} line {line}: expected at most as many dates missing as there are rows, got more up to "
+                f"{where} line {line}: expected no more missing dates than rows, got more up to "
                 f"{date}, as rows are {frequency}: say --date none to count rows only"
             )
         if complete[-1] > date:

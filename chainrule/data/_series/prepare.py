@@ -16,7 +16,7 @@ from chainrule.data._series.series_file import SeriesFile, read_series
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._tables.cell_column import as_date, as_number
 from chainrule.data._text import fingerprint
-from chainrule.models._series_scaling import SeriesScaling
+from chainrule.models._series_window import SeriesScaling
 
 Floats = npt.NDArray[np.float64]
 _MOST_CATEGORIES = 64  # of a column that never changes

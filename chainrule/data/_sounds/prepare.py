@@ -380,7 +380,7 @@ def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, f
     if labels not in ("auto", "folders", "none"):
         raise ValueError(f"labels: expected auto, folders or none, got {labels!r}")
     if labels == "none" and pattern is not None:
-        raise ValueError("label_pattern: expected no pattern where labels is none: leave one of them out")
+        raise ValueError("label_pattern: expected no pattern with labels=none: leave one of them out")
     if sequences not in ("auto", *SEQUENCES):
         raise ValueError(f"sequences: expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
     check_fraction("validation_fraction", fraction)

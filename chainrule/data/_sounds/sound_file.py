@@ -217,7 +217,7 @@ class SoundLevels(ABC):
 
 
 class MuLawLevels(SoundLevels):
-    r"""Levels that are as fine as the ear: dense where it is quiet (μ-law, ITU-T G.711 in its continuous form).
+    r"""Levels that are as fine as the ear: dense for quiet sounds (μ-law, ITU-T G.711 in its continuous form).
 
     .. math:: y = \operatorname{sign}(x) \frac{\ln(1 + \mu |x|)}{\ln(1 + \mu)}, \quad \mu = V - 1, \qquad
         v = \left\lfloor \frac{y + 1}{2} \mu + \frac{1}{2} \right\rfloor

@@ -23,7 +23,7 @@ from chainrule.data._tables.cell_column import (
     is_odd_number,
 )
 from chainrule.data._tables.date_format import DateFormat
-from chainrule.heads._column import Column
+from chainrule.heads._table_column import Column
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
 MOST_CATEGORIES = 1_000

@@ -21,7 +21,7 @@ from chainrule.data._tables.cell_column import (
 )
 from chainrule.data._tables.column_facts import ColumnFacts, ColumnKind
 from chainrule.data._tables.date_format import DateFormat
-from chainrule.heads._column import Column
+from chainrule.heads._table_column import Column
 
 OTHER = "<other>"
 _IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None, "prior": ()}  # of numbers: not written
@@ -58,9 +58,9 @@ class ColumnSchema:
         if numeric != (self.numbers is not None) or (
             self.numbers is not None and self.numbers.kind != _number_kind(self.kind)
         ):
-            raise self._error(f"numbers: expected those of kind {self.kind}, got {self.numbers!r:.80}")
+            raise self._error(f"numbers: expected numbers of kind {self.kind}, got {self.numbers!r:.80}")
         if (self.kind == "date") != (self.dates is not None):
-            raise self._error(f"dates: expected those of kind {self.kind}, got {self.dates}")
+            raise self._error(f"dates: expected dates of kind {self.kind}, got {self.dates}")
         if self.unseen and not (OTHER in listed if self.numbers is None else self.numbers.missing):
             raise self._error("unseen: expected a column that takes such cells")
         fewest, most = self.decimals or (0, 0)
@@ -230,7 +230,7 @@ class ColumnSchema:
 
 
 def _number_kind(kind: Any) -> Any:
-    """Return the kind of a column's numbers: those of dates are integers."""
+    """Return the kind of number in a column: dates are integers."""
     return "integer" if kind == "date" else kind
 
 

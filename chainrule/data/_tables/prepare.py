@@ -23,7 +23,7 @@ from chainrule.data._tables.column_schema import ColumnSchema
 from chainrule.data._tables.date_format import DateFormat
 from chainrule.data._tables.table_file import TableFile
 from chainrule.data._text import fingerprint
-from chainrule.heads._column import Column
+from chainrule.heads._table_column import Column
 
 Rows = npt.NDArray[np.float64]
 

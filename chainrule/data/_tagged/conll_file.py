@@ -114,7 +114,7 @@ class ConllFile:
                 f"columns, words in column {self._word + 1}), got {column!r}"
             )
         if int(column) == self._word + 1:
-            raise ValueError(f"{self.name}: column: expected another than that of the words, got {column}")
+            raise ValueError(f"{self.name}: column: expected another column than the words, got {column}")
         return int(column) - 1
 
     def _place_of_words(self, column: int) -> int:

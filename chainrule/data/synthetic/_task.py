@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 
 class SyntheticBatch(NamedTuple):
-    """Rows of one length, with the answers and where they are asked for.
+    """Rows of one length, with the answers and the steps at which they are due.
 
     Attributes:
         inputs: (B, T) integers in [0, N), or (B, T, N) features.
-        targets: (B, T), what is to be said after reading the element of that step; it counts where `mask` is true.
+        targets: (B, T), the answer after reading the element of that step; it counts where `mask` is true.
         mask: (B, T) booleans, true at the steps that are scored.
     """
 
@@ -32,7 +32,7 @@ class SyntheticTask(ABC):
 
     Attributes:
         length: T, elements of a row.
-        distance: steps from reading what the answer depends on to giving the answer.
+        distance: steps from reading the relevant element to giving the answer.
         input_size: N, features of an element, or the number of input symbols: the input size of a recurrent layer.
         output_size: values that a network gives at each step: the symbols among which it chooses, or 1.
         chance: the least loss that can be had without memory: nats for symbols, else squared error.
@@ -60,7 +60,7 @@ class SyntheticTask(ABC):
         """Return the mean loss of the scored steps, to be compared with `chance` and `optimum`.
 
         Args:
-            outputs: (B, T, output_size), what a network says after reading each element.
+            outputs: (B, T, output_size), outputs of a network after reading each element.
             batch: the rows it read.
         """
 
@@ -198,7 +198,7 @@ class SubjectVerbAgreement(SymbolTask):
 
     .. math:: H = \sum_i \ln c_i \text{ nats per sentence,}
 
-    the verb adding nothing. It is what a language model trained on `text` reaches at best; one that knows all but the
+    the verb adding nothing. It is the lowest cost of a language model trained on `text`; one that knows all but the
     agreement stays ln 2 above it.
 
     **Distance.** From the subject to the step at which its verb is predicted.

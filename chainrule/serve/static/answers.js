@@ -51,7 +51,7 @@ export function classifyView(run) {
       colour(word, attention[place] / most);
       return [word, " "];
     }).flat());
-    return [card("Labels", bars(labels.slice(0, 20), 1)), attention && card("Words that counted", shaded)].filter(Boolean);
+    return [card("Labels", bars(labels.slice(0, 20), 1)), attention && card("Attention", h("p", { class: "muted" }, "How much of each word the pooling used. It does not explain the label: what was read at a word depends on the whole text."), shaded)].filter(Boolean);
   });
 }
 

@@ -1,13 +1,15 @@
 // The shell: the list of runs, the view of the chosen one, and Escape.
 import { bear, button, card, field, get, h, job, say } from "./dom.js";
-import { imageView, latentView } from "./image.js";
+import { imageView } from "./image.js";
+import { latentView } from "./latent.js";
+import { soundView } from "./sound.js";
 import { tableView } from "./table.js";
 import { textView } from "./text.js";
 import { captionView, classifyImageView, classifyView, forecastView, tagView, translateView } from "./answers.js";
 
 const VIEWS = {
-  text: textView, image: imageView, latent: latentView, table: tableView, tag: tagView, classify: classifyView,
-  "classify-images": classifyImageView, translate: translateView, caption: captionView, forecast: forecastView,
+  text: textView, image: imageView, latent: latentView, sound: soundView, table: tableView, tag: tagView,
+  classify: classifyView,  "classify-images": classifyImageView, translate: translateView, caption: captionView, forecast: forecastView,
 };
 
 const main = document.getElementById("main");

@@ -1,10 +1,10 @@
-// Images: drawn pixel by pixel, completed where they were erased, and decoded from sliders in the latent space.
+// Images: drawn pixel by pixel, and completed where they were erased.
 import { button, card, field, fromBase64, h, job, post, say, seedField, select, slider, stream, toBase64 } from "./dom.js";
 
 const EMPTY = [128, 128, 128, 60]; // of a pixel that is not drawn yet
 
 // An image on a canvas, channels last, of bytes; `known` tells which pixels there are.
-function paint(canvas, pixels, known, { channels, height, width }) {
+export function paint(canvas, pixels, known, { channels, height, width }) {
   canvas.width = width;
   canvas.height = height;
   const context = canvas.getContext("2d");
@@ -21,7 +21,7 @@ const planes = (pixels, { channels, height, width }) => {
   return Uint8Array.from({ length: pixels.length }, (_, place) => pixels[(place % size) * channels + Math.floor(place / size)]);
 };
 
-const lastly = (pixels, { channels, height, width }) => {
+export const lastly = (pixels, { channels, height, width }) => {
   const size = height * width;
   return Uint8Array.from({ length: pixels.length }, (_, place) => pixels[(place % channels) * size + Math.floor(place / channels)]);
 };
@@ -208,56 +208,4 @@ function editorView(run, shape, complete, setLabel) {
   show();
   if (examples) held();
   return { element, load: edit };
-}
-
-export function latentView(run) {
-  const shape = run.facts;
-  const { dimensions, low, high, start, examples } = shape;
-  const canvas = h("canvas", { class: "pixels editor", role: "img", "aria-label": "Image of the code" });
-  const original = h("canvas", { class: "pixels small", role: "img", "aria-label": "The held-out image that was encoded" });
-  const beside = h("figure", { hidden: true }, original, h("figcaption", { class: "muted" }, "encoded image"));
-  const all = new Uint8Array(shape.height * shape.width).fill(1);
-  let busy = false;
-  let again = false;
-  let example = 0;
-
-  async function draw() {
-    if (busy) { again = true; return; }
-    busy = true;
-    try {
-      do {
-        again = false;
-        const code = sliders.map((one) => one.value);
-        const { pixels } = await post("playground/decode", { run: run.name, code });
-        paint(canvas, lastly(fromBase64(pixels), shape), all, shape);
-      } while (again);
-    } catch (error) {
-      say(error.message);
-    }
-    busy = false;
-  }
-
-  const sliders = dimensions.map((dimension, place) => slider(`z${dimension}`, { min: low[place], max: high[place], step: 0.01, value: start[place] }, draw));
-  const set = (values) => { sliders.forEach((one, place) => { one.value = values[place]; }); draw(); };
-  const normal = () => Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
-  const random = () => { beside.hidden = true; set(sliders.map((_, place) => (low[place] + high[place]) / 2 + normal() * (high[place] - low[place]) / 6)); };
-
-  async function encode() {
-    try {
-      const found = await post("playground/encode-example", { run: run.name, number: example++ % examples });
-      paint(original, lastly(fromBase64(found.pixels), shape), all, shape);
-      beside.hidden = false;
-      set(found.code);
-    } catch (error) {
-      say(error.message);
-    }
-  }
-
-  draw();
-  return card("Latent space",
-    h("p", { class: "muted" }, `Each slider moves one number of the code, those most in use first; the decoder redraws the image.`),
-    h("div", { class: "editing" },
-      h("div", { class: "row" }, h("div", { class: "frame" }, canvas), beside),
-      h("div", {}, h("div", { class: "buttons" }, button("Random code", random, { class: "primary" }), button("Centre", () => set(start)), examples > 0 && button("Held-out image", encode)),
-        h("div", { class: "sliders" }, sliders.map((one) => one.element)))));
 }

@@ -28,6 +28,8 @@ export function tableView(run) {
     remember(run.name, "cells", cells());
   };
 
+  const use = (row) => { set(row); say("The row is in the form."); };
+
   const fillIn = () => job.run(async (signal) => {
     say("Drawing completions…");
     const given = cells();
@@ -38,7 +40,7 @@ export function tableView(run) {
       : `${found.n} completions by importance resampling; the one with fewest draws behind it rests on ${found.effective.toFixed(1)} of 64.` + (found.effective < 2 ? " What you gave is improbable together: read these figures with care." : "");
     results.replaceChildren(
       card("Missing columns", h("p", { class: "muted" }, sure), h("div", { class: "cards" }, found.columns.map(distribution))),
-      card("Completed rows", h("p", { class: "muted" }, "Choose one to put it into the form."), rowsTable(found.rows, found.columns.map((column) => column.name))));
+      card("Completed rows", h("p", { class: "muted" }, "Choose one to put it into the form."), rowsTable(found.rows, found.columns.map(({ name }) => name), columns.map(({ name }) => name), use)));
     say(`Filled in ${found.columns.length} column${found.columns.length > 1 ? "s" : ""}, ${found.n} times.`);
   }, { stop });
 
@@ -61,15 +63,6 @@ export function tableView(run) {
     say("Drew a row. Clear some cells and fill them in again.");
   }, { stop });
 
-  function rowsTable(rows, drawn) {
-    const names = [...drawn, ...columns.map(({ name }) => name).filter((name) => !drawn.includes(name))];
-    return h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), names.map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, rows.map((row, place) => h("tr", {},
-        h("td", {}, button("Use", () => { set(row); say("The row is in the form."); }, { "aria-label": `Use row ${place + 1}` })),
-        names.map((name) => h("td", { class: drawn.includes(name) ? "drawn" : "" }, row[name])))))));
-  }
-
   const clear = () => { set({}); results.replaceChildren(); say("All cells are empty."); };
   return h("div", {},
     card("A row", h("p", { class: "muted" }, "Leave gaps: the model fills them in, given the rest."),
@@ -79,7 +72,17 @@ export function tableView(run) {
     results);
 }
 
-function distribution(column) {
+// Rows, the drawn columns first; with a function that uses one, a button for each.
+export function rowsTable(rows, drawn, all = drawn, use = null) {
+  const names = [...drawn, ...all.filter((name) => !drawn.includes(name))];
+  return h("div", { class: "scroll" }, h("table", {},
+    h("thead", {}, h("tr", {}, use && h("th", { scope: "col" }, ""), names.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map((row, place) => h("tr", {},
+      use && h("td", {}, button("Use", () => use(row), { "aria-label": `Use row ${place + 1}` })),
+      names.map((name) => h("td", { class: use && drawn.includes(name) ? "drawn" : "" }, row[name])))))));
+}
+
+export function distribution(column) {
   if (column.kind === "categorical") {
     const shown = column.shares.slice(0, SHOWN).map(([name, share]) => [name || "(missing)", share]);
     const rest = column.shares.slice(SHOWN).reduce((sum, [, share]) => sum + share, 0);

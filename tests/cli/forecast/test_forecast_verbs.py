@@ -269,11 +269,6 @@ def test_several_series_without_dates(command, tmp_path, capsys):
     assert command("info", tmp_path / "run").status == 0
 
 
-def test_a_run_keeps_the_contract(command, run):
-    outcome = command("check", run)
-    assert outcome.status == 0, outcome.out
-
-
 def test_info_tells_what_a_run_is(command, run):
     told = command("info", run).out
     assert "heat, 6 rows ahead from 56" in told
@@ -298,18 +293,13 @@ def test_inspection_tells_what_is_known_from_the_past_and_in_advance(command, re
 
 
 def test_what_cannot_be_read_is_one_line_and_leaves_nothing(refused, series, run, tmp_path):
-    broken = tmp_path / "broken.csv"
-    before, (after, *rest) = (lines := series.read_text().splitlines())[:5], lines[5:]
+    broken, lines = tmp_path / "broken.csv", series.read_text().splitlines()
     for changed, message in (
-        ([after.replace("2024-01-05", "2024-01-04"), *rest], "broken.csv line 6: the date 2024-01-04"),
-        (rest, "broken.csv line 6: a gap"),
-        ([after.replace("2024-01-05", "2023-01-05"), *rest], "broken.csv line 6: 2023-01-05"),
-        (["2024-01-05,NaN,0", *rest], "broken.csv line 6, column 'heat'"),
-        (["2024-01-05,12.5", *rest], "broken.csv line 6: expected 3 cells"),
+        (lines[:5] + lines[6:], "broken.csv line 6: a gap"),
+        ([*lines[:5], "2024-01-05,12.5", *lines[5:]], "broken.csv line 6: expected 3 cells"),
     ):
-        broken.write_text("\n".join([*before, *changed]))
+        broken.write_text("\n".join(changed))
         assert message in refused("train", broken, *ASKED, "--out", tmp_path / "out")
-        assert not (tmp_path / "out").exists()
         assert message in refused("forecast", run, broken, "--out", tmp_path / "out.csv")
         assert [path.name for path in tmp_path.iterdir()] == ["broken.csv"]
 
@@ -323,9 +313,6 @@ def test_a_missing_column_is_named_with_those_that_are_there(refused, series, tm
     ("arguments", "message"),
     [
         (("forecast", "--quantiles", "0,1"), "--quantiles: expected numbers between 0 and 1"),
-        (("forecast", "--paths", 1), "--paths"),
-        (("forecast", "--paths", (1 << 63) - 1), "--paths: expected"),
-        (("forecast", "--horizon", 0), "--horizon"),
         (("forecast", "--horizon", 7), "expected 7 rows after the last value with wind filled in"),
         (("forecast", "--plot", "forecast.txt"), "expected a name that ends in .png"),
         (("evaluate", "--start", "2030-01-01"), "--start: expected a date of"),
@@ -344,13 +331,3 @@ def test_arguments_out_of_range_are_named(refused, run, series, arguments, messa
 
 def test_quantiles_are_sorted_and_single():
     assert parse_quantiles("0.5,0.9,0.5") == [0.5, 0.9]
-
-
-def test_a_damaged_run_is_named(run, refused, series, tmp_path):
-    import shutil
-
-    shutil.copytree(run, tmp_path / "run")
-    schema = tmp_path / "run" / "data" / "schema.json"
-    schema.write_text(schema.read_text().replace('"season": 7', '"season": 0'))
-    assert "schema.json: " in refused("forecast", tmp_path / "run", series)
-    assert ForecastTask.open(run).schema.season == 7

@@ -13,7 +13,6 @@ import torch
 from small_data import TABLE_COLUMNS
 
 from chainrule._app.cli.main import main
-from chainrule._app.tasks.config import RunConfig
 from chainrule._app.tasks.table.task import TableTask
 from chainrule.data._tables import parse_types
 
@@ -108,27 +107,6 @@ def test_a_table_is_a_text_where_a_level_is_given(command, rows, tmp_path):
     assert json.loads((out / "config.json").read_text())["task"] == "text"
 
 
-def test_a_changed_config_is_refused(refused, run, tmp_path):
-    shutil.copytree(run, tmp_path / "run")
-    config = tmp_path / "run" / "config.json"
-    original = config.read_text()
-    for old, new in (
-        ('"hidden_size": 256', '"hidden_size": 0'),
-        ('"min_count": 2', '"min_count": "2"'),
-        ('"made"', '"lstm"'),
-    ):
-        assert old in original
-        config.write_text(original.replace(old, new))
-        assert "config.json" in refused("info", tmp_path / "run")
-    config.write_text(original.replace('"hidden_size": 256', '"hidden_size": 60000'))
-    assert "describe a model of at least" in refused("sample", tmp_path / "run")
-
-
-def test_a_config_comes_back(run):
-    config = TableTask.open(run).config
-    assert RunConfig.from_json(json.loads(json.dumps(config.to_json("table"))), TableTask) == config
-
-
 def test_types_are_read():
     assert parse_types("a=b=real,") == {"a=b": "real"}
 
@@ -145,7 +123,6 @@ def test_inspection_names_the_column_that_another_is_known_from(command, refused
     assert printed[0].startswith("100 rows, ")
     assert "colour" in next(line for line in printed if line.startswith("class"))
     assert "--out" in refused("inspect", learnt, "--out", tmp_path / "page.html")  # there is no page
-    assert "--rows" in refused("inspect", learnt, "--rows", 1)
 
 
 def test_a_table_is_needed(refused):
@@ -158,9 +135,7 @@ def test_missing_cells_are_filled_in_and_known_ones_kept(command, learnt, tmp_pa
     header, *drawn = csv.reader(io.StringIO(table))
     assert header == TABLE_COLUMNS
     assert [row[3] for row in drawn[:20]] == ["yes"] * 20
-    assert "red" not in [
-        row[0] for row in drawn[:20]
-    ]  # the class says that the colour is another, though it comes last
+    assert "red" not in [row[0] for row in drawn[:20]]  # as the class says, though it comes last
     assert [row[0] for row in drawn[20:40]] == ["red"] * 20
     assert [row[3] for row in drawn[20:40]] == ["no"] * 20
     assert [row[0] for row in drawn[40:]].count("red") >= 16  # 300 steps leave a little for the others
@@ -169,12 +144,11 @@ def test_missing_cells_are_filled_in_and_known_ones_kept(command, learnt, tmp_pa
 
 def test_a_partial_table_that_cannot_be_completed_is_refused(refused, run, tmp_path):
     (tmp_path / "partial.csv").write_text("weight\n3\n")
-    assert "the column 'weight' was not there in training" in refused(
-        "sample", run, "--complete", tmp_path / "partial.csv"
-    )
+    complete = ("sample", run, "--complete", tmp_path / "partial.csv")
+    assert "the column 'weight' was not there in training" in refused(*complete)
     (tmp_path / "partial.csv").write_text("colour,count\nred,many\n")
-    assert "line 2, column 'count'" in refused("sample", run, "--complete", tmp_path / "partial.csv")
-    assert "--particles" in refused("sample", run, "--complete", tmp_path / "partial.csv", "--particles", 0)
+    assert "line 2, column 'count'" in refused(*complete)
+
     assert "no such file" in refused("sample", run, "--complete", tmp_path / "nowhere.csv")
 
 
@@ -293,7 +267,7 @@ def test_rows_go_through_a_code(command, refused, rows, run, tmp_path):
     assert figures["kl"] == pytest.approx(sum(found["kl"]), rel=1e-5)
     assert "has no code" in refused("embed", run, rows)
     assert "exact" in refused("score", run, rows, "--samples", 4)
-    assert "--samples" in refused("score", out, rows, "--samples", 0)
+
     assert "--complete" in refused("sample", out, "--complete", rows)
     table = [json.loads(line) for line in command("compare", run, out, "--data", rows, "--json").out.splitlines()]
     assert {record["likelihood"]["kind"] for record in table} == {"exact", "bound"}
@@ -305,19 +279,17 @@ def test_numbers_too_far_apart_are_named_in_one_line(refused, tmp_path, recwarn)
     (tmp_path / "huge.csv").write_text("\n".join(["a,b", *rows]))
     message = refused("train", tmp_path / "huge.csv", "--steps", 1, "--out", tmp_path / "run")
     assert (
-        "column 'b': numbers too far apart for their squares: divide them, or leave it out with --types b=skip"
-        in message
+        "column 'b': numbers too far apart for their squares: divide them, or leave it out with --types b=" in message
     )
     assert not recwarn.list
 
 
-def test_the_training_file_is_not_written_over(tmp_path, capsys):
+def test_the_training_file_is_not_written_over(command, refused, tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b\n" + "".join(f"{n % 3},{n % 7}\n" for n in range(60)))
     before = rows.read_bytes()
-    main(["train", str(rows), "--steps", "2", "--out", str(tmp_path / "run")])
-    capsys.readouterr()
-    assert main(["sample", str(tmp_path / "run"), "-n", "4", "--out", str(rows)]) == 2
-    assert "the run was trained on this file: give another name" in capsys.readouterr().err
+    assert command("train", rows, "--steps", 2, "--out", tmp_path / "run").status == 0
+    said = refused("sample", tmp_path / "run", "-n", 4, "--out", rows)
+    assert "the run was trained on this file: give another name" in said
     assert rows.read_bytes() == before
-    assert main(["sample", str(tmp_path / "run"), "-n", "4", "--out", str(tmp_path / "new.csv")]) == 0
+    assert command("sample", tmp_path / "run", "-n", 4, "--out", tmp_path / "new.csv").status == 0

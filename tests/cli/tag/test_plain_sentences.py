@@ -13,13 +13,10 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     row = [("Bo", "O"), ("met", "O"), ("Li", "B-P")]
     plain = "".join("".join(f"{word} {word.lower()} {tag}\n" for word, tag in row) + "\n" for _ in range(30))
-    rows = "".join(
-        "\t".join((str(n), w, "_", t, "_", "_", "_", "_", "_", "_")) + "\n" for n, (w, t) in enumerate(row, 1)
-    )
+    rows = "".join("\t".join((str(n), w, "_", t, *"______")) + "\n" for n, (w, t) in enumerate(row, 1))
     (folder / "columns.conll").write_text(plain)
-    (folder / "broader.conll").write_text(
-        "".join(f"{line} {line[-1]}\n" if line else "\n" for line in plain.split("\n"))
-    )
+    broader = (f"{line} {line[-1]}\n" if line else "\n" for line in plain.split("\n"))
+    (folder / "broader.conll").write_text("".join(broader))
     (folder / "universal.conllu").write_text((rows + "\n") * 30)
     for name in ("columns.conll", "broader.conll", "universal.conllu"):
         assert main(["train", str(folder / name), "--out", str(folder / name[:7]), "--steps", "2", *SMALL]) == 0
@@ -30,13 +27,8 @@ def runs(tmp_path_factory):
     ("run", "text", "message"),
     [
         (
-            "columns",
-            "Bo met Li here .\nAl met Cy here .\n",
-            "expected 3 columns, as in training, got 5 columns: say --text",
-        ),
-        (
             "univers",
-            "Bo met Li here .\nAl met Cy here .\n",
+            "Bo met Li in .\nAl met Cy in .\n",
             "expected words alone or with a tag, got 5 columns: say --text",
         ),
         ("columns", "Bo met Li here .\n" * 600, "expected 3 columns, as in training, got 5 columns: say --text"),
@@ -46,19 +38,16 @@ def runs(tmp_path_factory):
         ("columns", "Bo met .\nAl met Cy .\n", "say --text if each line is a sentence"),
     ],
 )
-def test_sentences_are_not_taken_for_columns(runs, tmp_path, capsys, run, text, message):
+def test_sentences_are_not_taken_for_columns(runs, tmp_path, command, refused, run, text, message):
     (tmp_path / "words.txt").write_text(text)
-    capsys.readouterr()
-    assert main(["tag", str(runs / run), str(tmp_path / "words.txt")]) == 2
-    assert message in capsys.readouterr().err
-    assert main(["tag", str(runs / run), str(tmp_path / "words.txt"), "--text"]) == 0
+    assert message in refused("tag", runs / run, tmp_path / "words.txt")
+    assert command("tag", runs / run, tmp_path / "words.txt", "--text").status == 0
 
 
-def test_other_columns_between_tabs_are_not_written_over(runs, tmp_path, capsys):
+def test_other_columns_between_tabs_are_not_written_over(runs, tmp_path, refused):
     (tmp_path / "words.txt").write_text("Bo\tbo\tO\t1\t2\nLi\tli\tO\t3\t4\n")
-    capsys.readouterr()
-    assert main(["tag", str(runs / "columns"), str(tmp_path / "words.txt")]) == 2
-    assert "expected 3 columns, as in training, got 5 columns: tags would be" in capsys.readouterr().err
+    said = refused("tag", runs / "columns", tmp_path / "words.txt")
+    assert "expected 3 columns, as in training, got 5 columns: tags would be" in said
 
 
 @pytest.mark.parametrize(
@@ -73,7 +62,8 @@ def test_other_columns_between_tabs_are_not_written_over(runs, tmp_path, capsys)
         ("univers", "Bo\tbo\tx\tX\nLi\tli\tx\tX\n"),
     ],
 )
-def test_words_with_and_without_tags_are_tagged(runs, tmp_path, capsys, run, text):
+def test_words_with_and_without_tags_are_tagged(runs, tmp_path, command, run, text):
     (tmp_path / "words.txt").write_text(text)
-    assert main(["tag", str(runs / run), str(tmp_path / "words.txt")]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["Bo", "Li"]
+    outcome = command("tag", runs / run, tmp_path / "words.txt")
+    assert outcome.status == 0, outcome.err
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["Bo", "Li"]

@@ -54,10 +54,7 @@ def test_every_verb_takes_the_mean(command, run, text_file, tmp_path):
     ):
         done = command(*verb)
         assert done.status == 0, (verb, done.err)
-    if members[0].__class__ is not TransformerLM:  # whose contract takes long, and says nothing else of a mean
-        checked = command("check", run)
-        assert checked.status == 0, checked.out
-    else:  # what it does not reach of a prompt is left out
+    if isinstance(members[0], TransformerLM):  # what it does not reach of a prompt is left out
         assert "the model reads only the last" in command("sample", run, "--length", 9, "--prompt", "a" * 100).err
     assert "network 1 of 2 in 2 × " in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "num_members 2" in command("info", run).out

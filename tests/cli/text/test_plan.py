@@ -148,26 +148,6 @@ def test_a_number_of_steps_is_not_timed_and_gives_the_same_model_on_every_machin
     assert settled.symbols == 1500 * 32 * 64
 
 
-@pytest.mark.parametrize("level", ["char", "word"])
-def test_the_flags_that_are_printed_make_the_same_model(command, text_file, tmp_path, monkeypatch, level):
-    monkeypatch.chdir(tmp_path)
-    first = command("train", text_file, "--steps", 1, "--level", level, "--validation-fraction", 0.2, "--out", "first")
-    assert first.status == 0, first.err
-    line = next(line for line in first.err.splitlines() if line.startswith("reproduce with: "))
-    flags = line.removeprefix("reproduce with: ").split()
-    assert " ".join(flags) in command("info", "first").out
-    again = command(
-        "train", text_file, "--steps", 1, "--level", level, "--validation-fraction", 0.2, "--out", "second", *flags
-    )
-    assert again.status == 0, again.err
-    configs = [open_run(name).config for name in ("first", "second")]
-    assert configs[0].options == configs[1].options
-    ways = {name: getattr(configs[1].training, name) for name in ("threads", "precision", "backend")}
-    assert replace(configs[0].training, **ways) == configs[1].training
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "second")]
-    assert weights[0] == weights[1]
-
-
 BLOCKS = ("--model", "transformer", "--model-size", 8, "--num-layers", 1, "--num-heads", 2, "--ngram-order", 2)
 
 

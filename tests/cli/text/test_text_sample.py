@@ -19,7 +19,7 @@ def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(command, r
 
 @pytest.mark.parametrize("kind", ["stream", "lines", "words", "bytes"])
 def test_a_seed_gives_the_same_text_however_it_is_shown(command, runs, kind):
-    asked = ["sample", runs / kind, "--prompt", "line 1", "--length", 60, "--seed", 7]
+    asked = ["sample", runs / kind, "--prompt", "line 1", "--length", 30, "--seed", 7]
     streamed = command(*asked).out
     assert command(*asked).out == streamed
     shown = command(*asked, "--json")
@@ -27,26 +27,21 @@ def test_a_seed_gives_the_same_text_however_it_is_shown(command, runs, kind):
     assert record["text"] + "\n" == streamed
     assert record["text"].startswith(record["prompt"])
     assert json.loads(shown.err) == {"seed": 7}
-    others = {command(*asked[:-1], seed).out for seed in range(8, 12)}
-    assert others != {streamed}
+    assert any(command(*asked[:-1], seed).out != streamed for seed in range(8, 12))
 
 
 def test_without_a_seed_each_text_is_another_and_says_its_seed(command, runs):
-    first, second = (command("sample", runs / "stream", "--json") for _ in range(2))
+    asked = ("sample", runs / "stream", "--length", 40, "--json")
+    first, second = (command(*asked) for _ in range(2))
     assert json.loads(first.out)["text"] != json.loads(second.out)["text"]
-    again = command("sample", runs / "stream", "--json", "--seed", json.loads(first.err)["seed"])
-    assert again == first
+    assert command(*asked, "--seed", json.loads(first.err)["seed"]) == first
 
 
 def test_several_texts_are_told_apart(command, runs):
-    out = command("sample", runs / "stream", "-n", 3, "--length", 20, "--seed", 1).out
-    assert [line for line in out.splitlines() if line.startswith("===")] == [
-        f"=== sample {number} of 3 ===" for number in (1, 2, 3)
-    ]
-    texts = [
-        json.loads(line)["text"] for line in command("sample", runs / "stream", "-n", 3, "--json").out.splitlines()
-    ]
-    assert len(set(texts)) == 3
+    asked = ("sample", runs / "stream", "-n", 3, "--length", 20, "--seed", 1)
+    headings = [line for line in command(*asked).out.splitlines() if line.startswith("===")]
+    assert headings == [f"=== sample {number} of 3 ===" for number in (1, 2, 3)]
+    assert len({json.loads(line)["text"] for line in command(*asked, "--json").out.splitlines()}) == 3
 
 
 def test_temperature_zero_takes_the_likeliest_symbol(command, runs):
@@ -140,10 +135,6 @@ def test_a_filter_out_of_range_is_refused(refused, runs, option, value):
     line = refused("sample", runs / "stream", option, value)
     assert option.lstrip("-").replace("-", "_") in line.replace("-", "_")
     assert "expected" in line
-
-
-def test_a_run_that_is_not_there_is_named(refused, tmp_path):
-    assert "no such run" in refused("sample", tmp_path / "nowhere")
 
 
 def test_the_file_that_is_named_holds_what_would_be_printed(command, refused, runs, text_file, tmp_path):

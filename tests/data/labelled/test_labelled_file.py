@@ -29,11 +29,6 @@ def test_text_and_label_stand_with_a_tab_between_them(tmp_path: Path) -> None:
     ]
 
 
-def test_the_label_may_stand_first(tmp_path: Path) -> None:
-    path = written(tmp_path, "1\ta good film\n0\tbad\n1\tvery good\n")
-    assert read(path) == [("a good film", "1"), ("bad", "0"), ("very good", "1")]
-
-
 @pytest.mark.parametrize("header", ["sentence\tlabel", "id\tText\tn\tSentiment", "CLASS\tREVIEW"])
 def test_a_header_with_the_usual_names_is_found(tmp_path: Path, header: str) -> None:
     names = header.lower().split("\t")
@@ -60,28 +55,23 @@ def test_csv_has_quotes_and_lines_inside_them(tmp_path: Path) -> None:
     ]
 
 
-def test_csv_may_have_semicolons_and_a_byte_order_mark(tmp_path: Path) -> None:
-    path = written(tmp_path, "\ufefftext;label\nfine;1\nbad;0\n", "rows.csv")
-    assert read(path) == [("fine", "1"), ("bad", "0")]
+@pytest.mark.parametrize(
+    ("name", "text", "rows"),
+    [
+        ("label-first.tsv", "1\ta film\n0\tbad\n1\tfine\n", [("a film", "1"), ("bad", "0"), ("fine", "1")]),
+        ("empty-texts.tsv", "good\t1\n\t0\n  \t0\nbad\t0\n", [("good", "1"), ("", "0"), ("", "0"), ("bad", "0")]),
+        ("windows-ends.tsv", "good\t1\r\nbad\t0\r\n", [("good", "1"), ("bad", "0")]),
+        ("semicolons-and-mark.csv", "\ufefftext;label\nfine;1\nbad;0\n", [("fine", "1"), ("bad", "0")]),
+    ],
+)
+def test_rows_are_read_in_every_usual_form(tmp_path: Path, name: str, text: str, rows: list[tuple[str, str]]) -> None:
+    assert read(written(tmp_path, text, name)) == rows
 
 
-def test_an_empty_text_is_kept(tmp_path: Path) -> None:
-    path = written(tmp_path, "good\t1\n\t0\n  \t0\nbad\t0\n")
-    assert read(path) == [("good", "1"), ("", "0"), ("", "0"), ("bad", "0")]
-
-
-def test_windows_line_ends_are_no_part_of_a_label(tmp_path: Path) -> None:
-    path = written(tmp_path, "good\t1\r\nbad\t0\r\n")
-    assert read(path) == [("good", "1"), ("bad", "0")]
-
-
-def test_texts_alone_are_lines_and_empty_ones_are_kept(tmp_path: Path) -> None:
+def test_texts_alone_are_lines_or_found_in_a_labelled_file_and_empty_ones_are_kept(tmp_path: Path) -> None:
     path = written(tmp_path, "one text\n\nanother, one\n", "texts.txt")
     rows = list(LabelledFile(path, labelled=False))
     assert [(row.line, row.text) for row in rows] == [(1, "one text"), (2, ""), (3, "another, one")]
-
-
-def test_texts_alone_are_found_in_a_labelled_file_too(tmp_path: Path) -> None:
     path = written(tmp_path, "label\ttext\n1\tgood\n0\tbad\n")
     assert read(path, labelled=False) == [("good", ""), ("bad", "")]
 
@@ -92,9 +82,9 @@ def test_texts_alone_are_found_in_a_labelled_file_too(tmp_path: Path) -> None:
         ("good\t1\nbad\n", {}, "rows.tsv line 2: expected at least 2 columns, got 1: put a tab"),
         ("good\t1\nbad\t\n", {}, "rows.tsv line 2: the label is empty"),
         ("good\nbad\n", {}, "rows.tsv line 1: expected a text and a label with a tab between them"),
-        ("a\tb\tc\n1\t2\t3\n", {}, "rows.tsv: 3 columns .* name that of the text with --text-column"),
-        ("text\tb\tc\n1\t2\t3\n", {"text_column": "text"}, "name that of the label with --label-column"),
-        ("text\tb\tc\n1\t2\t3\n", {}, "name that of the label with --label-column"),
+        ("a\tb\tc\n1\t2\t3\n", {}, "rows.tsv: 3 columns .* name the text column with --text-column"),
+        ("text\tb\tc\n1\t2\t3\n", {"text_column": "text"}, "name the label column with --label-column"),
+        ("text\tb\tc\n1\t2\t3\n", {}, "name the label column with --label-column"),
         ("text\tlabel\nx\ty\n", {"text_column": "body"}, "line 1: expected a header with the column 'body'"),
         ("x\ty\n", {"label_column": "3"}, "line 1: expected at least 3 columns, got 2"),
         ("x\ty\n", {"text_column": "1", "label_column": "1"}, "expected two columns, got one twice"),

@@ -35,13 +35,6 @@ def test_every_row_is_in_one_part_with_its_line_and_label(source: Path, tmp_path
     assert data.manifest["train"] == {"rows": 32, "elements": 160, "longest": 5, "empty": 0, "cut": 0}
 
 
-def test_the_same_seed_holds_out_the_same_rows(source: Path, tmp_path: Path) -> None:
-    parts = [
-        prepare_labelled(source, tmp_path / f"{n}", seed=seed).valid.lines.tolist() for n, seed in enumerate([1, 1, 2])
-    ]
-    assert parts[0] == parts[1] != parts[2]
-
-
 def test_held_out_words_make_no_symbol(source: Path, tmp_path: Path) -> None:
     dev = tmp_path / "dev.tsv"
     dev.write_text("zebra zebra zebra\tyes\n", encoding="utf-8")
@@ -49,29 +42,6 @@ def test_held_out_words_make_no_symbol(source: Path, tmp_path: Path) -> None:
     assert "zebra" not in data.symbols.symbols
     assert len(data.train.lines) == 40
     assert data.valid_texts == ("zebra zebra zebra",)
-
-
-def test_what_is_on_the_disk_is_opened_again(source: Path, tmp_path: Path) -> None:
-    made = prepare_labelled(source, tmp_path / "data")
-    data = open_labelled(tmp_path / "data")
-    for part in ("train", "valid"):
-        before, after = getattr(made, part), getattr(data, part)
-        everything = np.arange(len(after.labels))
-        assert torch.equal(before.texts.context(everything)["inputs"], after.texts.context(everything)["inputs"])
-        assert before.labels.tolist() == after.labels.tolist()
-    assert isinstance(data.train.texts.tokens.values, np.memmap)
-    (tmp_path / "data" / "labelled.json").unlink()
-    with pytest.raises(FileNotFoundError, match="prepare the data again"):
-        open_labelled(tmp_path / "data")
-
-
-@pytest.mark.parametrize("name", ["train.tokens", "valid.labels", "train.bag_offsets", "valid.json"])
-def test_a_damaged_file_is_said(source: Path, tmp_path: Path, name: str) -> None:
-    prepare_labelled(source, tmp_path / "data")
-    path = tmp_path / "data" / name
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=rf"{name}: .*damaged"):
-        open_labelled(tmp_path / "data")
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("train.tokens", "<i4"), ("train.bags", "<i4"), ("valid.labels", "<i8")])
@@ -138,15 +108,6 @@ def test_an_epoch_reads_every_row_once_in_batches_of_like_length(tmp_path: Path)
     batch = batches.at(5)
     assert batch.whole
     assert torch.equal(batch.x, torch.from_numpy(part.labels[seen[5]].astype(np.int64)))
-    again = labelled_batches(part.texts, part.labels, 8, seed=3).at(batches.steps_per_epoch + 2)
-    assert torch.equal(again.context["inputs"], batches.at(batches.steps_per_epoch + 2).context["inputs"])
-
-
-def test_processes_share_the_rows_of_a_batch(source: Path, tmp_path: Path) -> None:
-    part = prepare_labelled(source, tmp_path / "data").train
-    whole = labelled_batches(part.texts, part.labels, 4).at(1)
-    shares = [labelled_batches(part.texts, part.labels, 4, shard=(rank, 2)).at(1) for rank in range(2)]
-    assert torch.equal(torch.stack([share.x for share in shares], 1).flatten(), whole.x)
 
 
 def test_evaluation_reads_every_row_in_order_and_cuts_the_long(source: Path, tmp_path: Path) -> None:

@@ -24,23 +24,9 @@ def test_what_is_forecast_follows_what_is_known_and_covariates_stand_beside_both
     torch.testing.assert_close(batch.context["covariates"], torch.stack([rows, -rows], 2).float())
 
 
-def test_a_step_is_a_function_of_seed_and_number():
-    batches = windows()
-    first = batches.at(7).x
-    batches.at(2)
-    assert torch.equal(batches.at(7).x, first)
-    assert torch.equal(windows().at(7).x, first)
-    assert not torch.equal(windows(seed=1).at(7).x, first)
-
-
 def test_every_row_is_forecast_and_the_first_is_only_known():
     seen = {value for step in range(200) for value in windows().at(step).x.flatten().tolist()}
     assert seen == {*np.arange(5.0, 60.0), *(100 + np.arange(5.0, 60.0))}
-
-
-def test_processes_share_a_batch():
-    parts = [windows(shard=(rank, 2)).at(4).x for rank in range(2)]
-    assert torch.equal(torch.stack(parts, 1).flatten(0, 1), windows().at(4).x)
 
 
 def all_places(origins):

@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 
 from chainrule.data import clip_batches, clip_evaluation
 from chainrule.data._vocabulary import MemoryTokens
@@ -50,26 +49,12 @@ def test_evaluation_reads_every_piece_once(tokens):
     assert read == pieces(10)
 
 
-def test_a_batch_is_a_function_of_the_step(tokens):
-    one, other = clip_batches(tokens, 3, 10, seed=1), clip_batches(tokens, 3, 10, seed=1)
-    steps = [11, 2, 7, 2]
-    for step, expected in zip(steps, [one.at(step) for step in steps], strict=True):
-        assert torch.equal(other.at(step).x, expected.x)
-    assert any(not torch.equal(one.at(step).x, clip_batches(tokens, 3, 10, seed=2).at(step).x) for step in range(4))
-
-
 def test_labels_go_with_their_clips(tokens):
     labels = np.arange(len(LENGTHS))
     batches = clip_batches(tokens, 2, 10, labels)
     for batch in (*map(batches.at, range(batches.steps_per_epoch)), *clip_evaluation(tokens, 3, 10, labels)):
         for row, label in zip(rows(batch), batch.context.tolist(), strict=True):
             assert {value // 100 for value in row if value} <= {label}
-
-
-def test_processes_share_a_batch(tokens):
-    whole = clip_batches(tokens, 4, 10).at(1)
-    parts = [clip_batches(tokens, 4, 10, shard=(rank, 2)).at(1) for rank in (0, 1)]
-    assert [rows(part) for part in parts] == [rows(whole)[0::2], rows(whole)[1::2]]
 
 
 def test_fewer_clips_than_a_batch_are_a_batch(tokens):

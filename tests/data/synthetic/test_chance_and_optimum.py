@@ -1,5 +1,7 @@
 """The stated chance and optimum against all rows that a task can draw."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -32,7 +34,7 @@ def drawn(request) -> tuple[SymbolTask, int, SyntheticBatch]:
     return task, rows, task.sample(24 * rows + 100, torch.Generator().manual_seed(0))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def support(drawn) -> tuple[SymbolTask, SyntheticBatch]:
     """A task, and each row that it can draw once."""
     task, _, batch = drawn
@@ -66,6 +68,11 @@ def test_every_row_is_drawn_and_all_are_equally_likely(drawn):
     expected = len(both) / rows
     chi_square = ((counts - expected) ** 2 / expected).sum()
     assert chi_square < rows - 1 + 5 * (2 * rows) ** 0.5  # its mean is rows - 1, its variance 2 (rows - 1)
+
+
+def test_the_entropy_of_the_sentences_is_that_of_all_of_them_counted():
+    task, rows = TASKS[-1]
+    assert task.sentence_entropy == pytest.approx(math.log(rows), rel=1e-12)
 
 
 def test_the_same_steps_are_scored_in_every_row(drawn):

@@ -100,13 +100,8 @@ def test_lines_that_are_no_rows_are_left_out_and_told(tmp_path, monkeypatch, qui
     assert [line for line, _ in file.rows()] == list(range(len(before) + 1, len(before) + len(rows) + 1))
     assert [line for block in file.blocks() for line in block.lines.tolist()] == [line for line, _ in file.rows()]
     assert file.left_out() == f"{path}: {told}"
-    kinds = [
-        column.kind
-        for column in prepare_table(
-            path, tmp_path / "table", types={"day": "skip"} if rows is DAYS else {}
-        ).schema.columns
-    ]
-    assert kinds[1:] == (["integer", "integer"] if rows is DAYS else ["integer", "real"])
+    schema = prepare_table(path, tmp_path / "table", types={"day": "skip"} if rows is DAYS else {}).schema
+    assert [column.kind for column in schema.columns[1:]] == ["integer", "integer" if rows is DAYS else "real"]
 
 
 def test_a_comment_without_a_header_is_left_out_and_a_header_with_a_mark_is_not(tmp_path):
@@ -124,9 +119,7 @@ def test_empty_lines_between_rows_begin_no_table(tmp_path):
 
 def test_a_short_row_at_the_beginning_is_no_title(tmp_path):
     file = TableFile(written(tmp_path, ["a,b,c", "1,2", "3,4,5", "6,7,8", "9,1,2"]))
-    with pytest.raises(
-        ValueError, match=r"line 2: expected 3 cells, got 2: write the missing ones, which may be empty"
-    ):
+    with pytest.raises(ValueError, match=r"line 2: expected 3 cells, got 2: write the missing ones, which may be"):
         list(file.rows())
 
 
@@ -166,9 +159,7 @@ def test_a_lost_quote_is_named_by_the_line_that_has_it(tmp_path, rows, ending):
 
 def test_a_quote_that_is_never_closed_is_named_by_its_line(tmp_path):
     path = written(tmp_path, ["a,b", "1,2", '"3,4', *["5,6"] * 9])
-    with pytest.raises(
-        ValueError, match=r"line 3: no row of a table: a double quote opens a cell that goes on to line 12"
-    ):
+    with pytest.raises(ValueError, match=r"line 3: no row of a table: a double quote opens a cell .* on to line 12"):
         list(TableFile(path).rows())
 
 

@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 
 from chainrule.data._tagged import Sentence, TaggedVocabulary, number_sentences, tagged_batches, tagged_evaluation
 
@@ -44,26 +43,6 @@ def test_an_epoch_reads_every_sentence_once_but_for_the_rest():
         seen = Counter(words for step in range(7) for words, _, _ in rows(batches.at(7 * epoch + step)))
         assert sum(seen.values()) == 28
         assert all(seen[s.words] <= 1 for s in SENTENCES)
-
-
-def test_a_batch_is_a_pure_function_of_seed_and_step():
-    first, second = (tagged_batches(NUMBERS, VOCABULARY.counts, 4, seed=3) for _ in range(2))
-    later = second.at(11)
-    for step in range(11):
-        first.at(step)
-    for name in ("words", "characters"):
-        assert torch.equal(first.at(11).context[name], later.context[name])
-    assert torch.equal(first.at(11).x, later.x)
-    other = tagged_batches(NUMBERS, VOCABULARY.counts, 4, seed=4)
-    assert any(not torch.equal(other.at(step).lengths, first.at(step).lengths) for step in range(7))
-
-
-def test_processes_share_the_rows_of_the_same_batch():
-    whole = tagged_batches(NUMBERS, VOCABULARY.counts, 4, seed=1)
-    parts = [tagged_batches(NUMBERS, VOCABULARY.counts, 4, seed=1, shard=(rank, 2)) for rank in range(2)]
-    for step in range(9):
-        together = list(rows(whole.at(step)))
-        assert [list(rows(part.at(step))) for part in parts] == [together[0::2], together[1::2]]
 
 
 def test_like_lengths_stand_together():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import chainrule
+from chainrule.data import write_wav
 
 HOSTILE = "<script>document.title = 'broken'</script>"
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
@@ -40,6 +41,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         f"{HOSTILE},{place % 5},{0.5 * (place % 7)}" if place % 3 else f"red,{place % 4},0.25" for place in range(90)
     )
     table.write_text("\n".join(["colour,count,size", *rows]) + "\n", encoding="utf-8")
+    (folder / "clips").mkdir()
+    for place in range(12):
+        tone = np.sin(np.arange(400) * (0.1 + 0.2 * (place % 2)))
+        write_wav(folder / "clips" / f"{'low' if place % 2 else 'high'}_{place}.wav", tone / 2, 4000)
     corpus = f"{HOSTILE} the cat sat on the mat.\nA dog & <b>a</b> bird.\n" * 60
 
     def fit(name: str, data: Any, **options: Any) -> Any:
@@ -57,9 +62,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ),
         "images": fit("images", images, labels=labels, bits=1, channels=8, layers=1),
         "codes": fit("codes", images, model="vae", latent_size=3, hidden_size=8, bits=1),
+        "sentences": chainrule.fit(
+            text=corpus, steps=3, out=folder / "sentences", model="sentence-vae", latent_size=4, hidden_size=8
+        ),
+        "rows": fit("rows", table, model="vae", latent_size=3, hidden_size=8),
+        "tones": fit("tones", folder / "clips", label_pattern="{label}_*", rate=4000, channels=4, blocks=1),
         "table": fit("table", table, hidden_size=16, num_layers=1),
         "tags": fit("tags", sentences, task="tag"),
-        "labels": fit("labels", labelled, task="classify"),
+        "labels": fit("labels", labelled, task="classify", pooling="attention"),
         "pairs": fit("pairs", pairs, task="translate", model_size=16),
         "series": fit("series", np.sin(np.arange(300) / 5) + random.normal(0, 0.05, 300), horizon=12, hidden_size=8),
     }

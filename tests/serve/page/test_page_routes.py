@@ -201,10 +201,67 @@ def test_a_code_is_decoded_and_encoded(client: Any, runs: dict[str, Any]) -> Non
     task, model = runs["codes"]._task, runs["codes"].model
     with torch.no_grad():
         codes = model.codes(task.held_out_batch(2).x)[1]
-    about = next(run for run in client.get("/playground/runs").json()["runs"] if run["name"] == "codes")
-    assert torch.allclose(torch.tensor(found["code"]), codes[about["facts"]["dimensions"]].float(), atol=1e-5)
+    assert torch.allclose(torch.tensor(found["code"]), codes.float(), atol=1e-5)
     image = client.post("/playground/decode", json={"run": "codes", "code": found["code"]}).json()["pixels"]
     assert len(b64decode(image)) == 64
+
+
+def test_a_line_is_encoded_and_decoded_greedily(client: Any, runs: dict[str, Any]) -> None:
+    from chainrule.decoding import greedy
+
+    line, model = "the cat sat on the mat.", runs["sentences"].model
+    code = client.post("/playground/encode-text", json={"run": "sentences", "text": line}).json()["code"]
+    assert code == pytest.approx(runs["sentences"].embed([line])["code"][0].tolist())
+    text = client.post("/playground/decode", json={"run": "sentences", "code": code}).json()["text"]
+    decoded = greedy(model.decoder, torch.tensor([code]), max_length=model.max_length, eos=model.eos)[0].sequences[0]
+    vocabulary = runs["sentences"]._task.vocabulary
+    assert text == vocabulary.decode([symbol for symbol in decoded.tolist() if symbol != vocabulary.eos])
+    example = client.post("/playground/encode-example", json={"run": "sentences", "number": 1}).json()
+    assert example["code"] == pytest.approx(runs["sentences"].embed([example["text"]])["code"][0].tolist(), abs=1e-5)
+
+
+def test_a_code_of_a_row_is_decoded_to_the_distribution_of_each_column(client: Any, runs: dict[str, Any]) -> None:
+    example = client.post("/playground/encode-example", json={"run": "rows", "number": 2}).json()
+    schema, model = runs["rows"]._task.schema, runs["rows"].model
+    own = torch.tensor([schema.encode(list(example["row"].values()))], dtype=torch.float64)
+    with torch.no_grad():
+        assert example["code"] == pytest.approx(model.codes(own)[0].tolist(), abs=1e-5)
+    found = client.post("/playground/decode", json={"run": "rows", "code": example["code"]}).json()
+    assert [column["name"] for column in found["columns"]] == list(example["row"]) == list(found["rows"][0])
+    names = ["red", next(name for name in schema.kept[0].categories if name not in ("", "<other>", "red"))]
+    rows = torch.tensor([schema.encode([name, "1", "0.25"]) for name in names], dtype=torch.float64)
+    with torch.no_grad():
+        shares = model.decode(torch.tensor([example["code"]] * 2)).parts.log_prob(rows)[:, 0].softmax(0).tolist()
+    drawn = dict(found["columns"][0]["shares"])
+    assert drawn["red"] / (drawn["red"] + drawn[names[1]]) == pytest.approx(shares[0], abs=0.15)
+
+
+def joined(records: list[dict[str, Any]], name: str, kind: str) -> Any:
+    return np.concatenate([np.frombuffer(b64decode(record[name]), kind) for record in records])
+
+
+def test_a_sound_is_what_the_run_samples_and_costs_what_score_says(client: Any, runs: dict[str, Any]) -> None:
+    sent = {"seconds": 0.03, "label": 1, "temperature": 0.8, "top_p": 0.9, "seed": 3}
+    *records, last = lines(client, "sound", run="tones", **sent)
+    assert last == {"finish": "stop"}
+    drawn = joined(records, "samples", "<i2")
+    expected = runs["tones"].sample(1, seconds=0.03, label="low", temperature=0.8, top_p=0.9, seed=3)[0]
+    assert np.array_equal(drawn, (expected * 32768).round())
+    *records, _ = lines(client, "sound", run="tones", seconds=0, label=1, beginning=b64encode(drawn.tobytes()).decode())
+    assert [record["drawn"] for record in records] == [False]
+    assert joined(records, "nats", "<f4").sum() == pytest.approx(
+        runs["tones"].score([drawn / 32768], label="low")["nats"][0], rel=1e-5
+    )
+
+
+def test_a_clip_is_completed_as_sample_completes_it(client: Any, runs: dict[str, Any]) -> None:
+    clip = client.post("/playground/sound-example", json={"run": "tones", "number": 0}).json()
+    samples = np.frombuffer(b64decode(clip["samples"]), "<i2")[:100]
+    beginning = b64encode(samples.tobytes()).decode()
+    *records, _ = lines(client, "sound", run="tones", seconds=0.01, label=clip["label"], beginning=beginning, seed=5)
+    label = runs["tones"]._task.labels[clip["label"]]
+    expected = runs["tones"].sample(1, seconds=0.035, label=label, prompt=samples / 32768, seed=5)[0]
+    assert np.array_equal(joined(records, "samples", "<i2"), (expected * 32768).round())
 
 
 def test_uploads_are_decoded_by_the_readers_of_images(runs: dict[str, Any]) -> None:
@@ -229,6 +286,12 @@ def test_uploads_are_decoded_by_the_readers_of_images(runs: dict[str, Any]) -> N
         ("inside", {"run": "lstm", "symbols": [1] * 500}, "symbols"),
         ("draw", {"run": "images", "n": 99}, "n:"),
         ("decode", {"run": "codes", "code": [1.0]}, "expected 3 numbers"),
+        ("decode", {"run": "sentences", "code": [1.0]}, "expected 4 numbers"),
+        ("encode-text", {"run": "codes", "text": "a"}, "cannot do this"),
+        ("encode-text", {"run": "sentences", "text": "a\nb"}, "single line"),
+        ("encode-example", {"run": "rows", "number": 10**6}, "number: expected"),
+        ("sound", {"run": "tones", "seconds": -1}, "seconds"),
+        ("sound-example", {"run": "tones", "number": 10**6}, "number: expected"),
         ("score-row", {"run": "table", "cells": {"count": "many"}}, "count"),
         ("complete-row", {"run": "table", "cells": {"weight": "1"}}, "there is no column 'weight'"),
         ("image-example", {"run": "images", "number": 10**6}, "number: expected"),
@@ -245,6 +308,12 @@ def test_a_wrong_request_is_refused(client: Any, path: str, body: dict[str, Any]
 def test_a_wrong_drawing_is_refused_in_the_stream(client: Any) -> None:
     assert "label: expected" in lines(client, "draw", run="images", label=7)[-1]["error"]
     assert "base64" in lines(client, "draw", run="images", label=1, pixels="AAAA", known="AAAA")[-1]["error"]
+    for wrong in (
+        {"seconds": 31, "label": 0},
+        {"seconds": 1, "label": 2},
+        {"seconds": 1, "label": 0, "beginning": "A"},
+    ):
+        assert "expected" in lines(client, "sound", run="tones", **wrong)[-1]["error"]
 
 
 def test_a_text_that_names_a_file_is_a_text(client: Any) -> None:
@@ -253,13 +322,15 @@ def test_a_text_that_names_a_file_is_a_text(client: Any) -> None:
 
 
 def test_the_page_has_a_strict_policy_and_loads_nothing_else(client: Any) -> None:
+    from chainrule.serve._playground import STATIC
+
     answer = client.get("/")
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("default-src 'self';")
     assert "unsafe" not in policy
     assert "http" not in answer.text.replace("http-equiv", "")
-    for name in ("app.js", "dom.js", "text.js", "image.js", "table.js", "answers.js", "style.css"):
-        source = client.get(f"/{name}")
+    for file in STATIC.glob("*.*s"):
+        source = client.get(f"/{file.name}")
         assert source.status_code == 200
         assert "innerHTML" not in source.text
         assert "https://" not in source.text

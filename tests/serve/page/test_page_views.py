@@ -14,6 +14,10 @@ PIXELS = """(canvas) => {
   return Array.from({ length: data.length / 4 }, (_, place) => (data[4 * place + 3] === 255 ? data[4 * place] : null));
 }"""
 
+LOADED = """(audio) => audio.duration || new Promise((done) => {
+  audio.addEventListener("loadedmetadata", () => done(audio.duration));
+})"""
+
 
 def pixels(canvas: Any) -> list[int | None]:
     """The brightness of each pixel; None where nothing is drawn."""
@@ -83,6 +87,61 @@ def test_sliders_redraw_an_image(page: Any) -> None:
     assert len(pixels(canvas)) == 64
 
 
+def test_sliders_rewrite_a_line(page: Any) -> None:
+    page.goto("/#sentences")
+    with page.expect_response("**/playground/decode"):
+        page.locator(".sliders input").first.fill("3")
+    with page.expect_response("**/playground/encode-example"):
+        page.get_by_role("button", name="Held-out line").click()
+    expect(page.get_by_text("Encoded: ")).to_be_visible()
+    page.get_by_role("button", name="Show the lines between").click()
+    expect(page.locator(STATUS)).to_contain_text("Write two lines first")
+    page.get_by_label("A line").fill("the cat sat")
+    page.get_by_label("Another line").fill("a <b>dog</b>")
+    page.get_by_role("button", name="Show the lines between").click()
+    expect(page.locator("ol.plain li")).to_have_count(9)
+    page.get_by_role("button", name="Encode the first").click()
+    expect(page.get_by_text("Encoded: the cat sat")).to_be_visible()
+
+
+def test_sliders_redraw_the_columns_of_a_row(page: Any, hostile: str) -> None:
+    page.goto("/#rows")
+    expect(page.locator(".distribution")).to_have_count(3)
+    expect(page.locator("tbody tr")).to_have_count(8)
+    with page.expect_response("**/playground/decode"):
+        page.locator(".sliders input").first.fill("2")
+    page.get_by_role("button", name="Held-out row").click()
+    expect(page.get_by_text("Encoded: ")).to_be_visible()
+    assert page.get_by_role("button", name="Use row 1").count() == 0
+    assert page.locator("main script").count() == 0
+
+
+def test_a_sound_is_drawn_played_and_completed(page: Any, runs: dict[str, Any]) -> None:
+    page.goto("/#tones")
+    page.get_by_role("button", name="Draw", exact=True).wait_for()
+    if not page.get_by_label("Seconds to draw").is_visible():
+        page.get_by_text("Options").click()
+    page.get_by_label("Seconds to draw").fill("0.05")
+    page.get_by_role("button", name="Draw", exact=True).click()
+    expect(page.locator(STATUS)).to_contain_text("Done")
+    assert page.locator("audio").evaluate(LOADED) == pytest.approx(0.05)
+    expect(page.get_by_text("200 samples")).to_be_visible()
+    page.get_by_role("button", name="Held-out clip").click()
+    expect(page.locator("audio")).to_have_count(2)
+    page.get_by_role("button", name="Complete").click()
+    expect(page.get_by_text("pale: the beginning that was given")).to_be_visible()
+    expect(page.locator(STATUS)).to_contain_text("Done")
+    assert page.locator("audio").first.evaluate(LOADED) == pytest.approx(0.05 + 0.05)
+    page.get_by_label("Open a sound file").set_input_files(runs["tones"].path.parent / "clips" / "low_1.wav")
+    expect(page.get_by_text("0.10 s, 400 samples").last).to_be_visible()
+    page.get_by_role("button", name="Read it").click()
+    expect(page.locator(STATUS)).to_contain_text("Read.")
+    page.get_by_label("Open a sound file").set_input_files(
+        {"name": "no.wav", "mimeType": "audio/wav", "buffer": b"no sound"}
+    )
+    expect(page.locator(STATUS)).to_contain_text("no sound that the browser can read")
+
+
 def test_gaps_of_a_row_are_filled_in(page: Any, hostile: str) -> None:
     page.goto("/#table")
     page.get_by_label("count").fill("1")
@@ -113,6 +172,8 @@ def test_a_text_is_classified(page: Any) -> None:
     page.get_by_role("textbox").fill("a good film")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".bars li")).to_have_count(2)
+    expect(page.locator(".tagged .word")).to_have_count(3)
+    expect(page.get_by_text("It does not explain the label")).to_be_visible()
 
 
 def test_a_sentence_is_translated(page: Any) -> None:
@@ -134,7 +195,7 @@ def test_a_series_is_forecast(page: Any) -> None:
 
 def test_a_run_that_cannot_do_more_says_so(page: Any) -> None:
     page.route("**/playground/runs", lambda route: route.fulfill(json={"runs": [
-        {"name": "noise", "task": "sound", "model": "wavenet", "best": "", "view": "", "facts": {}}]}))  # fmt: skip
+        {"name": "other", "task": "other", "model": "none", "best": "", "view": "", "facts": {}}]}))  # fmt: skip
     page.goto("/")
     expect(page.get_by_text("no view for this run")).to_be_visible()
     assert page.get_by_role("button").count() == 0

@@ -182,7 +182,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     def build(self) -> "Captioner":
         from chainrule.data._atomic import check_header
-        from chainrule.layers._backbone import Backbone
+        from chainrule.layers._image_encoder import Backbone
 
         model = self._network()
         if isinstance(model.encoder, Backbone):

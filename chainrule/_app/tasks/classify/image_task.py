@@ -40,7 +40,7 @@ _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
 _MANY_PASSES = 40.0  # over the images: they are mixed, so that the model does not learn them by heart
 _MIXUP_OF_MANY = {"cnn": 0.4, "cct": 0.4, "vit": 1.0, "swin": 1.0}
-_COARSE_PATCH = 4  # pixels; the default 2×2 patches are four times as many, and a step takes four times as long
+_COARSE_PATCH = 4  # pixels; the default 2×2 patches make four times the tokens, and a step takes four times as long
 _COARSE_SWIN = SizeSchedule("images", ({"patch_size": _COARSE_PATCH},), passes=10, steps=8000, fewest_steps=5000)
 
 

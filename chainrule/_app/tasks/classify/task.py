@@ -265,7 +265,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
                 yield f"{part.cut:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
 
     def _unnamed_header(self) -> Iterator[str]:
-        """Warn if the first row has a label of its own, as an unrecognised header would."""
+        """Warn if only the first row has its label, like an unrecognised header."""
         texts = self.texts()
         name, line = texts.labels.names[int(texts.train.labels[0])], int(texts.train.lines[0])
         first = self.facts.validation is not None or line < min(texts.valid.lines)

@@ -112,7 +112,7 @@ class ImageDataTask(Task[M]):
         _ = request.data.reading  # an invalid size is rejected before anything is read
 
     def prepared(self, old: "ImageDataTask[Any] | None", **options: Any) -> "PreparedImages":
-        """Read and write the images, which must fit those of an old run."""
+        """Read and write the images, which must fit the images of an old run."""
         data, sources = self.data, self.config.sources
         assert sources["source"] is not None
         images = _images.prepare_images(

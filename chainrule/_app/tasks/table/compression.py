@@ -146,7 +146,7 @@ class TableCodec(FileCodec):
         return row if back else None
 
     def _with(self, row: list[str], more: list[str]) -> list[str]:
-        """Merge the cells of modelled columns with those of the other columns."""
+        """Merge the cells of modelled columns with the other cells."""
         own, others = iter(row), iter(more)
         return [next(own) if index in self.places else next(others) for index in range(len(self.schema.columns))]
 

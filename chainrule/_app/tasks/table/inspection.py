@@ -159,13 +159,20 @@ def _traversals(
 
 def _typical(run: "TableTask", model: "TableVAE", z: "Tensor", generator: "torch.Generator") -> list[list[str]]:
     """Decode a typical row from each code (N, L)."""
-    writer = deepcopy(model)
-    writer.exclude(run.schema.unseen())
-    with torch.no_grad():
-        drawn = writer.decode(z).sample((_DRAWS,), generator=generator)  # (draws, N, D)
+    drawn = decoded_draws(run, model, z, _DRAWS, generator)
     median = drawn.nanmedian(0).values.masked_fill(drawn.isnan().double().mean(0) > 0.5, torch.nan)
     categorical = torch.tensor([column.kind == "categorical" for column in run.schema.kept])
     return list(run.schema.decode(torch.where(categorical, drawn.mode(0).values, median).numpy()))
+
+
+def decoded_draws(
+    run: "TableTask", model: "TableVAE", z: "Tensor", draws: int, generator: "torch.Generator"
+) -> "Tensor":
+    """Draw rows from each code (N, L), (draws, N, D)."""
+    writer = deepcopy(model)
+    writer.exclude(run.schema.unseen())
+    with torch.no_grad():
+        return writer.decode(z).sample((draws,), generator=generator)
 
 
 def _labels(run: "TableTask", x: "Tensor") -> "Labels | None":

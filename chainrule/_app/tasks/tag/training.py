@@ -9,7 +9,7 @@ import torch
 
 from chainrule._app.tasks.run_directory import DATA
 from chainrule.data import _tagged
-from chainrule.layers._template_scores import TemplateScores
+from chainrule.layers._hashed_scores import TemplateScores
 from chainrule.training import MetricValue, ValidationMetric, load_weights, save_weights
 from chainrule.training._validation import Rows
 
@@ -31,7 +31,7 @@ _TIMED = 8  # steps
 
 
 def default_passes(run: "TagTask", batches: "TrainingBatches", passes: float) -> float:
-    """Choose the passes that fit the templates: three, or as many as a tenth of the budget allows; none for spans."""
+    """Choose the passes that fit the templates: at most three, in at most a tenth of the budget; none for spans."""
     if run.facts.scheme is not None:
         return 0.0
     budget = run.config.duration.budget
@@ -52,7 +52,7 @@ def new_templates(run: "TagTask") -> TemplateScores:
 
 
 def fitted_templates(run: "TagTask", passes: float) -> TemplateScores:
-    """Return the template scores of a run: read, or fitted if there are none yet."""
+    """Return the template scores of a run: read if they exist, else fitted."""
     scores, path = new_templates(run), run.path / DATA / _FILE
     if path.is_file():
         load_weights(path, scores)

@@ -147,7 +147,7 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
     codes = use.codes[:_PAIRS]
     texts = [text_of(run, row)[0] for row in x[:_PAIRS].tolist()]
     strips = {
-        index: Table(["z", "line"], list(zip(values, _texts(run, model, at), strict=True)))
+        index: Table(["z", "line"], list(zip(values, decoded_lines(run, model, at), strict=True)))
         for index, values, at in traversals_of(use)
     }
     how = "the decoder's most probable symbol at each step"
@@ -156,7 +156,7 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
         "line",
         (
             f"Held-out lines, each with {how} from its code.",
-            Table(["line", "rebuilt"], list(zip(texts, _texts(run, model, codes), strict=True))),
+            Table(["line", "rebuilt"], list(zip(texts, decoded_lines(run, model, codes), strict=True))),
         ),
         (
             error_words("a symbol at each position, those before it given,", "line"),
@@ -174,7 +174,7 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
     return code_report(run, use, sections, facts, about=about, command=command)
 
 
-def _texts(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:
+def decoded_lines(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:
     """Decode each code (N, L) greedily."""
     with torch.no_grad():
         results = greedy(model.decoder, z.to(next(model.parameters())), max_length=model.max_length, eos=model.eos)

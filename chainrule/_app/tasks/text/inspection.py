@@ -80,8 +80,8 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     from chainrule._app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
     from chainrule.diagnostics import inspect_recurrence
     from chainrule.diagnostics._clipping import clipping
+    from chainrule.diagnostics._hidden_units import text_property
     from chainrule.diagnostics._panels import new_figure
-    from chainrule.diagnostics._text_properties import text_property
 
     wanted = None if options.property is None else text_property(options.property)
     model = _recurrent(run, trained_model)
@@ -130,7 +130,7 @@ def _read(
     """Return the text of the rows, and the elements that have the property sought for units."""
     from chainrule._app.pages.read_text import ReadRow, ReadText
     from chainrule.data._vocabulary import symbol_spans
-    from chainrule.diagnostics._text_properties import PROPERTIES, choose_property
+    from chainrule.diagnostics._hidden_units import PROPERTIES, choose_property
 
     counts = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
     parts = [symbol_spans(run.vocabulary, row[:count].numpy()) for row, count in zip(x, counts, strict=True)]

@@ -27,7 +27,7 @@ class TextData(CheckedOptions):
     min_count: int = within(1, 1, 1 << 40)
     """Rarer symbols become unknown."""
     split_punctuation: bool = False
-    """Punctuation marks are words of their own, joined again in what is drawn (word)."""
+    """Make punctuation marks separate words; samples join them again (word)."""
     text_column: str | None = None
     """Column of the texts in JSON Lines or Parquet; text by default."""
 

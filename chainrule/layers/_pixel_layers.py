@@ -1,11 +1,83 @@
-"""A layer of the gated PixelCNN: two stacks of convolutions that together have no blind spot."""
+"""Layers of a PixelCNN that read an image in raster order, block of rows by block of rows."""
 
+from abc import ABC, abstractmethod
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
 from chainrule.layers._masked_conv2d import MaskedConv2d, MaskType
 from chainrule.layers._pointwise import gate
+from chainrule.state import State
+
+
+class RasterLayer(nn.Module, ABC):
+    """A layer that reads an image in raster order, as a `SequenceLayer` reads a sequence.
+
+    The state `above` holds what is needed of earlier rows. Any division of an image into blocks of whole rows gives
+    the same output and the same last state.
+    """
+
+    reads_image = False  # whether `forward` also takes the rows (B, C, n, W) of the image
+
+    @abstractmethod
+    def forward(self, x: Tensor, above: State = None, label: Tensor | None = None) -> tuple[Tensor, State]:
+        """Read a block of n whole rows: x' (B, M, n, W) from x (B, M, n, W), and `above` for the rows that follow.
+
+        `above` is from `blank_rows` or `forward`; `None` is `blank_rows`. Labels are (B,) integers.
+        """
+
+    @abstractmethod
+    def blank_rows(self, like: Tensor) -> State:
+        """`above` at the top of images as wide as `like`, (B, M, n, W)."""
+
+
+@final
+class MaskedResidualBlock(RasterLayer):
+    r"""A narrow masked convolution between two 1×1 ones, around an identity (van den Oord et al. 2016).
+
+    .. math:: h' = h + W_3\,\mathrm{relu}(W_2 * \mathrm{relu}(W_1\,\mathrm{relu}(h) + b_1) + b_2)
+
+    All three are of type B. A label adds a bias to b_2.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: int,
+        channel_groups: int = 1,
+        *,
+        num_classes: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        half = channels // 2
+        self.narrowing = MaskedConv2d(channels, half, 1, "B", channel_groups)
+        self.middle = MaskedConv2d(half, half, kernel_size, "B", channel_groups)
+        self.widening = MaskedConv2d(half, channels, 1, "B", channel_groups, bias=False)
+        self.label_bias = None if num_classes is None else nn.Embedding(num_classes, half)
+        self.dropout = dropout
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights; the weights of labels start with little effect."""
+        for convolution in (self.narrowing, self.middle, self.widening):
+            convolution.reset_parameters()
+        if self.label_bias is not None:
+            nn.init.normal_(self.label_bias.weight, std=0.1)
+
+    def forward(self, x: Tensor, above: State = None, label: Tensor | None = None) -> tuple[Tensor, State]:
+        above = self.blank_rows(x) if above is None else above
+        rows = torch.cat([above, self.narrowing(x.relu()).relu()], 2)
+        b = self.middle.below(rows)
+        if self.label_bias is not None:
+            b = b + self.label_bias(label).unsqueeze(-1).unsqueeze(-1)
+        c = nn.functional.dropout(b.relu(), self.dropout, self.training)
+        return x + self.widening(c), rows[:, :, rows.shape[2] - above.shape[2] :]
+
+    def blank_rows(self, like: Tensor) -> State:
+        """Zeros that W_2 reads above the image, (B, M/2, rows above, W)."""
+        return like.new_zeros(len(like), self.middle.weight.shape[1], self.middle.rows_above, like.shape[3])
 
 
 @final
@@ -20,22 +92,6 @@ class GatedStacks(nn.Module):
     row to the left, through masks over channel groups, and what the vertical stack found above. Pixels above, to the
     right as well, are within reach of the vertical stack, pixels to the left within reach of the horizontal one:
     there is no blind spot. A label adds a bias to a and to b. A layer of type A reads the image and has no residual.
-
-    Args:
-        in_channels: N channels of v and of h.
-        channels: M channels of v' and of h'; with type B, M = N.
-        kernel_size: odd; the horizontal stack reads (k - 1)/2 pixels to the left, the vertical one (k - 1)/2 rows up
-            and columns to both sides.
-        mask_type: "A" for the layer that reads the image, "B" for every later one.
-        channel_groups: colour channels, as in `MaskedConv2d`.
-        num_classes: number of labels; `None` without labels.
-        dropout: probability of zeroing a unit of v' and of the horizontal gate in training.
-
-    >>> import torch
-    >>> layer = GatedStacks(8, 8, 3, "B")
-    >>> v, h = layer(torch.zeros(2, 8, 5, 4), torch.zeros(2, 8, 5, 4))
-    >>> v.shape, h.shape
-    (torch.Size([2, 8, 5, 4]), torch.Size([2, 8, 5, 4]))
     """
 
     def __init__(
@@ -78,29 +134,15 @@ class GatedStacks(nn.Module):
         return self.vertical.kernel_size[0] - 1
 
     def forward(self, v: Tensor, h: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Both stacks over a whole image.
-
-        Args:
-            v: (B, N, H, W); its row i may depend on rows of the image above i only.
-            h: (B, N, H, W).
-            label: (B,) integers in [0, num_classes).
-
-        Returns:
-            v' and h', (B, M, H, W).
-        """
+        """Both stacks over a whole image, (B, N, H, W) to (B, M, H, W); row i of v may depend on rows above i only."""
         below, features = self.down(nn.functional.pad(v, (0, 0, self.rows_above, 0)), label)
         return self.drop(below), self.across(h, features)
 
     def down(self, v: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Run the vertical stack over H rows below those it reads above them.
+        """Run the vertical stack over H rows below those it reads above them, (B, N, rows above + H, W).
 
-        Args:
-            v: (B, N, rows above + H, W).
-            label: (B,) integers.
-
-        Returns:
-            v', (B, M, H, W), before dropout, and what is found above each pixel, for the horizontal stack: W_vh a and
-            biases, (B, 2M, H, W).
+        Returns v', (B, M, H, W), before dropout, and what is found above each pixel, for the horizontal stack: W_vh a
+        and biases, (B, 2M, H, W).
         """
         a = self.vertical(v)
         if self.label_bias is None:

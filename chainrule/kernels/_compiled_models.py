@@ -1,0 +1,334 @@
+"""One step of the models that compiled loops draw from, for a single sequence: recurrent cells, WaveNet, n-gram counts.
+
+Equations and the order of gates are as in `chainrule.layers`. A state is written in place.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from chainrule.kernels._compiled_math import exp, sigmoid, tanh
+from chainrule.kernels._machine_code import compiled, compiled_sums, kept
+
+
+@compiled_sums
+def add_product(weight: Any, x: Any, y: Any) -> None:
+    """y += W x: weight (M, N), x (N,), y (M,)."""
+    for row in range(len(y)):
+        weights = weight[row]
+        total = y.dtype.type(0)
+        for column in range(len(x)):
+            total += weights[column] * x[column]
+        y[row] += total
+
+
+@compiled_sums
+def copy(x: Any, y: Any) -> None:
+    """y = x, (N,) both."""
+    for index in range(len(y)):
+        y[index] = x[index]
+
+
+KINDS = {"lstm": 0, "gru": 1, "gru-before": 2, "tanh": 3, "relu": 4, "sigmoid": 5, "identity": 6}
+
+
+@compiled_sums
+def _lstm(a: Any, h: Any, c: Any) -> None:
+    """Compute the cell from its pre-activations a (4M,), in the order i, f, g, o."""
+    size = len(h)
+    i, f, g, o = a[:size], a[size : 2 * size], a[2 * size : 3 * size], a[3 * size :]
+    for j in range(size):
+        c[j] = sigmoid(f[j]) * c[j] + sigmoid(i[j]) * tanh(g[j])
+        h[j] = sigmoid(o[j]) * tanh(c[j])
+
+
+@compiled_sums
+def _gru(a: Any, q: Any, h: Any) -> None:
+    """Compute the unit with its reset after the product: the last M of a (3M,) lack W_hn h, which is q (M,)."""
+    size = len(h)
+    r, z, n = a[:size], a[size : 2 * size], a[2 * size :]
+    for j in range(size):
+        value = tanh(n[j] + sigmoid(r[j]) * q[j])
+        h[j] = value + sigmoid(z[j]) * (h[j] - value)
+
+
+@compiled_sums
+def _gru_before(weight: Any, a: Any, q: Any, h: Any) -> None:
+    """Compute the unit with its reset before the product."""
+    size = len(h)
+    r, z, n = a[:size], a[size : 2 * size], a[2 * size :]
+    for j in range(size):
+        q[j] = sigmoid(r[j]) * h[j]
+    add_product(weight[2 * size :], q, n)
+    for j in range(size):
+        value = tanh(n[j])
+        h[j] = value + sigmoid(z[j]) * (h[j] - value)
+
+
+@compiled_sums
+def _rnn(kind: int, a: Any, h: Any) -> None:
+    if kind == 3:
+        for j in range(len(h)):
+            h[j] = tanh(a[j])
+    elif kind == 4:
+        for j in range(len(h)):
+            h[j] = a.dtype.type(0) if a[j] < 0 else a[j]  # NaN stays
+    elif kind == 5:
+        for j in range(len(h)):
+            h[j] = sigmoid(a[j])
+    else:
+        copy(a, h)
+
+
+@kept
+@compiled_sums
+def advance(kind: int, weight_ih: Any, bias: Any, weight_hh: Any, bias_hn: Any, h: Any, c: Any, a: Any, q: Any) -> None:
+    """Take one step of all layers.
+
+    Args:
+        kind: of `KINDS`.
+        weight_ih: (L − 1, G·M, M), of the layers above the lowest.
+        bias: (L − 1, G·M), added to their products.
+        weight_hh: (L, G·M, M).
+        bias_hn: (L, M), of a GRU whose reset comes after the product.
+        h, c: (L, M), the state; c of an LSTM alone.
+        a: (G·M,), the projected input of the lowest layer; overwritten.
+        q: (M,), scratch.
+    """
+    size = h.shape[1]
+    for layer in range(len(h)):
+        if layer:
+            copy(bias[layer - 1], a)
+            add_product(weight_ih[layer - 1], h[layer - 1], a)
+        weight, own = weight_hh[layer], h[layer]
+        if kind == 1:
+            copy(bias_hn[layer], q)
+            add_product(weight[: 2 * size], own, a[: 2 * size])
+            add_product(weight[2 * size :], own, q)
+            _gru(a, q, own)
+        elif kind == 2:
+            add_product(weight[: 2 * size], own, a[: 2 * size])
+            _gru_before(weight, a, q, own)
+        else:
+            add_product(weight, own, a)
+            if kind == 0:
+                _lstm(a, own, c[layer])
+            else:
+                _rnn(kind, a, own)
+
+
+@kept
+@compiled_sums
+def predict(weight: Any, bias: Any, h: Any, scores: Any) -> None:
+    """Compute the scores (V,) of all symbols: W h + b."""
+    copy(bias, scores)
+    add_product(weight, h, scores)
+
+
+_MULTIPLIER, _MIXER, _POSITIVE = np.int64(1_000_003), np.int64(0x9E37_79B1), np.int64(0x7FFF_FFFF)
+
+
+@kept
+@compiled_sums
+def embed(symbol: int, recent: Any, symbols: int, embedding: Any, tables: Any, begins: Any, exact: int, x: Any) -> None:
+    """Compute the input of the lowest layer, x (E,): the embedding of a symbol, and of the n-grams that it ends.
+
+    Args:
+        symbol: the symbol.
+        recent: (N − 1,) the symbols before it, the oldest first; it enters them.
+        symbols: how many different ones there are.
+        embedding: (symbols, E).
+        tables: (R, E), the tables of n-grams one after another, as `chainrule.layers._ngram_embedding` makes them.
+        begins: (N,) the first row of each, and R.
+        exact: the longest n-gram with a separate row.
+        x: written.
+    """
+    copy(embedding[symbol], x)
+    order = len(begins)
+    for n in range(2, order + 1):
+        first = len(recent) - (n - 1)
+        multiplier = np.int64(symbols) if n <= exact else _MULTIPLIER
+        code = np.int64(recent[first])
+        for index in range(first + 1, len(recent)):
+            code = code * multiplier + recent[index]
+        code = code * multiplier + symbol
+        if n > exact:
+            code = ((code ^ (code >> 17)) * _MIXER & _POSITIVE) % (begins[n - 1] - begins[n - 2])
+        row = tables[begins[n - 2] + code]
+        for j in range(len(x)):
+            x[j] += row[j]
+    for index in range(len(recent) - 1):
+        recent[index] = recent[index + 1]
+    if len(recent):
+        recent[len(recent) - 1] = symbol
+
+
+@kept
+@compiled_sums
+def gated(
+    time: int,
+    h: Any,
+    queues: Any,
+    begins: Any,
+    dilations: Any,
+    weight: Any,
+    bias: Any,
+    residual: Any,
+    read: Any,
+    a: Any,
+    outputs: Any,
+) -> None:
+    """Compute the outputs of all layers; see `chainrule.layers.DilatedStack`.
+
+    Args:
+        time: the number of the sample; row i of the queue of n rows has the input at time i, i + n, ...
+        h: (N,), the input of the first layer; overwritten.
+        queues: (R, N), of all layers one after another; the present inputs enter them.
+        begins: (L + 1,), the first row of each, and R.
+        dilations: (L,).
+        weight: (L, 2N, k·N), the taps one after another, the oldest first.
+        bias: (L, 2N).
+        residual: (L − 1, N, N), from outputs to changes of the input.
+        read, a: (k·N,) and (2N,), scratch.
+        outputs: (L, N), written.
+    """
+    channels = len(h)
+    taps = len(read) // channels
+    for layer in range(len(outputs)):
+        first, rows = begins[layer], begins[layer + 1] - begins[layer]
+        queue = queues[first : first + rows]
+        for tap in range(taps - 1):
+            back = (taps - 1 - tap) * dilations[layer]
+            copy(queue[(time - back) % rows], read[tap * channels : (tap + 1) * channels])
+        copy(h, read[(taps - 1) * channels :])
+        copy(h, queue[time % rows])
+        copy(bias[layer], a)
+        add_product(weight[layer], read, a)
+        values, openings, output = a[:channels], a[channels:], outputs[layer]
+        for j in range(channels):
+            output[j] = tanh(values[j]) * sigmoid(openings[j])
+        if layer < len(residual):
+            add_product(residual[layer], output, h)
+
+
+@kept
+@compiled_sums
+def rectified_layers(
+    x: Any,
+    first: Any,
+    first_bias: Any,
+    second: Any,
+    second_bias: Any,
+    third: Any,
+    third_bias: Any,
+    hidden: Any,
+    scores: Any,
+) -> None:
+    """Three linear layers with ReLU between; hidden (2, S) is scratch."""
+    copy(first_bias, hidden[0])
+    add_product(first, x, hidden[0])
+    _rectify(hidden[0])
+    copy(second_bias, hidden[1])
+    add_product(second, hidden[0], hidden[1])
+    _rectify(hidden[1])
+    copy(third_bias, scores)
+    add_product(third, hidden[1], scores)
+
+
+@compiled_sums
+def _rectify(x: Any) -> None:
+    for j in range(len(x)):
+        x[j] = x.dtype.type(0) if x[j] < 0 else x[j]  # NaN stays
+
+
+@compiled
+def _place(keys: Any, wanted: int) -> int:
+    """Return the first place whose key is not smaller."""
+    low, high = 0, len(keys)
+    while low < high:
+        middle = (low + high) >> 1
+        if keys[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kept
+@compiled
+def read_ngrams(symbol: int, contexts: Any, keys: Any, vocab_size: int) -> None:
+    """Update the contexts (n − 1,) by one more symbol; see `chainrule.layers._kneser_ney`."""
+    for index in range(len(contexts) - 1, 0, -1):
+        number = -1
+        if contexts[index - 1] >= 0:
+            wanted = contexts[index - 1] * vocab_size + symbol
+            at = _place(keys, wanted)
+            if at < len(keys) and keys[at] == wanted:
+                number = at + vocab_size + 1
+        contexts[index] = number
+    contexts[0] = symbol
+
+
+@kept
+@compiled
+def ngram_probs(contexts: Any, unigrams: Any, keys: Any, terms: Any, backoffs: Any, p: Any) -> None:
+    """p (V,) of every symbol after the contexts (n − 1,)."""
+    vocab_size = len(unigrams)
+    scale = unigrams.dtype.type(1)
+    for index in range(len(contexts)):
+        if contexts[index] >= 0:
+            scale *= backoffs[contexts[index]]
+    for v in range(vocab_size):
+        p[v] = unigrams[v] * scale
+    for index in range(len(contexts)):
+        context = contexts[index]
+        if context < 0:
+            continue
+        scale = unigrams.dtype.type(1)
+        for longer in range(len(contexts) - 1, index, -1):
+            if contexts[longer] >= 0:
+                scale *= backoffs[contexts[longer]]
+        at = _place(keys, context * vocab_size)
+        while at < len(keys) and keys[at] < (context + 1) * vocab_size:
+            p[keys[at] - context * vocab_size] += terms[at] * scale
+            at += 1
+
+
+@kept
+@compiled_sums
+def add_softmax(weight: float, scores: Any, p: Any) -> None:
+    """p += weight · softmax(scores), and the scores become e^(scores − their greatest)."""
+    most = scores[0]
+    for v in range(1, len(scores)):
+        most = max(most, scores[v])
+    total = 0.0
+    for v in range(len(scores)):
+        scores[v] = exp(scores[v] - most)
+    for v in range(len(scores)):
+        total += scores[v]
+    share = p.dtype.type(weight / total)
+    for v in range(len(scores)):
+        p[v] += share * scores[v]
+
+
+@kept
+@compiled
+def draw(scores: Any, log_noise: Any, temperature: float) -> int:
+    """Return the symbol with the greatest score less its log exponential noise; −1 if no score is greatest."""
+    most = scores[0]
+    for v in range(len(scores)):
+        if scores[v] > most or math.isnan(scores[v]):
+            most = scores[v]
+    if not math.isfinite(most):
+        return -1
+    if temperature == 0:
+        for v in range(len(scores)):
+            if scores[v] == most:
+                return v
+    chosen, best = -1, -math.inf
+    for v in range(len(scores)):
+        value = (scores[v] - most) / temperature - log_noise[v]
+        if value > best:
+            chosen, best = v, value
+    return chosen
