@@ -115,7 +115,12 @@ def measure(path: Path, job: dict[str, Any], seed: int, *, test: bool) -> list[d
     )  # fmt: skip
     horizon, history = job["horizon"], model.window.longest_lag + job["warm_up"]
     batches = SeriesWindows(
-        values[:trained], features[:trained], model.window.longest_lag, job["warm_up"] + horizon, job["batch_size"], seed
+        values[:trained],
+        features[:trained],
+        model.window.longest_lag,
+        job["warm_up"] + horizon,
+        job["batch_size"],
+        seed,
     )
     began = time.process_time()
     settings = TrainingOptions(

@@ -91,10 +91,10 @@ class CodeBody(_Body):
 
 
 class SoundBody(_Body):
-    """A sound to draw; see `chainrule.serve._playground_sound.Sounding`."""
+    """A sound to draw; see `chainrule.serve._playground_sound.SoundRequest`."""
 
     seconds: Annotated[float, Field(ge=0, le=1e6)]
-    beginning: Annotated[str, Field(max_length=1 << 22)] = ""
+    prompt: Annotated[str, Field(max_length=1 << 22)] = ""
     label: Count | None = None
     temperature: Temperature = 1.0
     top_p: TopP = None
@@ -221,8 +221,8 @@ def playground_router(state: ServerState) -> APIRouter:
     @router.post("/playground/sound")
     async def sound(body: SoundBody) -> StreamingResponse:
         run = run_of(body, "sound")
-        sounding = sounds.Sounding(**body.model_dump(exclude={"run"}))
-        return lines(sounds.stream_sound(state, run, sounding))
+        request = sounds.SoundRequest(**body.model_dump(exclude={"run"}))
+        return lines(sounds.stream_sound(state, run, request))
 
     @router.post("/playground/sound-example")
     async def sound_example(body: NumberBody) -> Any:

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from chainrule.models import WaveNet
 
 _SECONDS = 0.1  # of drawing between two messages
-_READ = 1 << 14  # samples of a beginning that are read at once
+_READ = 1 << 14  # samples of a prompt that are read at once
 _LONGEST = 30  # seconds of a sound
 _DEFAULT = 3.0  # seconds, where the training sounds are one stream
 _EXAMPLES = 64  # held-out clips to begin from
 
 
 @dataclass(frozen=True)
-class Sounding:
+class SoundRequest:
     """A sound to draw."""
 
-    seconds: float  # to draw after the beginning; 0 only reads it
-    beginning: str  # its samples as little-endian integers of 16 bits in base64; may be empty
+    seconds: float  # to draw after the prompt; 0 only reads it
+    prompt: str  # its samples as little-endian integers of 16 bits in base64; may be empty
     label: int | None  # its number, of a model that is conditioned on one
     temperature: float  # temperature, top_p: see `AutoregressiveModel.sample`
     top_p: float | None
@@ -70,13 +70,13 @@ def _written(amplitudes: "npt.NDArray[np.float32]") -> str:
     return b64encode((amplitudes * 32768).round().clip(-32768, 32767).astype("<i2").tobytes()).decode()
 
 
-async def stream_sound(state: ServerState, run: "Run", sounding: Sounding) -> AsyncIterator[dict[str, Any]]:
+async def stream_sound(state: ServerState, run: "Run", request: SoundRequest) -> AsyncIterator[dict[str, Any]]:
     """Yield pieces of a sound as it is read and drawn.
 
     Yields:
         {"samples": 16-bit samples in base64, "nats": as many 32-bit floats in base64, "drawn": read if false}
     """
-    sound = await state.call(_Sound, run, sounding)
+    sound = await state.call(_Sound, run, request)
     while (piece := await state.call(sound.piece)) is not None:
         yield piece
     yield {"finish": "stop"}
@@ -85,7 +85,7 @@ async def stream_sound(state: ServerState, run: "Run", sounding: Sounding) -> As
 class _Sound:
     """A sound that is being read and drawn, some samples at a time."""
 
-    def __init__(self, run: "Run", sounding: Sounding):
+    def __init__(self, run: "Run", request: SoundRequest):
         import numpy as np
         import torch
 
@@ -93,26 +93,30 @@ class _Sound:
 
         task, model = task_of(run), cast("WaveNet", run.model)
         labels = task.labels
-        if (sounding.label is not None) != bool(labels) or not 0 <= (sounding.label or 0) < len(labels or "_"):
+        if (request.label is not None) != bool(labels) or not 0 <= (request.label or 0) < len(labels or "_"):
             raise ValueError(f"label: expected {f'0 to {len(labels) - 1}' if labels else 'none'}")
         try:
-            amplitudes = np.frombuffer(b64decode(sounding.beginning, validate=True), "<i2") / 32768
+            amplitudes = np.frombuffer(b64decode(request.prompt, validate=True), "<i2") / 32768
         except ValueError:
-            raise ValueError("beginning: expected 16-bit samples in base64") from None
-        read = torch.from_numpy(task.levels.encode(amplitudes)).unsqueeze(0)
-        self._left = round(sounding.seconds * task.rate)
-        if not 0 < self._left + read.shape[1] <= _LONGEST * task.rate:
-            raise ValueError(f"seconds: expected a sound of at most {_LONGEST} s, the beginning included")
-        context = None if sounding.label is None else torch.tensor([sounding.label])
-        seen = read[0, -model.receptive_field :]
-        self._levels, self._model, self._parts = task.levels, model, list(read.split(_READ, 1)) if read.numel() else []
+            raise ValueError("prompt: expected 16-bit samples in base64") from None
+        prompt = torch.from_numpy(task.levels.encode(amplitudes)).unsqueeze(0)
+        self._left = round(request.seconds * task.rate)
+        if not 0 < self._left + prompt.shape[1] <= _LONGEST * task.rate:
+            raise ValueError(f"seconds: expected a sound of at most {_LONGEST} s, the prompt included")
+        context = None if request.label is None else torch.tensor([request.label])
+        seen = prompt[0, -model.receptive_field :]
+        self._levels, self._model, self._parts = (
+            task.levels,
+            model,
+            list(prompt.split(_READ, 1)) if prompt.numel() else [],
+        )
         self._drawn = model.stream(
             1,
             context,
             prefix=seen if len(seen) else None,
-            temperature=sounding.temperature,
-            top_p=sounding.top_p,
-            generator=torch.Generator(device_of(model)).manual_seed(sounding.seed),
+            temperature=request.temperature,
+            top_p=request.top_p,
+            generator=torch.Generator(device_of(model)).manual_seed(request.seed),
         )
         self._last: Tensor | None = None
         self._state = model.initial_state(1, context)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -316,6 +316,12 @@ class ColumnFacts:
 
     def _error(self, what: str) -> ValueError:
         return ValueError(f"{self._where}, column {self.name!r}: {what}")
+
+
+def finer_date_formats(facts: Iterable[ColumnFacts], types: Mapping[str, str]) -> dict[str, DateFormat | None]:
+    """Return what to try next for columns in which not all cells fit their format; None for words."""
+    mixed = {c.name: c.dates.finer() for c in facts if c.dates is not None and c.kind() != "date"}
+    return {name: dates for name, dates in mixed.items() if dates is not None or types.get(name) != "date"}
 
 
 def _smoothed(counts: Iterable[int]) -> tuple[float, ...]:

@@ -1,6 +1,6 @@
 """Dates in the cells of a table, as whole numbers of months, days, hours, minutes, seconds or microseconds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -11,6 +11,7 @@ _DAY = 86_400_000_000
 _TIMES = {5: "minutes", 8: "seconds", 12: "milliseconds", 15: "microseconds"}  # by the characters of 12:34:56.789
 _UNITS = {"": _DAY, "minutes": 60_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1, "auto": 1}
 _ZONES = ("Z", "+00:00", " UTC")
+_LOOKED_AT = 1000  # first cells of a column that tell whether it holds dates
 _NO_DATE = "not a date"  # neither a number nor missing
 
 
@@ -91,3 +92,17 @@ class DateFormat:
             for cell, number in numbers.items()
         }
         return ListedCells([written[cell] for cell in texts])
+
+
+def find_date_formats(columns: Mapping[str, CellColumn], types: Mapping[str, str]) -> dict[str, DateFormat | None]:
+    """Return the format of each column that holds dates, by its first cells, unless a user names another kind."""
+    formats = dict[str, DateFormat | None]()
+    for name, column in columns.items():
+        if types.get(name, "date") == "date":
+            cells = list(dict.fromkeys(column.part(slice(_LOOKED_AT)).texts()))
+            dates = DateFormat.find(cells)
+            if dates is None and name in types:  # a cell that differs is named later
+                dates = DateFormat.find(cells[:4])
+            if dates is not None:
+                formats[name] = dates
+    return formats

@@ -18,9 +18,16 @@ from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, check_
 from chainrule.data._delimited import types_flag
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._tables.cell_column import MISSING, Block, CellColumn, Flags, Lines
-from chainrule.data._tables.column_facts import COLUMN_KINDS, DISTINCT, MOST_CATEGORIES, ColumnFacts, ColumnKind
+from chainrule.data._tables.column_facts import (
+    COLUMN_KINDS,
+    DISTINCT,
+    MOST_CATEGORIES,
+    ColumnFacts,
+    ColumnKind,
+    finer_date_formats,
+)
 from chainrule.data._tables.column_schema import ColumnSchema
-from chainrule.data._tables.date_format import DateFormat
+from chainrule.data._tables.date_format import DateFormat, find_date_formats
 from chainrule.data._tables.table_file import TableFile
 from chainrule.data._text import fingerprint
 from chainrule.heads._table_column import Column
@@ -211,7 +218,6 @@ def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> Va
 
 _MANIFEST = "table.json"
 _COUNTED = 1 << 22  # different cells of all columns that are counted
-_LOOKED_AT = 1000  # first cells of a column that tell whether it holds dates
 
 
 @dataclass(frozen=True)
@@ -308,9 +314,11 @@ def _fitted_schema(
 ) -> tuple[TableSchema, list[dict[str, Any]]]:
     """Return the schema of the training rows of a file, and what was found of each column."""
     file = TableFile(path, header=header)
-    formats: dict[str, DateFormat | None] = _date_formats(file, types)
+    with closing(file.blocks()) as blocks:
+        first = next(blocks, Block(np.zeros(0, np.int64), ()))
+    formats = find_date_formats(dict(zip(file.names, first.columns, strict=False)), types)
     facts, count = _counted(file, formats, every, seed)
-    while finer := _finer_formats(facts, types):  # a later cell is finer, or no date
+    while finer := finer_date_formats(facts, types):  # a later cell is finer, or no date
         formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}
         facts, count = _counted(file, formats, every, seed)
     if count < 2:
@@ -325,28 +333,6 @@ def _fitted_schema(
         for index, column in enumerate(facts)
     ]  # fmt: skip
     return schema, columns
-
-
-def _date_formats(file: TableFile, types: Mapping[str, str]) -> dict[str, DateFormat | None]:
-    """Return the format of each column that seems to hold dates, by its first cells."""
-    formats = dict[str, DateFormat | None]()
-    with closing(file.blocks()) as blocks:
-        first = next(blocks, None)
-    for name, column in zip(file.names, first.columns if first is not None else (), strict=False):
-        if types.get(name, "date") == "date":
-            cells = list(dict.fromkeys(column.part(slice(_LOOKED_AT)).texts()))
-            dates = DateFormat.find(cells)
-            if dates is None and name in types:  # a cell that differs is named later
-                dates = DateFormat.find(cells[:4])
-            if dates is not None:
-                formats[name] = dates
-    return formats
-
-
-def _finer_formats(facts: Sequence[ColumnFacts], types: Mapping[str, str]) -> dict[str, DateFormat | None]:
-    """Return what to try next for the columns in which not all cells fit; None for words."""
-    mixed = {c.name: c.dates.finer() for c in facts if c.dates is not None and c.kind() != "date"}
-    return {name: dates for name, dates in mixed.items() if dates is not None or types.get(name) != "date"}
 
 
 def _counted(

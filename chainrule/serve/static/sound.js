@@ -1,4 +1,4 @@
-// Sounds: drawn whole or after the beginning of a clip, as a waveform coloured by surprise.
+// Sounds: drawn whole or after a prompt, the first part of a clip, as a waveform coloured by surprise.
 import { button, card, field, fromBase64, h, job, post, say, seedField, select, slider, stream, svg, toBase64 } from "./dom.js";
 
 const BARS = 240; // of a waveform
@@ -20,11 +20,11 @@ export function soundView(run) {
   let chosen = new Int16Array();
   let example = 0;
 
-  // Draw a sound after its beginning, or only read that.
-  const make = (beginning, draws) => job.run(async (signal) => {
+  // Draw a sound after a prompt, or only read that.
+  const make = (prompt, draws) => job.run(async (signal) => {
     say(draws ? "Drawing…" : "Reading…");
     const body = {
-      run: run.name, seconds: draws ? Number(seconds.value) || usual : 0, beginning: toBase64(bytesOf(beginning)), label: label ? Number(label.value) : null,
+      run: run.name, seconds: draws ? Number(seconds.value) || usual : 0, prompt: toBase64(bytesOf(prompt)), label: label ? Number(label.value) : null,
       temperature: temperature.value, top_p: topP.value < 1 ? topP.value : null, seed: seed.next(),
     };
     const pieces = [];
@@ -34,7 +34,7 @@ export function soundView(run) {
       for await (const record of stream("playground/sound", body, signal)) {
         if (record.finish) break;
         pieces.push({ samples: samplesOf(record.samples), nats: new Float32Array(fromBase64(record.nats).buffer) });
-        chart.replaceChildren(wave(joined(pieces.map(({ samples }) => samples), Int16Array), joined(pieces.map(({ nats }) => nats), Float32Array), beginning.length, rate));
+        chart.replaceChildren(wave(joined(pieces.map(({ samples }) => samples), Int16Array), joined(pieces.map(({ nats }) => nats), Float32Array), prompt.length, rate));
       }
       say(draws ? "Done: press play." : "Read.");
     } finally { // a sound that was stopped can be played too
@@ -113,7 +113,7 @@ function wave(samples, nats, given, rate) {
   const chart = svg("svg", { viewBox: "0 0 960 160", class: "chart wave", role: "img", "aria-label": `Waveform: ${words}` }, bars,
     end > 0 && svg("line", { class: "now", x1: end, x2: end, y1: 0, y2: 160 }));
   const colours = bits && `; blue: expected, orange: surprising, up to ${most.toFixed(1)} bits a sample`;
-  return h("div", {}, chart, h("p", { class: "muted" }, words, colours, given > 0 && "; pale: the beginning that was given"));
+  return h("div", {}, chart, h("p", { class: "muted" }, words, colours, given > 0 && "; pale: the prompt"));
 }
 
 // The sound as a wav file of 16 bits.

@@ -107,7 +107,7 @@ def test_a_list_and_a_file_are_encoded_alike(tmp_path):
 
 
 def test_a_later_cell_may_be_finer_or_no_date_at_all(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.data._tables.prepare._LOOKED_AT", 10)
+    monkeypatch.setattr("chainrule.data._tables.date_format._LOOKED_AT", 10)
     midnights = [f"{day} 00:00:00" for day in days(300)]
     _, column = prepared(tmp_path, [*midnights, *["2024-01-01 00:00:01"] * 30])
     assert (column.kind, column.dates.unit) == ("date", 1_000_000)

@@ -247,7 +247,7 @@ def test_a_sound_is_what_the_run_samples_and_costs_what_score_says(client: Any, 
     drawn = joined(records, "samples", "<i2")
     expected = runs["tones"].sample(1, seconds=0.03, label="low", temperature=0.8, top_p=0.9, seed=3)[0]
     assert np.array_equal(drawn, (expected * 32768).round())
-    *records, _ = lines(client, "sound", run="tones", seconds=0, label=1, beginning=b64encode(drawn.tobytes()).decode())
+    *records, _ = lines(client, "sound", run="tones", seconds=0, label=1, prompt=b64encode(drawn.tobytes()).decode())
     assert [record["drawn"] for record in records] == [False]
     assert joined(records, "nats", "<f4").sum() == pytest.approx(
         runs["tones"].score([drawn / 32768], label="low")["nats"][0], rel=1e-5
@@ -257,8 +257,8 @@ def test_a_sound_is_what_the_run_samples_and_costs_what_score_says(client: Any, 
 def test_a_clip_is_completed_as_sample_completes_it(client: Any, runs: dict[str, Any]) -> None:
     clip = client.post("/playground/sound-example", json={"run": "tones", "number": 0}).json()
     samples = np.frombuffer(b64decode(clip["samples"]), "<i2")[:100]
-    beginning = b64encode(samples.tobytes()).decode()
-    *records, _ = lines(client, "sound", run="tones", seconds=0.01, label=clip["label"], beginning=beginning, seed=5)
+    prompt = b64encode(samples.tobytes()).decode()
+    *records, _ = lines(client, "sound", run="tones", seconds=0.01, label=clip["label"], prompt=prompt, seed=5)
     label = runs["tones"]._task.labels[clip["label"]]
     expected = runs["tones"].sample(1, seconds=0.035, label=label, prompt=samples / 32768, seed=5)[0]
     assert np.array_equal(joined(records, "samples", "<i2"), (expected * 32768).round())
@@ -311,7 +311,7 @@ def test_a_wrong_drawing_is_refused_in_the_stream(client: Any) -> None:
     for wrong in (
         {"seconds": 31, "label": 0},
         {"seconds": 1, "label": 2},
-        {"seconds": 1, "label": 0, "beginning": "A"},
+        {"seconds": 1, "label": 0, "prompt": "A"},
     ):
         assert "expected" in lines(client, "sound", run="tones", **wrong)[-1]["error"]
 
