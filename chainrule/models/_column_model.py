@@ -107,7 +107,7 @@ class AgnosticColumnModel(ColumnModel):
         if self.direct is not None:
             nn.init.zeros_(self.direct.weight)
         self._set_degrees(order, degrees[1:])
-        self.register_load_state_dict_post_hook(_remask)
+        self.register_load_state_dict_post_hook(_loaded)
 
     @property
     def degrees(self) -> list[Tensor]:
@@ -128,8 +128,7 @@ class AgnosticColumnModel(ColumnModel):
         sizes = tuple(len(part) for part in degrees)
         if sizes != self.hidden_sizes:
             raise ValueError(f"degrees: expected one for each unit, {self.hidden_sizes}, got {sizes}")
-        if any(part.min() < 0 or part.max() >= self.sequence_length for part in degrees):
-            raise ValueError(f"degrees: expected integers from 0 to {self.sequence_length - 1}, got others")
+        _check_degrees(degrees, self.sequence_length)
         shared = {id(tensor): tensor for tensor in (*self.parameters(), *self.buffers())}
         other = copy.deepcopy(self, shared)
         other._set_degrees(order, degrees)
@@ -162,7 +161,20 @@ class AgnosticColumnModel(ColumnModel):
         _remask(self)
 
 
-def _remask(model: AgnosticColumnModel, *_: object) -> None:
+def _check_degrees(degrees: Sequence[Tensor], size: int) -> None:
+    if any(part.min() < 0 or part.max() >= size for part in degrees):
+        raise ValueError(f"degrees: expected integers from 0 to {size - 1}, got others")
+
+
+def _loaded(model: AgnosticColumnModel, *_: object) -> None:
+    """Check the degrees of a file before the masks follow from them."""
+    if not model.order.is_meta:
+        checked_order(model.order, model.sequence_length)
+        _check_degrees(model.degrees[1:], model.sequence_length)
+    _remask(model)
+
+
+def _remask(model: AgnosticColumnModel) -> None:
     """Masks follow from the degrees: after drawing these or loading them."""
     degrees = model.degrees
     for layer, mask in zip((*model.hidden, model.output), made_masks(degrees), strict=True):

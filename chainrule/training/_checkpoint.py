@@ -150,8 +150,10 @@ def _copy_weights(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> N
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         raise ValueError(f"{path}: expected weights of the same model, but {'; '.join(differing[:3])}{more}")
-    for name, weight in weights.items():
-        weight.copy_(tensors[name])
+    try:
+        model.load_state_dict(tensors)
+    except ValueError as error:  # of a module that checks what it loads
+        raise ValueError(f"{path}: damaged ({error}): restore it from a copy") from None
 
 
 def _shape(tensor: Tensor | None) -> str:

@@ -7,11 +7,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 
 import chainrule
 from chainrule._app.tasks.music.task import MusicTask
 from chainrule.data import midi_file
 from chainrule.data._midi import read_midi
+from chainrule.training._checkpoint import write_sealed
 
 TINY = ("--hidden-size", 8, "--batch-size", 2, "--chunk-length", 16)
 TEMPO = 90
@@ -183,6 +186,17 @@ def test_info_and_check_know_music(command, made):
     shown = command("info", made).out
     for part in ("rnn-made", "nats per frame", "read as music: 18 pieces", "91 quarter notes a minute", "--resume"):
         assert part in shown
+
+
+def test_a_damaged_order_of_the_keys_is_one_line(refused, made, tmp_path):
+    """MADE's order and degrees are saved with its weights; one that is no permutation ended in a traceback."""
+    shutil.copytree(made, tmp_path / "run")
+    weights = tmp_path / "run" / "model.safetensors"
+    tensors, metadata = load_file(weights), safe_open(weights, "pt").metadata()
+    for name in ("made.order", "made.degrees_0"):
+        record = json.loads(metadata["chainrule"].partition(" ")[2])
+        write_sealed(weights, {**tensors, name: tensors[name] - 9}, record)
+        assert f"{weights}: damaged ({name[5:10]}" in refused("sample", tmp_path / "run", "--seconds", 1)
 
 
 @pytest.mark.slow
