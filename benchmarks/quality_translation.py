@@ -228,8 +228,7 @@ def encoded(vocabulary: Vocabulary, lines: list[str]) -> Ragged:
 def translated(
     model: TranslationModel, pairs: Pairs, sources: list[str], beam_size: int = 1, length_penalty: float = 0.0
 ) -> list[str]:
-    dtype = multiply_dtype("auto", torch.device("cpu"))
-    translator = Translator(model, pairs.source_vocabulary, pairs.target_vocabulary, MAX_LENGTH, dtype)
+    translator = Translator(model, pairs.source_vocabulary, pairs.target_vocabulary, MAX_LENGTH)
     found = translator.search(sources, beam_size=beam_size, length_penalty=length_penalty)
     return [best.text for best, *_ in found]
 
