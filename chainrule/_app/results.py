@@ -196,6 +196,14 @@ class Result:
         changed.columns = (*self.columns[:index], Column(other), *self.columns[index + 1 :])
         return changed
 
+    def of_items(self, number: int) -> "Result":
+        """Return the same rows with the index of their item in place of the line of the file that held it."""
+        name = next((name for name in ("line", "input") if name in self.names), "")
+        places = {line: place for place, line in enumerate(dict.fromkeys(self[name]))} if name else {}
+        if len(places) != number:
+            return self
+        return self.replaced(name, "index", [places[line] for line in self[name]])
+
     def cells(self) -> dict[str, list[Any]]:
         """Return the cells of each column, as they are written to a file."""
         rows = list(self.rows())

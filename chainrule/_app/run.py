@@ -383,9 +383,8 @@ class Run:
     def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
         """Compute a result now if requested, or if its data or run may disappear."""
         if isinstance(result, Result) and (at_once or inputs.written or self._folder is not None):
-            line = next((name for name in ("line", "input") if name in result.names), "")
-            if len(result) == inputs.items and line:  # no line of the file that they were written to
-                return result.replaced(line, "index", range(inputs.items))
+            len(result)
+            return result if inputs.items is None else result.of_items(inputs.items)
         return result
 
     def _native(self, result: Result) -> Any:

@@ -109,7 +109,7 @@ def test_python_translates_sentences(folder, command, tmp_path):
     assert [number - 1 for number in of_file.pop("line")] == [0, 1, 2]
     assert found.to_dict() == of_file | {"index": [0, 1, 2]}
     several = loaded.translate(["eins zwei"], beam=3, n_best=2)
-    assert (several["rank"], several["line"]) == ([1, 2], [1, 1])
+    assert (several["rank"], several["index"]) == ([1, 2], [0, 0])
     assert several[0]["translation"] == found.values[0]
     assert found.plot().axes
     with pytest.raises(ValueError, match="has no sentence to draw"):
