@@ -47,9 +47,11 @@ test: setup ## tests and doctests, but for the slow ones; which took longest
 test-all: setup ## every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=25 --durations-min=4
 
+COMPUTING := dynamic_evaluation evaluate gradient_watch muon optimiser precision resume training_loop
 test-avx2: setup ## tests of layers and training as on a processor that has AVX2 and nothing newer
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
-	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" tests/layers tests/kernels tests/training; \
+	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" tests/layers tests/kernels \
+	    $(COMPUTING:%=tests/training/test_%.py); \
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
 
 test-plain: setup ## tests of layers, models and decoding with all kernels off

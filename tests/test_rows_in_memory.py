@@ -1,5 +1,6 @@
 """What is passed in memory is answered row by row, in order; the names of a frame's columns are never rows."""
 
+import numpy as np
 import pytest
 
 import chainrule
@@ -53,3 +54,13 @@ def test_names_of_columns_that_look_like_cells_are_names():
     run = chainrule.fit(frame, steps=1, hidden_size=8)
     assert list(run.sample(2).columns) == ["2020", "x", "y"]
     assert run.score(frame.head(3))["index"] == [0, 1, 2]
+
+
+def test_each_image_and_each_sound_has_its_figures():
+    random = np.random.default_rng(0)
+    images = random.integers(0, 2, (40, 6, 6), dtype=np.uint8)
+    run = chainrule.fit(images, steps=1, channels=4, layers=1)
+    assert run.score(images[:3])["index"] == [0, 1, 2]
+    sounds = [random.normal(0, 0.1, 400).astype(np.float32) for _ in range(8)]
+    run = chainrule.fit(sounds, rate=8000, steps=1, channels=4)
+    assert run.score(sounds[:2])["index"] == [0, 1]

@@ -145,6 +145,7 @@ class Inputs:
     def _write_array(self, array: Any, file: Path, labels: Any, rate: int | None) -> Path:
         if array.dtype.kind not in "uifb" or array.ndim == 0:
             raise ValueError(f"{file.name}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
+        self.items = len(array)
         if not self.task:
             self.task = "image" if array.ndim > 2 else "table" if array.ndim == 2 else "forecast"
         if self.task == "classify" and array.ndim > 2:
@@ -274,6 +275,7 @@ class Inputs:
         file.mkdir()
         for number, sound in enumerate(sounds):
             write_wav(file / f"{number:06}.wav", np.asarray(sound, dtype=np.float32), int(rate))
+            self.items = number + 1
         return file
 
 

@@ -197,12 +197,13 @@ class Result:
         return changed
 
     def of_items(self, number: int) -> "Result":
-        """Return the same rows with the index of their item in place of the line of the file that held it."""
-        name = next((name for name in ("line", "input") if name in self.names), "")
-        places = {line: place for place, line in enumerate(dict.fromkeys(self[name]))} if name else {}
-        if len(places) != number:
+        """Return the same rows with the index of their item instead of its line in, or the name of, a file."""
+        name = next((name for name in ("line", "input", "file", "image") if name in self.names), "")
+        named = [place for place in self[name] if isinstance(place, int | str)] if name else []
+        places = {place: index for index, place in enumerate(dict.fromkeys(named))}
+        if len(places) != number or len(named) < len(self):
             return self
-        return self.replaced(name, "index", [places[line] for line in self[name]])
+        return self.replaced(name, "index", [places[place] for place in named])
 
     def cells(self) -> dict[str, list[Any]]:
         """Return the cells of each column, as they are written to a file."""
