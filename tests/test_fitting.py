@@ -135,13 +135,18 @@ def test_what_a_forgotten_temporary_run_computed_stays():
 def test_a_frame_with_dates_is_sampled_with_its_dtypes_and_given_values():
     pandas = pytest.importorskip("pandas")
     days = pandas.Timestamp("2024-01-01") + pandas.to_timedelta(np.arange(200) * 17 % 199, unit="D")
-    frame = pandas.DataFrame({"day": days, "size": np.arange(200) % 7, "a, b": ["x", "y"] * 100, "id": range(200)})
+    hours = days.tz_localize("Europe/Berlin") + pandas.to_timedelta(np.arange(200) % 24, unit="h")
+    columns = {"day": days, "hour": hours, "size": np.arange(200) % 7, "a, b": ["x", "y"] * 100, "id": range(200)}
+    frame = pandas.DataFrame(columns)
     run = chainrule.fit(frame, types={"a, b": "categorical", "id": "skip"}, steps=1, hidden_size=8)
     drawn = run.sample(3, where={"day": days[5], "a, b": "y"})
     assert drawn.dtypes.to_dict() == frame.dtypes.drop("id").to_dict()
     assert (drawn["day"] == days[5]).all()
     assert (drawn["a, b"] == "y").all()
-    assert run.sample(50)["day"].between(days.min(), days.max()).all()
+    many = run.sample(50)
+    assert many["day"].between(days.min(), days.max()).all()
+    assert many["hour"].between(hours.min(), hours.max()).all()
+    assert (many["hour"] == many["hour"].dt.floor("h")).all()
 
 
 def test_an_existing_run_is_not_overwritten_unasked(tmp_path):

@@ -9,7 +9,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from math import isnan
 from pathlib import Path
@@ -52,23 +52,26 @@ def as_frame(data: Any) -> Any:
     return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
 
 
-def write_csv(frame: Any, path: Path) -> None:
-    columns = [_cells(frame[name].to_list(), name) for name in frame.columns]
+def write_csv(frame: Any, path: Path, *, local: bool = True) -> None:
+    """Write a narwhals DataFrame; times with a zone are in UTC unless `local`, where an offset changes twice a year."""
+    columns = [_cells(frame[name].to_list(), name, local) for name in frame.columns]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(frame.columns)
         writer.writerows(zip(*columns, strict=True))
 
 
-def _cells(values: Sequence[Any], name: str) -> list[str]:
+def _cells(values: Sequence[Any], name: str, local: bool) -> list[str]:
     if other := next((value for value in values if isinstance(value, list | dict | tuple | set | bytes)), None):
         raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {type(other).__name__}")
     fine = any(getattr(value, "microsecond", 0) for value in values)  # all times are written alike
-    return ["" if _is_missing(value) else _cell(value, "microseconds" if fine else "seconds") for value in values]
+    precision = "microseconds" if fine else "seconds"
+    return ["" if _is_missing(value) else _cell(value, precision, local) for value in values]
 
 
-def _cell(value: Any, precision: str) -> str:
+def _cell(value: Any, precision: str, local: bool) -> str:
     if isinstance(value, datetime):
+        value = value if local or value.tzinfo is None else value.astimezone(UTC)
         return value.isoformat(" ", precision)
     return str(value // timedelta(microseconds=1)) if isinstance(value, timedelta) else str(value)
 

@@ -138,7 +138,7 @@ class Inputs:
                     self.options["types"] = dict.fromkeys(spelt, "categorical")
         if self.task == "classify":
             self.options |= _labelled_columns(frame, texts, self._text_column)
-        frames.write_csv(frame, file)
+        frames.write_csv(frame, file, local=self.task != "table")
         self.items = len(frame)
         return file
 
