@@ -107,6 +107,12 @@ def quotations(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[An
     packed = {row["way"].partition(",")[0]: row["bits a byte"] for row in rows["compression"]}
     bleu = [f"BLEU-{n}" for n in range(1, 5)]
 
+    def forecasts(name: str) -> list[str]:
+        """The scores of the rows of a table, of whichever a row has."""
+        formats = {"CRPS": "{:.4f}", "RMSE": "{:.3f}", "MAE": "{:.4f}", "in 80%": "{:.1%}", "in 50%": "{:.1%}"}
+        found = (form.format(row[key]) for row in rows[name] for key, form in formats.items() if row[key] is not None)
+        return [text.rstrip("%") for text in found]
+
     def three(values: list[float]) -> list[str]:
         return [f"{mean(values):.2f}", *(f"{value:.2f}" for value in values)]
 
@@ -130,6 +136,15 @@ def quotations(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[An
             ("test accuracy | {}, {}, {}% | {}% | 81% |", *(f"{v:.2f}" for v in sst2), f"{mean(sst2):.2f}"),
             ("3 epochs | {}, {}, {}% | {}% |", *(f"{v:.2f}" for v in transformer), f"{mean(transformer):.2f}"),
             ("official test accuracy | {}, {}, {}% | {}% |", *(f"{v:.2f}" for v in fsdd), f"{mean(fsdd):.2f}"),
+        ],
+        "docs/forecasting.md": [
+            (f"({origins} origins).\n\n| forecast | CRPS | RMSE | MAE | in 80% | in 50% |\n"
+             "| --- | ---: | ---: | ---: | ---: | ---: |\n"
+             "| `Forecaster` | {} | {} | {} | {}% | {}% |\n| persistence | {} | {} | {} | | |\n"
+             f"| persistence with its errors | {{}} | {{}} | {{}} | {{}}% | {{}}% |\n| seasonal-naive, {season} | "
+             "{} | {} | {} | | |\n| seasonal-naive with its errors | {} | {} | {} | {}% | {}% |\n",
+             *forecasts(f"quality_forecasting_{name}"))
+            for name, origins, season in (("exchange_rate", 50, "5 days"), ("ETTh1", 120, "24 hours"))
         ],
         "docs/made.md": [
             ("four have {} nats on the test images", f"{column('quality_tables_mnist', 'test nats')[0]:.2f}"),
