@@ -219,7 +219,7 @@ def require_same_conditionals(model: WaveNet) -> None:
     length = model.receptive_field + 40
     x = torch.randint(256, (2, length), generator=torch.Generator().manual_seed(0))
     whole, stepper, queue = model(x).logits, model.prepare().step, QueueWaveNet(model)
-    state, queues, x_prev = model.initial_state(2), queue.start(2), torch.full((2,), model.levels)
+    state, queues, x_prev = model.initial_state(2), queue.start(2), torch.full((2,), model.vocab_size)
     for t in range(length):
         conditional, state = stepper(x_prev, state)
         scores = queue(x_prev, queues)

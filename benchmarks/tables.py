@@ -105,6 +105,7 @@ def quotations(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[An
     histogram, linear, wavenet = rows["quality_sound"]
     beam = {(row["search"], row["threads"]): row for row in rows["speed_beam_search"] if row["products"] == "bfloat16"}
     packed = {row["way"].partition(",")[0]: row["bits a byte"] for row in rows["compression"]}
+    streams = rows["speed_streaming"]
     bleu = [f"BLEU-{n}" for n in range(1, 5)]
 
     def forecasts(name: str) -> list[str]:
@@ -136,6 +137,15 @@ def quotations(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[An
             ("test accuracy | {}, {}, {}% | {}% | 81% |", *(f"{v:.2f}" for v in sst2), f"{mean(sst2):.2f}"),
             ("3 epochs | {}, {}, {}% | {}% |", *(f"{v:.2f}" for v in transformer), f"{mean(transformer):.2f}"),
             ("official test accuracy | {}, {}, {}% | {}% |", *(f"{v:.2f}" for v in fsdd), f"{mean(fsdd):.2f}"),
+        ],
+        "docs/concepts.md": [
+            *((f"| {words} | {{}} | {{}} | {{}} |", f"{row['plain steps/s']:,.0f}", f"{row['ours steps/s']:,.0f}",
+               f"{row['ours ÷ products']:.2f}")
+              for words, row in zip(("LSTM 256, 100 symbols", "LSTM 2 × 1024, 100 symbols"), streams, strict=False)),
+            ("| 2 × LSTM 256 + 7-gram counts, 65 characters | {} | {} | |",
+             f"{streams[2]['plain steps/s']:,.0f}", f"{streams[2]['ours steps/s']:,.0f}"),
+            ("| WaveNet, 20 layers of 64 channels | {} | {} | |",
+             *(f"{rows['speed_wavenet'][0][key]:,.0f}" for key in ("samples/s", "stream samples/s"))),
         ],
         "docs/forecasting.md": [
             (f"({origins} origins).\n\n| forecast | CRPS | RMSE | MAE | in 80% | in 50% |\n"
