@@ -121,7 +121,7 @@ def main() -> None:
             case 0, "bounded":
                 claims.append(claim("idle: bounded waiting ÷ OpenMP's", row["÷ OpenMP's default"], ">=", 0.98, "×"))
             case (1 | 2) as load, "bounded":
-                what = f"beside {load} busy loop{'s' if load > 1 else ''}: training speed ÷ idle machine"
+                what = f"with {load} busy loop{'s' if load > 1 else ''} running: training speed ÷ idle machine"
                 claims.append(claim(what, row["÷ the same, idle"], ">=", 0.25, "×"))
     publish("speed_beside_busy", rows, claims)
 

@@ -316,10 +316,10 @@ class AutoregressiveModel(LikelihoodModel):
 
 
 class Executor:
-    """What draws and searches call: a model while its weights do not change.
+    """A model prepared for sampling and search, while its weights do not change.
 
     Args:
-        model: whose weights they are.
+        model: the model whose weights stay fixed.
         step: equal to its `step` in evaluation; that itself by default. It may write behind the states that it
             returned, but each of them stays valid.
     """

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from chainrule._app.tasks.task import Task
+    from chainrule.interchange._exporting import Form
     from chainrule.training import Callback
 
 _MOST = 1 << 20  # samples of one call
@@ -296,11 +297,11 @@ class Run:
         self.__dict__.pop("model", None)
         return self
 
-    def export(self, to: str, out: str | Path) -> None:
+    def export(self, to: "Form", out: str | Path) -> None:
         """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
         from chainrule.interchange import export_run
 
-        export_run(self._task, to, out)  # type: ignore[arg-type]  # checked there
+        export_run(self._task, to, out)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Move the run into a directory, if it is in a temporary one; else copy it there.

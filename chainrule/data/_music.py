@@ -79,7 +79,7 @@ def _moved(roll: Roll, semitones: int) -> Roll:
 def music_batches(
     rolls: Rolls, batch_size: int, longest: int, semitones: int, seed: int, shard: tuple[int, int]
 ) -> Batches:
-    """Parts of pieces in the order of `Shuffled`, those of a similar length together, each moved by a random interval.
+    """Batches of shuffled parts of pieces, similar lengths together; each part is transposed by a random interval.
 
     Args:
         longest: frames of a part.

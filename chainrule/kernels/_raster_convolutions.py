@@ -138,7 +138,7 @@ class RasterConvolutions(RasterMemory):
     ) -> Sequence[Tensor]:
         """Sum what the L convolutions read before the element itself, L tensors (B, out of the group).
 
-        Biases are in `from_above`, or are all that there is, (1, out), where nothing is read.
+        `from_above` includes the biases. If the convolutions read nothing there, the result is the biases, (1, out).
         """
         reads = self.left * self.groups + group
         if not reads:

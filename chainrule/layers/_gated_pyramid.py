@@ -12,8 +12,22 @@ from chainrule.layers._pointwise import concatenated_elu
 from chainrule.state import State
 
 
+class _Shifted(nn.Module):
+    convolution: nn.Conv2d | nn.ConvTranspose2d
+
+    @property
+    def weight(self) -> Tensor:
+        """W, (M, N, 2, 3 or 2); transposed, (M in, M out, 2, 3 or 2)."""
+        return self.convolution.weight
+
+    @property
+    def bias(self) -> Tensor:
+        assert self.convolution.bias is not None
+        return self.convolution.bias
+
+
 @final
-class ShiftedConv2d(nn.Module):
+class ShiftedConv2d(_Shifted):
     r"""A convolution moved up, or up and to the left, by its padding (Salimans et al. 2017, PixelCNN++).
 
     .. math:: y_{IJ} = b + \sum_{u=-1}^{0} \sum_{v=-1}^{r} W_{uv} \, x_{nI+u,\, nJ+v}
@@ -46,17 +60,6 @@ class ShiftedConv2d(nn.Module):
         nn.init.normal_(self.weight, std=gain * self.weight[0].numel() ** -0.5)
         nn.init.zeros_(self.bias)
 
-    @property
-    def weight(self) -> Tensor:
-        """W, (M, N, 2, 3 or 2)."""
-        return self.convolution.weight
-
-    @property
-    def bias(self) -> Tensor:
-        """b, (M,)."""
-        assert self.convolution.bias is not None
-        return self.convolution.bias
-
     def forward(self, x: Tensor) -> Tensor:
         """Read a whole image, (B, N, H, W) to (B, M, H, W), or half the rows and columns with stride 2."""
         return self.below(nn.functional.pad(x, (0, 0, 1, 0)))
@@ -68,7 +71,7 @@ class ShiftedConv2d(nn.Module):
 
 
 @final
-class ShiftedUpsampling(nn.Module):
+class ShiftedUpsampling(_Shifted):
     r"""A transposed convolution of stride 2, the way back from `ShiftedConv2d` (Salimans et al. 2017, PixelCNN++).
 
     .. math:: y_{2I+a,\, 2J+b} = c + \sum_{v} W_{a,b-2v} \, x_{I,J+v}
@@ -86,19 +89,7 @@ class ShiftedUpsampling(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the weights; biases are zero."""
         nn.init.normal_(self.weight, std=self.weight.shape[0] ** -0.5)
-        assert self.convolution.bias is not None
-        nn.init.zeros_(self.convolution.bias)
-
-    @property
-    def weight(self) -> Tensor:
-        """W, (M in, M out, 2, 3 or 2)."""
-        return self.convolution.weight
-
-    @property
-    def bias(self) -> Tensor:
-        """c, (M,)."""
-        assert self.convolution.bias is not None
-        return self.convolution.bias
+        nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, width: int) -> Tensor:
         """(B, M, H, ⌈width / 2⌉) to (B, M, 2H, width)."""

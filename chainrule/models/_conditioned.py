@@ -1,4 +1,4 @@
-"""What a model is conditioned on, checked; and the distribution of whole sequences or images given it."""
+"""Checks of a model's context, and the distribution of whole sequences or images given a context."""
 
 from typing import Any
 

@@ -29,11 +29,11 @@ class VAE(LatentModel):
         network: dense or convolutional layers of gated units.
         head: distribution of a pixel: two values, a score for each of V values, or a mixture of logistics that couples
             the channels; by default the first for 2 levels, the last for more.
-        components: of the mixture.
+        components: components of the mixture.
         hidden_size: units of a dense layer.
         num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
-        channels: of the first convolution; each further one doubles the number.
-        objective: of training; see `LatentModel`.
+        channels: channels of the first convolution; each further convolution doubles them.
+        objective: objective of training; see `LatentModel`.
 
     >>> model = VAE((1, 6, 5), levels=2, latent_size=3, hidden_size=8)
     >>> x = model.sample(4, torch.Generator().manual_seed(0))
@@ -106,7 +106,7 @@ class HierarchicalVAE(LatentModel):
         network: convolutional or dense layers of gated units.
         head: distribution of a pixel: two values, a score for each of V values, or a mixture of logistics that couples
             the channels; by default the first for 2 levels, the last for more.
-        components: of the mixture.
+        components: components of the mixture.
         hidden_size: units of a dense layer.
         num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
         channels: channels of the first convolution; each further convolution doubles them.

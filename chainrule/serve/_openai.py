@@ -89,7 +89,7 @@ class Completion(BaseModel):
 
     @property
     def scored(self) -> bool:
-        """Whether the symbols of the prompt are reported with their log-probabilities."""
+        """True if the answer has the log-probabilities of the prompt's symbols."""
         return bool(self.echo and self.logprobs is not None)
 
 

@@ -4,7 +4,7 @@ All of them are below /playground. What streams is one JSON object a line (appli
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -310,7 +310,7 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
     return {}
 
 
-def lines(records: AsyncIterator[Mapping[str, Any]]) -> StreamingResponse:
+def lines(records: AsyncGenerator[Mapping[str, Any], None]) -> StreamingResponse:
     """Return a stream of JSON lines; an error after the first line becomes the last line."""
 
     async def written() -> AsyncIterator[bytes]:
@@ -320,6 +320,6 @@ def lines(records: AsyncIterator[Mapping[str, Any]]) -> StreamingResponse:
         except (ValueError, TimeoutError, Busy) as error:
             yield json.dumps({"error": str(error)}).encode() + b"\n"
         finally:
-            await records.aclose()  # type: ignore[attr-defined]  # a generator, typed as an iterator
+            await records.aclose()
 
     return StreamingResponse(written(), media_type="application/x-ndjson")

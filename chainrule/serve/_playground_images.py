@@ -1,7 +1,7 @@
 """Images of the playground: drawn pixel by pixel, or completed where they were erased."""
 
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
@@ -53,7 +53,7 @@ def about_images(run: "Run") -> dict[str, Any]:
     return {"channels": channels, "height": height, "width": width, "labels": labels, "examples": examples}
 
 
-async def stream_images(state: ServerState, run: "Run", drawing: Drawing) -> AsyncIterator[dict[str, Any]]:
+async def stream_images(state: ServerState, run: "Run", drawing: Drawing) -> AsyncGenerator[dict[str, Any], None]:
     """Images as they are drawn, in raster order, channels last.
 
     Yields:

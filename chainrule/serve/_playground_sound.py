@@ -1,7 +1,7 @@
 """Sounds of the playground: read, and drawn in pieces, with the surprise of every sample."""
 
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
@@ -70,11 +70,11 @@ def _written(amplitudes: "npt.NDArray[np.float32]") -> str:
     return b64encode((amplitudes * 32768).round().clip(-32768, 32767).astype("<i2").tobytes()).decode()
 
 
-async def stream_sound(state: ServerState, run: "Run", request: SoundRequest) -> AsyncIterator[dict[str, Any]]:
+async def stream_sound(state: ServerState, run: "Run", request: SoundRequest) -> AsyncGenerator[dict[str, Any], None]:
     """Yield pieces of a sound as it is read and drawn.
 
     Yields:
-        {"samples": 16-bit samples in base64, "nats": as many 32-bit floats in base64, "drawn": read if false}
+        {"samples": 16-bit samples in base64, "nats": a 32-bit float each in base64, "drawn": false for read samples}
     """
     sound = await state.call(_Sound, run, request)
     while (piece := await state.call(sound.piece)) is not None:

@@ -1,7 +1,7 @@
 """Texts of the playground: symbols with their surprise and alternatives, branches from kept states, and activations."""
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from math import exp
 from secrets import token_urlsafe
@@ -91,7 +91,9 @@ class Sessions:
         return sum(session.size for session in self._kept.values())
 
 
-async def stream_text(engine: Engine, sessions: Sessions, request: Request, session: str | None) -> AsyncIterator[Any]:
+async def stream_text(
+    engine: Engine, sessions: Sessions, request: Request, session: str | None
+) -> AsyncGenerator[Any, None]:
     """Yield a text as it is drawn: a record for each symbol, and {"finish"} at the end.
 
     The first record is {"session", "forked", "text"}: whether a kept state was forked, and what the last symbol of the
@@ -124,7 +126,7 @@ async def stream_text(engine: Engine, sessions: Sessions, request: Request, sess
     yield {"finish": finish}
 
 
-async def read_text(engine: Engine, text: str) -> AsyncIterator[dict[str, Any]]:
+async def read_text(engine: Engine, text: str) -> AsyncGenerator[dict[str, Any], None]:
     """Records of the symbols of a text as the model reads it; of a run on lines, each line from its own beginning."""
     from chainrule._app.tasks.text.scoring import ended_lines
 
