@@ -51,6 +51,8 @@ class MADEConditional(Head):
         shape = broadcast_shapes(value.shape[:-1], self._batch_shape)
         rows = value.expand(*shape, size).reshape(-1, size)
         h = self.h.expand(*shape, self.h.shape[-1]).reshape(-1, self.h.shape[-1])
+        if self.filters == (1.0, None, None):
+            return self.made.log_prob(rows, h).view(shape)
         return self.made(rows, h).filtered(*self.filters).log_prob(rows).sum(1).view(shape)
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
@@ -83,6 +85,8 @@ class MADEConditional(Head):
     ) -> "MADEConditional":
         """Filter the conditional of each feature given those before it; see `Categorical.filtered`."""
         check_filters(temperature, top_k, top_p)
+        if self.filters != (1.0, None, None):
+            raise ValueError("filtered: this conditional is filtered already: give all filters at once")
         return MADEConditional(self.made, self.h, (temperature, top_k, top_p))
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "MADEConditional":

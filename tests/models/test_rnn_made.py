@@ -63,6 +63,8 @@ def test_a_temperature_filters_each_note_given_those_before_it():
     torch.testing.assert_close(again, greedy)
     with pytest.raises(ValueError, match="temperature"):
         whole.filtered(temperature=-1.0)
+    with pytest.raises(ValueError, match="give all filters at once"):  # else the temperature would be lost
+        cool.filtered(top_p=0.9)
 
 
 def test_notes_of_a_frame_are_not_independent_of_each_other():
