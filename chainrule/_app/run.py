@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from secrets import randbelow
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from chainrule._app.tasks.task import Task
-    from chainrule.interchange._exporting import Form
     from chainrule.training import Callback
 
 _MOST = 1 << 20  # samples of one call
@@ -297,7 +296,7 @@ class Run:
         self.__dict__.pop("model", None)
         return self
 
-    def export(self, to: "Form", out: str | Path) -> None:
+    def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
         """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
         from chainrule.interchange import export_run
 
