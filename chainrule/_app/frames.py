@@ -52,12 +52,13 @@ def as_frame(data: Any) -> Any:
     return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
 
 
-def write_csv(frame: Any, path: Path, *, local: bool = True) -> None:
+def write_csv(frame: Any, path: Path, *, local: bool = True, header: bool = True) -> None:
     """Write a narwhals DataFrame; times with a zone are in UTC unless `local`, where an offset changes twice a year."""
     columns = [_cells(frame[name].to_list(), name, local) for name in frame.columns]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(frame.columns)
+        if header:
+            writer.writerow(frame.columns)
         writer.writerows(zip(*columns, strict=True))
 
 
