@@ -61,7 +61,7 @@ class ColumnFacts:
     def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
         """Take more cells, with their line numbers."""
         if self.dates is not None:
-            cells = self.dates.integers(cells)
+            cells = self.dates.integers(cells, alike=True)
         first = 0
         while first < len(cells):
             # At once where they repeat or are not listed any more; else in parts, so that few are listed in vain.

@@ -75,13 +75,19 @@ def test_dates_with_dots_are_read_whatever_their_column_is_called(tmp_path):
     assert (file.date, str(file.frequency), file.dates[1]) == ("Zeit", "every hour", datetime(2026, 1, 5, 1))
 
 
+@pytest.mark.parametrize(("zone", "seconds"), [(" UTC", 0), (" +0130", 5400), ("Z", 0)])
+def test_a_zone_may_stand_apart(tmp_path, zone, seconds):
+    file = read_series(written(tmp_path, "when;Wert;n\n" + hours(lambda date: f"{date:%Y-%m-%d %H:%M}{zone}")), "Wert")
+    assert (file.utc_offset, file.dates[1]) == (seconds, datetime(2026, 1, 5, 1))
+
+
 @pytest.mark.parametrize(
     ("name", "notation"),
     [
         ("Date/Time", lambda date: f"{date:%m/%d/%Y %I:%M %p}"),
         ("Zeit", lambda date: f"{date:%d.%m.%y %H:%M}"),
         ("when", lambda date: f"{date:%d %b %Y %H:%M}"),
-        ("when", lambda date: f"{date:%Y-%m-%d %H:%M} UTC"),
+        ("when", lambda date: f"{date:%Y-%m-%d %H:%M} CET"),
         ("timestamp", lambda date: f"{date.timestamp():.0f}"),
         ("Time", lambda date: f"{date:%Y%m%d%H}"),
     ],

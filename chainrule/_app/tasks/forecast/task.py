@@ -328,8 +328,9 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return CheckedRows(self.model(), batch.x, batch.context)
 
     def _step(self) -> str:
-        step = self.facts.step
-        return "rows without dates" if step is None else f"rows {step}"
+        step, utc_offset = self.facts.step, self.schema.utc_offset
+        zone = "" if utc_offset is None else f", dates in {_series.clock(utc_offset)}"
+        return "rows without dates" if step is None else f"rows {step}{zone}"
 
     def _known(self) -> str:
         return ", ".join([*self.schema.covariates, *self.schema.calendar]) or "nothing"

@@ -213,6 +213,9 @@ class TableTask(CodedTask["TableMADE"], Generates):
         for column in facts.columns:
             if column.doubt and column.kind == "categorical":
                 yield f"  {column.name}: {column.doubt}"
+        for schema in self.schema.kept:
+            if schema.dates is not None and schema.dates.mixed:
+                yield f"  {schema.name}: several offsets from UTC: read as moments, and written in UTC"
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
