@@ -17,6 +17,7 @@ from zipfile import ZipFile
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
+from chainrule._app.tasks.run_directory import FRAME
 from chainrule.data._gather import KINDS, RECORDS, gather, must_gather, paths_of, shared_folder
 from chainrule.data._packed import plain_name
 from chainrule.data._text import STDIN
@@ -147,7 +148,7 @@ class Inputs:
         if self.task == "classify":
             self.options |= _labelled_columns(frame, texts, self._text_column)
         self._name_columns()
-        frames.write_csv(frame, file, local=self.task != "table", header=self._header)
+        frames.write_csv(frame, file, self.description, local=self.task != "table", header=self._header)
         self.items = len(frame)
         return file
 
@@ -316,6 +317,7 @@ def inputs_of(run: "Task[Any]") -> Inputs:
     column = getattr(run.data, "text_column", None)
     header = getattr(getattr(run, "schema", None), "header", True)
     inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, header=header)
+    inputs.description = frames.load_description(run.path / FRAME)
     run.source_names = inputs.names
     return inputs
 
