@@ -115,7 +115,8 @@ def test_texts_that_spell_numbers_are_found():
 def test_durations_are_whole_numbers_of_the_coarsest_unit(tmp_path, step, unit):
     """They were microseconds, so that samples were not round."""
     spans = [step * number for number in (0, 1, 5)] + [None]
-    for native in (pandas.DataFrame({"wait": spans}), polars.DataFrame({"wait": spans})):
+    columns = {"wait": spans, "n": [1, 2, 3, 4]}
+    for native in (pandas.DataFrame(columns), polars.DataFrame(columns)):
         described = frames.describe(frames.as_frame(native))
         assert described["columns"]["wait"]["unit"] == unit
         assert list(through_a_file(native, tmp_path / "frame.csv")["wait"])[:3] == spans[:3]

@@ -65,6 +65,8 @@ def write_csv(
         writer = csv.writer(file, lineterminator="\n")
         if header:
             writer.writerow(frame.columns)
+        if len(columns) == 1:  # a row of one empty cell would be an empty line, which readers pass over
+            columns = [[cell or "NA" for cell in columns[0]]]
         writer.writerows(zip(*columns, strict=True))
 
 

@@ -8,7 +8,7 @@ import csv
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields
-from itertools import chain
+from itertools import chain, count, islice, takewhile
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,13 +54,33 @@ class Inputs:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        files = sorted(Path(self._folder.name).iterdir())
-        self._folder.cleanup()
-        names = {str(file): file.stem for file in files} | self.names
-        if isinstance(error, ValueError) and (named := [name for name in names if name in str(error)]):
-            # the caller knows the argument, not the file it was written to
-            longest = max(named, key=len)
-            raise ValueError(str(error).replace(longest, names[longest])) from None
+        with self._folder as folder:
+            if not isinstance(error, ValueError):
+                return
+            names = {str(file): file.stem for file in sorted(Path(folder).iterdir())} | self.names
+            if named := [name for name in names if name in str(error)]:
+                # the caller knows the argument, not the file it was written to
+                longest = max(named, key=len)
+                message = str(error) if longest in self.names else self._indexed(str(error), Path(longest))
+                raise ValueError(message.replace(longest, names[longest])) from None
+
+    def _indexed(self, message: str, file: Path) -> str:
+        """Replace the line of a written file by the index of its item in memory."""
+        before, sign, rest = message.partition(f"{file} line ")
+        digits = "".join(takewhile(str.isdecimal, rest))
+        named = file.suffix == ".csv" and (self._header or self.task not in ("table", "forecast"))
+        if not sign or int(digits) <= named:
+            return message
+        return f"{before}{file} index {self._item_at(file, int(digits)) - named}{rest.removeprefix(digits)}"
+
+    def _item_at(self, file: Path, line: int) -> int:
+        with file.open(encoding="utf-8", newline="") as lines:
+            if file.suffix == ".csv":
+                rows = csv.reader(lines)
+                return sum(rows.line_num < line for _ in rows)
+            if self.task == "tag":
+                return sum(text == "\n" for text in islice(lines, line - 1))
+        return line - 1
 
     def options_of(self, kind: type) -> dict[str, Any]:
         """Return the options that describe the written files, as far as an options dataclass has them."""
@@ -73,6 +93,12 @@ class Inputs:
 
     def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
         """Return the path of data: as passed, or of the file that holds them."""
+        written = self._path(data, name, labels, rate)
+        if labels is not None and (isinstance(data, str | os.PathLike) or not written.endswith(".npz")):
+            raise ValueError("labels: expected with images in an array; pass texts as pairs of a text and a label")
+        return written
+
+    def _path(self, data: Any, name: str, labels: Any, rate: int | None) -> str:
         if isinstance(data, str | os.PathLike):
             return self.plain(_existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
@@ -82,12 +108,9 @@ class Inputs:
             return str(self._write_frame(frame, file, rate, is_series=is_series))
         if hasattr(data, "detach") or (hasattr(data, "ndim") and hasattr(data, "dtype")):
             return str(self._write_array(_array(data), file, labels, rate))
-        if isinstance(data, Mapping | bytes | Set) or not isinstance(data, Iterable):
-            raise ValueError(f"{name}: {_EXPECTED}, got {type(data).__name__}")
-        rows = iter(data)
-        for first in rows:
-            return str(self._write_rows(first, chain((first,), rows), file, labels, rate))
-        raise ValueError(f"{name}: expected at least one row, got none")
+        items = _items(data, name)
+        first = next(items)
+        return str(self._write_rows(first, chain((first,), items), file, labels, rate))
 
     def plain(self, source: str, name: str, *, streams: bool = False) -> str:
         """Return the path of a source as one plain file or folder; see `chainrule.data._gather.must_gather`."""
@@ -114,19 +137,28 @@ class Inputs:
         """Return the path of one image (H, W) or (H, W, 3), one sound or one piano roll."""
         if isinstance(data, str | os.PathLike) or self.task not in _OF_FILES:
             return self.path(data, name)
+        array = _array(data)
+        if array.dtype.kind not in "uifb" or not array.ndim:
+            raise ValueError(f"{name}: expected a path or an array of numbers, got {type(data).__name__}: {data!r:.40}")
         if self.task in ("sound", "music"):
-            return str(next(Path(self.path([data], name)).iterdir()))
+            return str(next(Path(self.path([array], name)).iterdir()))
         file = Path(self._folder.name) / f"{name}.png"
-        file.write_bytes(_png(_array(data), name))
+        file.write_bytes(_png(array, name))
         return str(file)
 
     def paths(self, data: Any) -> list[str]:
         """List the files of a prediction: one per image for captions, else one."""
         if self.task != "caption" or isinstance(data, str | os.PathLike):
             return [self.path(data)]
-        return [self.file(image, f"image{number}") for number, image in enumerate(data)]
+        if hasattr(data, "columns"):
+            raise ValueError("data: a frame holds no images: pass a list of arrays or paths")
+        images = [self.file(image, f"data[{number}]") for number, image in enumerate(_items(data))]
+        self.items = len(images)
+        return images
 
     def _write_frame(self, frame: Any, file: Path, rate: int | None, *, is_series: bool) -> Path:
+        if not frame.columns or not len(frame):
+            raise ValueError(f"{file.name}: expected at least one row, got none")
         texts = [name for name in frame.columns if str(frame[name].dtype) in ("String", "Categorical", "Enum")]
         of_texts = self.task in _OF_TEXTS or (is_series and self.task in ("", "classify"))
         if texts == frame.columns[-1:] and of_texts:
@@ -155,6 +187,8 @@ class Inputs:
     def _write_array(self, array: Any, file: Path, labels: Any, rate: int | None) -> Path:
         if array.dtype.kind not in "uifb" or array.ndim == 0:
             raise ValueError(f"{file.name}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
+        if not array.size:
+            raise ValueError(f"{file.name}: expected at least one row, got an array of shape {array.shape}")
         self.items = len(array)
         if not self.task:
             self.task = "image" if array.ndim > 2 else "table" if array.ndim == 2 else "forecast"
@@ -202,13 +236,13 @@ class Inputs:
             if isinstance(first[0], Real):
                 raise ValueError(f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows)")
             self.task = self.task or "tag"
-            return _write_text(file.with_suffix(".tsv"), map(_sentence(file.name), rows))
+            return _write_text(file.with_suffix(".tsv"), map(_sentence(file.name), count(), rows))
         if self.task == "tag":
-            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(rows, 1)))
+            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(rows)))
         self.task = self.task or "classify"
         if self.task not in ("classify", "translate"):
             raise ValueError(f"{file.name}: a run of the task {self.task} takes no pairs")
-        pairs = map(_pair(file.name, one_line=self.task == "translate"), rows)
+        pairs = map(_pair(file.name, one_line=self.task == "translate"), count(), rows)
         if self.task == "translate":
             return _write_text(file.with_suffix(".tsv"), ("\t".join(pair) + "\n" for pair in pairs))
         return _write_csv(file.with_suffix(".csv"), ["text", "label"], pairs)
@@ -223,7 +257,7 @@ class Inputs:
         self.task = self.task or "text"
         if self.task == "tag":  # sentences of words between blanks
             words = (list(filter(None, row.replace("\t", " ").split(" "))) for row in rows)
-            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(words, 1)))
+            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(words)))
         if self.task == "classify":
             # other columns keep a row of an empty text, and tell that the first one is a header
             cells = ([row, number, number] for number, row in enumerate(rows))
@@ -249,9 +283,9 @@ class Inputs:
         self.task = self.task or "table"
 
         def cells() -> Iterator[list[Any]]:
-            for number, row in enumerate(rows, 1):
+            for number, row in enumerate(rows):
                 if row.keys() != first.keys():
-                    raise ValueError(f"{file.name}: row {number}: expected the keys {', '.join(map(str, first))}")
+                    raise ValueError(f"{file.name} index {number}: expected the keys {', '.join(map(str, first))}")
                 yield ["" if row[name] is None else row[name] for name in first]
 
         self._name_columns()
@@ -278,7 +312,10 @@ class Inputs:
 
         file.mkdir()
         for number, roll in enumerate(rolls):
-            content = midi_file(roll, frames_per_quarter=self._rate or 4)
+            try:
+                content = midi_file(roll, frames_per_quarter=self._rate or 4)
+            except ValueError as error:
+                raise ValueError(f"{file.name} index {number}: {error}") from None
             (file / f"{number:06}.mid").write_bytes(content)
         return file
 
@@ -332,14 +369,23 @@ def _existing(path: str) -> str:
 
 def texts_of(data: Any) -> list[str]:
     """Check that in-memory data are strings, and list them."""
-    if not isinstance(data, Iterable) or hasattr(data, "columns"):
-        remedy = ": pass one of its columns" if hasattr(data, "columns") else ""
-        raise ValueError(f"data: expected a path or strings, got {type(data).__name__}{remedy}")
-    texts = list(data)
-    for number, text in enumerate(texts, 1):
+    if hasattr(data, "columns"):
+        raise ValueError(f"data: expected a path or strings, got {type(data).__name__}: pass one of its columns")
+    texts = list(_items(data))
+    for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"data: expected a path or strings, but value {number} is {text!r:.80}")
+            raise ValueError(f"data index {number}: expected a path or strings, got {text!r:.80}")
     return texts
+
+
+def _items(data: Any, name: str = "data") -> Iterator[Any]:
+    """Iterate over the items of data in memory, of which there must be one."""
+    if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable):
+        raise ValueError(f"{name}: {_EXPECTED}, got {type(data).__name__}")
+    items = iter(data)
+    for first in items:
+        return chain((first,), items)
+    raise ValueError(f"{name}: expected at least one row, got none")
 
 
 def _is_dataset(data: Any) -> bool:
@@ -358,36 +404,44 @@ def _array(data: Any) -> Any:
 def _words(number: int, words: Sequence[str]) -> str:
     for word in words:
         if not word or any(blank in word for blank in " \t\r\n"):
-            raise ValueError(f"data: sentence {number}: expected words without blanks, got {word!r:.80}")
+            raise ValueError(f"data index {number}: expected words without blanks, got {word!r:.80}")
     return "".join(f"{word}\n" for word in words) + "\n"
 
 
 def _all(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(rows):
         if not isinstance(row, kind) or (kind is Sequence and isinstance(row, str)):
-            raise ValueError(f"{name}: row {number}: expected rows of one kind, got {row!r:.80}")
+            raise ValueError(f"{name} index {number}: expected rows of one kind, got {row!r:.80}")
         yield row
 
 
-def _sentence(name: str) -> Callable[[Iterable[Any]], str]:
-    def lines(pairs: Iterable[Any]) -> str:
+def _sentence(name: str) -> Callable[[int, Iterable[Any]], str]:
+    def lines(index: int, pairs: Iterable[Any]) -> str:
         written = []
         for pair in pairs:
-            if len(pair) != 2 or any(not part or part != part.strip() or "\t" in part or "\n" in part for part in pair):
-                raise ValueError(f"{name}: expected sentences of pairs of a word and a tag, got {pair!r:.80}")
+            if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_word, pair))):
+                raise ValueError(
+                    f"{name} index {index}: expected sentences of pairs of a word and a tag, got {pair!r:.80}"
+                )
             written.append(f"{pair[0]}\t{pair[1]}\n")
         return "".join(written) + "\n"
 
     return lines
 
 
-def _pair(name: str, *, one_line: bool) -> Callable[[Sequence[Any]], list[str]]:
-    def parts(pair: Sequence[Any]) -> list[str]:
-        if len(pair) != 2:
-            raise ValueError(f"{name}: expected strings or pairs of strings, got {len(pair)} values: {pair!r:.80}")
+def _is_word(part: Any) -> bool:
+    return isinstance(part, str) and part != "" and part == part.strip() and "\t" not in part and "\n" not in part
+
+
+def _pair(name: str, *, one_line: bool) -> Callable[[int, Sequence[Any]], list[str]]:
+    def parts(index: int, pair: Sequence[Any]) -> list[str]:
+        if len(pair) != 2 or None in pair:
+            raise ValueError(
+                f"{name} index {index}: expected strings or pairs of strings, got {len(pair)} values: {pair!r:.80}"
+            )
         texts = list(map(str, pair))
         if one_line and any("\t" in text or "\n" in text for text in texts):
-            raise ValueError(f"{name}: expected a source and a target in one line each, got {pair!r:.80}")
+            raise ValueError(f"{name} index {index}: expected a source and a target in one line each, got {pair!r:.80}")
         return texts
 
     return parts

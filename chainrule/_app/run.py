@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from chainrule._app import frames
 from chainrule._app.heavy import np
 from chainrule._app.inputs import Inputs, inputs_of, texts_of
-from chainrule._app.keywords import check_known, config_of, flags_given, in_flags, train_with
+from chainrule._app.keywords import (
+    check_known,
+    config_of,
+    device_name,
+    flags_given,
+    in_flags,
+    path_of,
+    train_with,
+    whole_number,
+)
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks import capabilities, open_run
+from chainrule._app.tasks.config import MOST_SEED, check_options
 from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, copy_run
 
 if TYPE_CHECKING:
@@ -102,10 +112,8 @@ class Run:
             a list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
         """
         run = self._able("sample")
-        n = run.DEFAULT_NUMBER if n is None else n
-        if not 1 <= n <= _MOST:
-            raise ValueError(f"n: expected a whole number from 1 to {_MOST}, got {n}")
-        seed = randbelow(1 << 31) if seed is None else seed
+        n = run.DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
+        seed, device = _seed(seed), device_name(device)
         with self._inputs() as inputs:
             drawn = run.sample(n, self._options(run.Sampling, options, inputs), seed=seed, device=device)
             return self._native(drawn)
@@ -113,9 +121,10 @@ class Run:
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, piece by piece. Takes the arguments of `sample`."""
         run = self._able("stream")
+        seed, device = _seed(seed), device_name(device)
         with self._inputs() as inputs:
             chosen = self._options(run.Sampling, options, inputs)
-        pieces = run.pieces(chosen, seed=randbelow(1 << 31) if seed is None else seed, device=device)
+        pieces = run.pieces(chosen, seed=seed, device=device)
         if pieces is None:
             raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
         return (piece for (piece,) in pieces.stream())
@@ -133,7 +142,7 @@ class Run:
             `Result.per("element")` gives a row for each symbol of a text.
         """
         run = self._able("score")
-        return self._answer(run.Scoring, data, options, partial(run.score, device=device), texts=True)
+        return self._answer(run.Scoring, data, options, partial(run.score, device=device_name(device)), texts=True)
 
     def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Predict tags, labels, translations, captions or forecasts, depending on the task.
@@ -147,7 +156,7 @@ class Run:
             A row for each input; `Result.values` are the answers alone. `Result.to_pandas` of a forecast is a frame
             indexed by time, and `Result.plot` its picture.
         """
-        run = self._able("predict")
+        run, device = self._able("predict"), device_name(device)
         with self._inputs() as inputs:
             files = inputs.paths(data)
             chosen = self._options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
@@ -188,12 +197,14 @@ class Run:
             **options: of `chainrule evaluate RUN --help`.
         """
         run = self._able("evaluate")
-        return self._answer(run.Evaluation, data, options, partial(run.evaluate, device=device))
+        return self._answer(
+            run.Evaluation, data, options, partial(run.evaluate, device=device_name(device)), optional=True
+        )
 
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, one row per input; `Result.to_numpy` gives them as an array (N, D)."""
         run = self._able("embed")
-        return self._answer(run.Embedding, data, options, partial(run.embed, device=device), texts=True)
+        return self._answer(run.Embedding, data, options, partial(run.embed, device=device_name(device)), texts=True)
 
     def reconstruct(self, data: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
         """Encode images and decode their codes: an array with one reconstruction per image.
@@ -206,7 +217,7 @@ class Run:
         """
         run = self._able("reconstruct")
         counted = {} if isinstance(data, str | Path) or not hasattr(data, "__len__") else {"count": len(data)}
-        ask = partial(run.reconstruct, seed=seed, device=device)
+        ask = partial(run.reconstruct, seed=_seed(seed), device=device_name(device))
         pairs = self._answer(run.Reconstruction, data, counted | options, ask)
         return self._native(pairs.with_rows(list(pairs.rows())[1::2]))
 
@@ -219,7 +230,7 @@ class Run:
             device: auto, cpu, cuda or mps.
             **options: of `chainrule interpolate RUN --help`.
         """
-        run = self._able("interpolate")
+        run, seed, device = self._able("interpolate"), _seed(seed), device_name(device)
         with self._inputs() as inputs:
             ends = (inputs.file(first, "first"), inputs.file(last, "last"))
             chosen = self._options(run.Interpolation, options, inputs)
@@ -236,6 +247,7 @@ class Run:
         from chainrule._app.tasks.compression import compress_data
 
         self._able("compress")
+        data = _bytes(data)
         described = {"files": [["data", len(data)]]}
         return compress_data(data, described, self._task, verify=verify, portable=portable).data
 
@@ -249,7 +261,7 @@ class Run:
         from chainrule.coding._container import read_container
 
         self._able("decompress")
-        return decompress_data(read_container(data, "data"), "data", self._task).data
+        return decompress_data(read_container(_bytes(data), "data"), "data", self._task).data
 
     def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
@@ -263,11 +275,11 @@ class Run:
             A report that a notebook shows as a page; `Report.save` writes it.
         """
         run = self._able("inspect")
-        return self._answer(run.Inspection, data, options, partial(run.inspect, seed=seed))
+        return self._answer(run.Inspection, data, options, partial(run.inspect, seed=_seed(seed)), optional=True)
 
     def check(self, *, seed: int = 0) -> Any:
         """Check that `model`, the whole recipe, keeps the contract; see `chainrule.testing.check_model`."""
-        return self._able("check").check(seed=seed)
+        return self._able("check").check(seed=_seed(seed))
 
     def report(self) -> Report:
         """Report on the training: learning curves, speed, samples, data. Notebooks show the page, `save` writes it."""
@@ -300,7 +312,9 @@ class Run:
         """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
         from chainrule.interchange import export_run
 
-        export_run(self._task, to, out)
+        if not isinstance(to, str):
+            raise ValueError(f"to: expected hub, onnx or torch-export, got a {type(to).__name__}")
+        export_run(self._task, to, path_of(out, "out"))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Move the run into a directory, if it is in a temporary one; else copy it there.
@@ -312,7 +326,7 @@ class Run:
         Raises:
             FileExistsError: there is something already.
         """
-        target = Path(path)
+        target = path_of(path, "path")
         copy_run(self.path, target, overwrite=overwrite)
         self._task = open_run(target)
         if self._folder is not None:
@@ -354,6 +368,8 @@ class Run:
         return self.predict(data, **options)
 
     def _able(self, name: str) -> Any:
+        if not isinstance(name, str) or name not in _ABILITIES:
+            raise ValueError(f"{name!r:.80}: expected the name of a method that takes options: {', '.join(_ABILITIES)}")
         if not isinstance(self._task, _ABILITIES[name]):
             raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
         return self._task
@@ -368,16 +384,27 @@ class Run:
         given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
         if isinstance(where := options.get("where"), Mapping):
             options = {**options, "where": frames.cells_of(where, inputs.description)}
-        return kind(**{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
+        chosen = kind(**{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
+        check_options(chosen)
+        return chosen
 
-    def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
+    def _answer(
+        self,
+        kind: type,
+        data: Any,
+        options: Mapping[str, Any],
+        ask: Any,
+        *,
+        texts: bool = False,  # whether texts in memory need no file
+        optional: bool = False,  # whether the verb reads data of its own where none are passed
+    ) -> Any:
         with self._inputs() as inputs:
             labels = {"labels": options["labels"]} if "labels" in options else {}
             options = {name: options[name] for name in options.keys() - labels.keys()}
             path: str | list[str] | None = None
             if texts and self.task == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)
-            elif data is not None:
+            elif data is not None or not optional:
                 path = inputs.path(data, **labels)
             chosen = self._options(kind, inputs.options_of(kind) | options, inputs)
             return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
@@ -399,3 +426,14 @@ class Run:
         description = frames.load_description(self.path / FRAME)
         len(result)  # a temporary run may be gone later
         return result if description is None else frames.restore(description, result.cells())
+
+
+def _seed(seed: Any) -> int:
+    return randbelow(1 << 31) if seed is None else whole_number(seed, "seed", 0, MOST_SEED)
+
+
+def _bytes(data: Any) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    remedy = "data.encode(), or Path(data).read_bytes() of a file" if isinstance(data, str) else "bytes(...)"
+    raise ValueError(f"data: expected bytes, got {type(data).__name__}: pass {remedy}")
