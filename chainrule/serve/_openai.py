@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from chainrule.data._vocabulary import Beginning
 from chainrule.serve import _stream
 from chainrule.serve._engine import Engine
-from chainrule.serve._guard import Limits, error_body, status_of, while_wanted
+from chainrule.serve._guard import Limits, final_error, while_wanted
 from chainrule.serve._state import ServerState
 from chainrule.serve._stream import Stream, Token
 
@@ -237,7 +237,7 @@ async def _events(
         if counted:
             yield _event({**head, "choices": [], "usage": _usage(read, drawn)})
     except Exception as error:
-        yield _event(error_body(*status_of(error)))
+        yield _event(final_error(error))
     yield "data: [DONE]\n\n"
 
 

@@ -3,8 +3,10 @@
 All of them are below /playground. What streams is one JSON object a line (application/x-ndjson).
 """
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -18,7 +20,7 @@ from chainrule.serve import _playground_images as images
 from chainrule.serve import _playground_latent as latent
 from chainrule.serve import _playground_sound as sounds
 from chainrule.serve import _playground_text as texts
-from chainrule.serve._guard import Busy
+from chainrule.serve._guard import final_error
 from chainrule.serve._routes import finite
 from chainrule.serve._state import ServerState
 from chainrule.serve._stream import Request as TextRequest
@@ -177,12 +179,12 @@ def playground_router(state: ServerState) -> APIRouter:
             score_prompt=anew,
             keep_states=True,
         )
-        return lines(texts.stream_text(engine, sessions[body.run], request, body.session))
+        return lines(texts.stream_text(engine, sessions[body.run], request, body.session), state.limits.seconds)
 
     @router.post("/playground/read")
     async def read(body: AnswerBody) -> StreamingResponse:
         run_of(body, "text")
-        return lines(texts.read_text(state.engines[body.run], body.text))
+        return lines(texts.read_text(state.engines[body.run], body.text), state.limits.seconds)
 
     @router.post("/playground/inside")
     async def inside(body: InsideBody) -> Any:
@@ -197,7 +199,7 @@ def playground_router(state: ServerState) -> APIRouter:
     async def draw(body: DrawBody) -> StreamingResponse:
         run = run_of(body, "image")
         drawing = images.Drawing(body.n, body.seed, body.temperature, body.label, body.pixels, body.known)
-        return lines(images.stream_images(state, run, drawing))
+        return lines(images.stream_images(state, run, drawing), state.limits.seconds)
 
     @router.post("/playground/image-example")
     async def image_example(body: NumberBody) -> Any:
@@ -222,7 +224,7 @@ def playground_router(state: ServerState) -> APIRouter:
     async def sound(body: SoundBody) -> StreamingResponse:
         run = run_of(body, "sound")
         request = sounds.SoundRequest(**body.model_dump(exclude={"run"}))
-        return lines(sounds.stream_sound(state, run, request))
+        return lines(sounds.stream_sound(state, run, request), state.limits.seconds)
 
     @router.post("/playground/sound-example")
     async def sound_example(body: NumberBody) -> Any:
@@ -310,16 +312,15 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
     return {}
 
 
-def lines(records: AsyncGenerator[Mapping[str, Any], None]) -> StreamingResponse:
-    """Return a stream of JSON lines; an error after the first line becomes the last line."""
+def lines(records: AsyncGenerator[Mapping[str, Any], None], seconds: float) -> StreamingResponse:
+    """Return a stream of JSON lines that ends after some seconds; an error becomes the last line."""
 
     async def written() -> AsyncIterator[bytes]:
         try:
-            async for record in records:
-                yield json.dumps(finite(record)).encode() + b"\n"
-        except (ValueError, TimeoutError, Busy) as error:
-            yield json.dumps({"error": str(error)}).encode() + b"\n"
-        finally:
-            await records.aclose()
+            async with aclosing(records), asyncio.timeout(seconds):
+                async for record in records:
+                    yield json.dumps(finite(record)).encode() + b"\n"
+        except Exception as error:
+            yield json.dumps({"error": final_error(error)["error"]["message"]}).encode() + b"\n"
 
     return StreamingResponse(written(), media_type="application/x-ndjson")
