@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
-_OF_FILES = ("image", "classify-images", "caption", "sound", "music")  # tasks that read a file for each item
+_OF_FILES = [task for task, kind in KINDS.items() if kind == "files"]  # tasks that read a file for each item
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
@@ -124,7 +124,7 @@ class Inputs:
             return self._write_rows("", iter(rows.to_list()), file, None, rate)
         if self.task == "translate" and len(texts) == len(frame.columns) == 2:
             return self._write_rows(("", ""), iter(frame.rows()), file, None, rate)
-        if self.task in (*_OF_TEXTS, "image", "sound"):
+        if self.task in (*_OF_TEXTS, *_OF_FILES):
             raise ValueError(
                 f"{file.name}: a frame holds no data of the task {self.task}: pass a list of one of its columns"
             )
@@ -258,9 +258,15 @@ class Inputs:
 
     def _write_rolls(self, rolls: Iterable[Any], file: Path) -> Path:
         from chainrule.data import midi_file
+        from chainrule.data._midi import KEYS, LOWEST
 
         file.mkdir()
         for number, roll in enumerate(rolls):
+            if np.ndim(roll) != 2 or np.shape(roll)[1] != KEYS:
+                raise ValueError(
+                    f"{file.name}: expected piano rolls (T, {KEYS}), the keys from A0 to C8, got {np.shape(roll)}: "
+                    f"of 128 notes of MIDI pass roll[:, {LOWEST}:{LOWEST + KEYS}]"
+                )
             content = midi_file(roll, frames_per_quarter=self._rate or 4)
             (file / f"{number:06}.mid").write_bytes(content)
         return file
