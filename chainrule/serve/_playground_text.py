@@ -160,15 +160,10 @@ def vocabulary_of(run: "Run") -> "Vocabulary":
     return cast("TextTask", run._task).vocabulary
 
 
-def size_of(run: "Run") -> int:
-    """V, the symbols of the vocabulary of a run of texts."""
-    return len(vocabulary_of(run))
-
-
 def about_text(run: "Run") -> dict[str, Any]:
     """Facts about a run of texts that the page needs."""
     data = run._task.data
-    return {"level": data.level, "reading": data.reading, "symbols": size_of(run), "inside": insides(run)}
+    return {"level": data.level, "reading": data.reading, "symbols": len(vocabulary_of(run)), "inside": insides(run)}
 
 
 def insides(run: "Run") -> dict[str, Any]:
