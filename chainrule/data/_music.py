@@ -116,11 +116,11 @@ def prepare_music(
     source: str | Path,
     directory: str | Path,
     *,
-    frames_per_quarter: int = 4,
-    validation: str | Path | None = None,
-    validation_fraction: float = 0.1,
-    skip_bad: bool = False,
-    seed: int = 0,
+    frames_per_quarter: int,
+    validation: str | Path | None,
+    validation_fraction: float,
+    skip_bad: bool,
+    seed: int,
 ) -> dict[str, Any]:
     """Read MIDI files and write their piano rolls into a directory; returns the manifest.
 

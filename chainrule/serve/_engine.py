@@ -125,7 +125,8 @@ class Engine:
         return begin_prompt(self.vocabulary, text)
 
     def _check_length(self, text: str) -> None:
-        text.encode()  # no half of a surrogate pair
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError("prompt: expected a text, got half of a surrogate pair")
         if len(text) > 16 * self.limits.prompt:
             raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols")
 
