@@ -105,6 +105,10 @@ def test_labels_of_images_may_be_words():
     assert run.task == "classify-images"
     assert set(run.classify(IMAGES[:4]).values) <= {"cat", "dog"}
     assert run.evaluate(IMAGES[:4], labels=["cat", "dog"] * 2).summary["images"] == 4
+    with pytest.raises(ValueError, match="labels: expected images in an array"):
+        run.evaluate(run.path, labels=["cat"])
+    with pytest.raises(ValueError, match="labels: unknown option"):
+        chainrule.fit(["a b"] * 20, **ONE).score(["a"], labels=["cat"])
     assert run.embed(IMAGES[:2]).to_numpy().shape[0] == 2
 
 

@@ -65,6 +65,8 @@ class Inputs:
     def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
         """Return the path of data: as passed, or of the file that holds them."""
         if isinstance(data, str | os.PathLike):
+            if labels is not None:
+                raise ValueError("labels: expected images in an array with them, got a path: files have their own")
             return self.plain(_existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
         if frames.is_frame(data) or _is_dataset(data):
@@ -159,7 +161,7 @@ class Inputs:
         if self.task == "caption":
             with ZipFile(file.with_suffix(".zip"), "w") as archive:
                 for number, image in enumerate(array):
-                    archive.writestr(_image_name(number), _png(image, file.name))
+                    archive.writestr(f"{number:06}.png", _png(image, file.name))
             return file.with_suffix(".zip")
         if self.task == "sound":
             return self._write_sounds(np.atleast_2d(array), file, rate)
@@ -177,8 +179,6 @@ class Inputs:
         if isinstance(first, str):
             return self._write_lines(self._counted(_all(str, rows, file.name)), file)
         if isinstance(first, Real):
-            import numpy as np
-
             return self._write_array(np.array(list(_all(Real, rows, file.name))), file, labels, rate)
         if hasattr(first, "ndim"):
             return self._write_arrays(first, rows, file, labels, rate)
@@ -225,7 +225,7 @@ class Inputs:
             nonlocal broken
             for number, row in enumerate(rows):
                 broken = broken or "\n" in row or "\r" in row
-                yield f"{_image_name(number)}\t{row}\n" if self.task == "caption" else f"{row}\n"
+                yield f"{number:06}.png\t{row}\n" if self.task == "caption" else f"{row}\n"
 
         path = _write_text(file.with_suffix(".txt"), ended())
         if broken and self.task != "text":
@@ -262,13 +262,10 @@ class Inputs:
 
         file.mkdir()
         for number, roll in enumerate(rolls):
-            if np.ndim(roll) != 2 or np.shape(roll)[1] != KEYS:
-                raise ValueError(
-                    f"{file.name}: expected piano rolls (T, {KEYS}), the keys from A0 to C8, got {np.shape(roll)}: "
-                    f"of 128 notes of MIDI pass roll[:, {LOWEST}:{LOWEST + KEYS}]"
-                )
-            content = midi_file(roll, frames_per_quarter=self._rate or 4)
-            (file / f"{number:06}.mid").write_bytes(content)
+            if np.shape(roll)[1:] != (KEYS,):
+                remedy = f"of the 128 notes of MIDI pass roll[:, {LOWEST}:{LOWEST + KEYS}]"
+                raise ValueError(f"{file.name}: expected piano rolls (T, {KEYS}), got {np.shape(roll)}: {remedy}")
+            (file / f"{number:06}.mid").write_bytes(midi_file(roll, frames_per_quarter=self._rate or 4))
         return file
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
@@ -378,10 +375,6 @@ def _pair(name: str, *, one_line: bool) -> Callable[[Sequence[Any]], list[str]]:
         return texts
 
     return parts
-
-
-def _image_name(number: int) -> str:
-    return f"{number:06}.png"
 
 
 def _png(image: Any, name: str) -> bytes:

@@ -1,7 +1,6 @@
 """Labels: texts with a label each, and a classifier that learns p(label | text).
 
-Everything about texts is in this file and `labelling`; `validation_metric` and `evaluation` know labels
-alone, and serve images too.
+Everything about texts is in this file and `labelling`; `validation_metric` knows labels alone, and serves images too.
 
 data/symbols.json                     words and their n-grams, or characters
 data/labels.json                      the labels, and how often each was seen
