@@ -153,7 +153,8 @@ def _write_hub(run: Task[Any], folder: Path) -> list[str]:
         return _write_causal_lm(run, model, folder)
     shutil.copytree(run.path, folder, ignore=partial(_ignored, Path(run.PREPARED).name), dirs_exist_ok=True)
     sources = {name: None if path is None else Path(path).name for name, path in run.config.sources.items()}
-    write_json(folder / CONFIG, replace(run.config, sources=sources).to_json(run.name))
+    init = None if run.config.init is None else replace(run.config.init, run=Path(run.config.init.run).name)
+    write_json(folder / CONFIG, replace(run.config, sources=sources, init=init).to_json(run.name))
     load = 'import chainrule\n\nrun = chainrule.load("path/of/this/folder")\nprint(run)'
     note = f"The folder is a run of chainrule: transformers has no such model ({reason})."
     write_text(folder / "README.md", model_card(run, library="chainrule", load=load, notes=(note,)))

@@ -33,7 +33,10 @@ def test_an_exported_run_answers_and_begins_another_run(task, tmp_path):
     assert found["nats"] == expected["nats"]
     assert len(found["cell" if task == "table" else found.main]) == len(expected)
     sources = {name: value for name, value in options.items() if name in ("task", "captions")}
-    assert chainrule.fit(data, init=exported, steps=1, **sources).task == task
+    following = chainrule.fit(data, init=exported, steps=1, **sources)
+    following.export("hub", tmp_path / "again")
+    assert following.config["init"]["run"] == str(tmp_path / "hub")
+    assert str(tmp_path) not in (tmp_path / "again" / "config.json").read_text()
 
 
 def test_the_playground_shows_an_exported_run_with_codes(tmp_path):
