@@ -68,7 +68,7 @@ def recognise(path: Path) -> str | None:
 def unrecognised(folder: Path | str) -> ValueError:
     """Return the error for a directory whose task `recognise` does not tell."""
     return ValueError(
-        f"{folder}: expected a file, or a directory mostly of images, sounds or MIDI files; name the task of a mixed one"
+        f"{folder}: expected a file, or a directory mostly of images, sounds or MIDI files; name the task of another"
     )
 
 
