@@ -11,12 +11,18 @@ if TYPE_CHECKING:
     from chainrule.heads._computed_categorical import AdaptiveCategorical, CategoricalMean
     from chainrule.heads._diagonal_normal import DiagonalNormal
     from chainrule.heads._head import Head
-    from chainrule.heads._linear_chain_crf import IndependentTags, LinearChainCRF, TagSequences
+    from chainrule.heads._linear_chain_crf import (
+        IndependentTags,
+        LinearChainCRF,
+        TagConstraints,
+        TagSequences,
+        bio_constraints,
+        bioes_constraints,
+    )
     from chainrule.heads._logistic_mixtures import DiscretizedLogisticMixture, IntegerLogisticMixture
     from chainrule.heads._pixels import IndependentPixels, PixelLogisticMixture
     from chainrule.heads._real_mixtures import GaussianMixture, StudentTMixture
     from chainrule.heads._table_column import Column, TableColumn, TableRow
-    from chainrule.heads._tag_constraints import TagConstraints, bio_constraints, bioes_constraints
 
 __all__ = [
     "AdaptiveCategorical",

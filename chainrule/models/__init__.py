@@ -27,16 +27,14 @@ if TYPE_CHECKING:
     from chainrule.models._rnn_made import RNNMADE
     from chainrule.models._sentence_vae import SentenceVAE
     from chainrule.models._seq2seq import Seq2Seq
-    from chainrule.models._sequence_classifier import SequenceClassifier
-    from chainrule.models._sequence_regressor import SequenceRegressor
+    from chainrule.models._sequence_classifier import SequenceClassifier, SequenceRegressor
     from chainrule.models._sequence_tagger import SequenceTagger
-    from chainrule.models._swin_transformer import SwinTransformer
     from chainrule.models._table_made import TableMADE
     from chainrule.models._table_vae import TableVAE
     from chainrule.models._transformer_lm import TransformerLM
     from chainrule.models._transformer_seq2seq import TransformerSeq2Seq
     from chainrule.models._vae import VAE, HierarchicalVAE
-    from chainrule.models._vision_transformer import CompactTransformer, VisionTransformer
+    from chainrule.models._vision_transformer import CompactTransformer, SwinTransformer, VisionTransformer
     from chainrule.models._wavenet import WaveNet
 
 __all__ = [

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
         check_save_load,
     )
     from chainrule.testing._latent_checks import check_exact
-    from chainrule.testing._sampling import check_samples_follow_log_prob
+    from chainrule.testing._probability import check_samples_follow_log_prob, check_total_probability
     from chainrule.testing._stepping import check_chunk_invariance, check_step_equals_forward
-    from chainrule.testing._total_probability import check_total_probability
 
 __all__ = [
     "Report",
