@@ -225,6 +225,8 @@ class SeriesWindow(nn.Module):
 
     def read(self, x: Tensor, state: WindowState, x_prev: Tensor | None) -> tuple[Readings, WindowState]:
         """Return the readings of a chunk (B, T), and the state that is ready to read its last element."""
+        if x.dim() != 2:
+            raise ValueError(f"x: expected shape (B, T), got {tuple(x.shape)}")
         recent, num_real, read, time = state["recent"], state["known"], state["read"], x.shape[1]
         if x_prev is not None:
             recent = torch.cat([recent[:, 1:], x_prev.to(recent).unsqueeze(1)], 1)
