@@ -204,10 +204,14 @@ def banded_attention(
     slots = torch.arange((blocks + earlier) * block, device=queries.device).unfold(0, (earlier + 1) * block, block)
     real = slots >= earlier * block - cached  # (blocks, keys of a block): what is before the first key is padding
     far = slots[0, -block:].unsqueeze(1) - slots[0]  # (S, keys of a block) from each key to each query
-    read = (far >= 0) & (far < window) & real.unsqueeze(1)
+    read = _in_window(far, window) & real.unsqueeze(1)
     scores = queries @ of_blocks(keys).transpose(3, 4)
     bias = torch.zeros((), dtype=scores.dtype, device=scores.device).masked_fill(~read, -torch.inf)
     if slopes is not None:
         bias = bias - slopes.to(bias).view(-1, 1, 1, 1) * far
     weights = (scores + bias).softmax(-1)
     return (weights @ of_blocks(values)).flatten(2, 3)[:, :, :time]
+
+
+def _in_window(far: Tensor, window: int) -> Tensor:
+    return (far >= 0) & (far < window)
