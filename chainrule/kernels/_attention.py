@@ -152,24 +152,17 @@ class _Arrays(NamedTuple):
 
 
 class _Buffer(NamedTuple):
-    """A cache with room behind it.
+    """A cache with room behind it."""
 
-    Attributes:
-        keys: (B, G, slots, d).
-        values: (B, G, slots, d).
-        counts: (B,) elements that have been read before each slot is filled, for all slots and the one after them.
-        turns: (slots + 1, B or 1, 1, d/2) of the element in each slot; see `rotations`.
-        penalties: (G, H/G, slots) of the scores by ALiBi, for the last slots of a window the last ones; or None.
-        empty: (B, 1, 1, slots) which slots hold nothing; None where every slot holds something.
-        arrays: keys (G, slots, d), values and turns (slots + 1, 1, d/2) in NumPy; None where torch computes.
-    """
-
-    keys: Tensor
-    values: Tensor
+    keys: Tensor  # (B, G, slots, d)
+    values: Tensor  # (B, G, slots, d)
+    # (B,) elements that have been read before each slot is filled, for all slots and the one after them
     counts: tuple[Tensor, ...]
-    turns: Tensor | None
+    turns: Tensor | None  # (slots + 1, B or 1, 1, d/2) of the element in each slot; see `rotations`
+    # (G, H/G, slots) of the scores by ALiBi, for the last slots of a window the last ones; or None
     penalties: Tensor | None
-    empty: Tensor | None
+    empty: Tensor | None  # (B, 1, 1, slots) which slots hold nothing; None where every slot holds something
+    # keys (G, slots, d), values and turns (slots + 1, 1, d/2) in NumPy; None where torch computes
     arrays: _Arrays | None
 
 

@@ -24,17 +24,11 @@ SCHEDULED_SAMPLING = "scheduled_sampling_rate"
 
 @dataclass(frozen=True)
 class Encoded:
-    """The input of a decoder.
+    """The input of a decoder."""
 
-    Attributes:
-        memory: (B, S, N) what can be attended to.
-        lengths: (B,) real positions of each row; None if all are real.
-        summary: (B, F) the whole input in one vector.
-    """
-
-    memory: Tensor
-    lengths: Tensor | None
-    summary: Tensor
+    memory: Tensor  # (B, S, N) what can be attended to
+    lengths: Tensor | None  # (B,) real positions of each row; None if all are real
+    summary: Tensor  # (B, F) the whole input in one vector
 
 
 class EncoderDecoder(ChunkModel, ABC):
