@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from chainrule.heads._computed_categorical import CategoricalMean as CategoricalMean
     from chainrule.heads._diagonal_normal import DiagonalNormal as DiagonalNormal
     from chainrule.heads._head import Head as Head
+    from chainrule.heads._joint import IndependentPixels as IndependentPixels
     from chainrule.heads._linear_chain_crf import IndependentTags as IndependentTags
     from chainrule.heads._linear_chain_crf import LinearChainCRF as LinearChainCRF
     from chainrule.heads._linear_chain_crf import TagConstraints as TagConstraints
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from chainrule.heads._linear_chain_crf import bioes_constraints as bioes_constraints
     from chainrule.heads._logistic_mixtures import DiscretizedLogisticMixture as DiscretizedLogisticMixture
     from chainrule.heads._logistic_mixtures import IntegerLogisticMixture as IntegerLogisticMixture
-    from chainrule.heads._pixels import IndependentPixels as IndependentPixels
-    from chainrule.heads._pixels import PixelLogisticMixture as PixelLogisticMixture
+    from chainrule.heads._logistic_mixtures import PixelLogisticMixture as PixelLogisticMixture
     from chainrule.heads._real_mixtures import GaussianMixture as GaussianMixture
     from chainrule.heads._real_mixtures import StudentTMixture as StudentTMixture
     from chainrule.heads._table_column import Column as Column
