@@ -139,7 +139,7 @@ def embed(symbol: int, recent: Any, symbols: int, embedding: Any, tables: Any, b
         recent: (N − 1,) the symbols before it, the oldest first; it enters them.
         symbols: how many different ones there are.
         embedding: (symbols, E).
-        tables: (R, E), the tables of n-grams one after another, as `chainrule.layers._ngram_embedding` makes them.
+        tables: (R, E), the tables of n-grams one after another, as `chainrule.layers._ngrams` makes them.
         begins: (N,) the first row of each, and R.
         exact: the longest n-gram with a separate row.
         x: written.

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from chainrule.layers._attention import CrossAttention as CrossAttention
     from chainrule.layers._attention import MultiplicativeAttention as MultiplicativeAttention
     from chainrule.layers._causal_attention import CausalAttention as CausalAttention
-    from chainrule.layers._character_encoder import CharacterEncoder as CharacterEncoder
     from chainrule.layers._dilated_stack import CausalConv1d as CausalConv1d
     from chainrule.layers._dilated_stack import DilatedStack as DilatedStack
     from chainrule.layers._gated_pyramid import ShiftedConv2d as ShiftedConv2d
@@ -56,5 +55,6 @@ if TYPE_CHECKING:
     from chainrule.layers._sequence_layer import Serial as Serial
     from chainrule.layers._transformer_stack import TransformerBlock as TransformerBlock
     from chainrule.layers._transformer_stack import TransformerStack as TransformerStack
+    from chainrule.layers._word_forms import CharacterEncoder as CharacterEncoder
 
 __getattr__, __dir__ = attach(__name__)

@@ -12,7 +12,7 @@ from chainrule._ranges import Layers, Probability, Range, Size, check_shares, ch
 from chainrule.heads import Categorical, CategoricalMean
 from chainrule.heads._real_mixtures import GaussianMixture
 from chainrule.layers._cells import check_vocabulary
-from chainrule.layers._hashed_scores import NgramScores
+from chainrule.layers._ngrams import NgramScores
 from chainrule.layers._packing import POOLINGS, AttentionPooling, max_pooling, mean_pooling, real_steps
 from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import recurrent_stack

@@ -11,7 +11,7 @@ from chainrule._ranges import Probability, Range, Size, check_shares, check_size
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._joint import Joint
 from chainrule.heads._table_column import Column
-from chainrule.layers._image_code import gated_layers
+from chainrule.layers._image_encoder import gated_layers
 from chainrule.layers._pointwise import Linear
 from chainrule.models._table_layout import TableLayout
 
