@@ -315,6 +315,22 @@ class AutoregressiveModel(LikelihoodModel):
         return drawn_in_evaluation(self, draws())
 
 
+class ChunkModel(AutoregressiveModel):
+    """A model that reads a chunk of elements in one pass, of which `forward` and `unroll` are two uses."""
+
+    @abstractmethod
+    def read(
+        self, x: Tensor, state: State, x_prev: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[Distribution, State]:
+        """`unroll` of rows that may be shorter; padding after `lengths` (B,) is never read."""
+
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Distribution:
+        return self.read(x, self.initial_state(len(x), context), None, lengths)[0]
+
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
+        return self.read(x, state, x_prev)
+
+
 class Executor:
     """A model prepared for sampling and search, while its weights do not change.
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, Executor, for_rows
+from chainrule._base import ChunkModel, Context, Executor, for_rows
 from chainrule._ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.layers import AdaptiveSoftmax, default_cutoffs
 from chainrule.layers._packing import zero_past_ends
@@ -136,7 +136,7 @@ class RecurrentLM(SymbolModel):
 
 
 @final
-class VectorToSequence(AutoregressiveModel):
+class VectorToSequence(ChunkModel):
     r"""A recurrent language model that begins in a state made from a vector (as captions from an image's features).
 
     .. math:: h_0^{(l)} = \tanh(U^{(l)} c + b^{(l)}), \qquad h_t = \mathrm{cell}(E[x_{t-1}], h_{t-1}), \qquad
@@ -177,13 +177,12 @@ class VectorToSequence(AutoregressiveModel):
         self.language_model = RecurrentLM(vocab_size, cell, embedding_size, hidden_size, num_layers, dropout)
         self.begin = nn.Linear(vector_size, num_layers * hidden_size)
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Distribution:
+    def read(
+        self, x: Tensor, state: State, x_prev: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[Distribution, State]:
         model = self.language_model
-        h, _ = model.recurrent(model.inputs(zero_past_ends(x, lengths)), self.initial_state(len(x), context), lengths)
-        return model.conditional(h)
-
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
-        return self.language_model.unroll(x, state, x_prev)
+        h, state = model.recurrent(model.inputs(zero_past_ends(x, lengths), x_prev), state, lengths)
+        return model.conditional(h), state
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         if not isinstance(context, Tensor) or context.dim() != 2 or context.shape[1] != self.vector_size:

@@ -10,7 +10,7 @@ from chainrule._base import AutoregressiveModel, Context, Executor, refuse_conte
 from chainrule._modes import device_of
 from chainrule.heads import Categorical
 from chainrule.layers._cells import symbol_before, symbols_before
-from chainrule.layers._ngram_embedding import NgramEmbedding
+from chainrule.layers._ngrams import NgramEmbedding
 from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._pointwise import dropout, linear
 from chainrule.layers._sequence_layer import SequenceLayer, stepping
