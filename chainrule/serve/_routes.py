@@ -240,6 +240,8 @@ def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
     options = run.options_of(verb)
     files = {name for name, hint in get_type_hints(options).items() if _names_file(hint)} if options else set()
     arguments = _arguments(run, verb)
+    if verb == "forecast" and (values.get("paths") or 1) * (values.get("horizon") or 1) > limits.n * limits.tokens:
+        raise ValueError(f"paths: expected at most {limits.n * limits.tokens} values of all paths: ask for fewer")
     for name, value in values.items():
         if isinstance(value, int) and name != "seed" and value > limits.tokens:
             raise ValueError(f"{name}: expected at most {limits.tokens}, got {value}")

@@ -216,6 +216,14 @@ def test_the_length_of_a_sound_is_limited(task, post):
     assert (status, answer["error"]["message"]) == (400, "seconds: expected at most 60, got 60.1")
 
 
+def test_paths_and_horizon_are_limited_together(post):
+    status, answer = post("forecast", "forecast", {"data": HOURS, "paths": 1 << 14, "horizon": 1 << 14})
+    assert (status, answer["error"]["message"]) == (
+        400,
+        "paths: expected at most 1048576 values of all paths: ask for fewer",
+    )
+
+
 def strings_at(value, place):
     """The body with a string in one place: as the whole of an argument, or as an item of its data."""
     for name in value:
