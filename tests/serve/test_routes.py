@@ -136,6 +136,14 @@ def test_answers_are_those_of_the_method(task, capability, runs, post):
         assert found["rows"] == [np.asarray(row).tolist() for row in rows]
 
 
+@pytest.mark.parametrize("task", ["table", "forecast"])
+def test_answers_do_not_say_where_a_run_lies(task, runs, post):
+    status, found = post(task, "inspect", {})
+    assert status == 200, found
+    assert found["findings"]
+    assert str(runs(task).path.parent) not in str(found)
+
+
 def test_bytes_are_base64(post):
     data = b"1 is a number\n" * 20
     status, packed = post("text", "compress", {"data": base64.b64encode(data).decode()})
