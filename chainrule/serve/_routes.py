@@ -9,7 +9,7 @@ import binascii
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -100,8 +100,7 @@ def answered(value: Any) -> Any:
         case Result():
             return finite(_table(value))
         case Report():
-            findings = {name: figure for name, figure in value.findings.items() if name != "run"}  # where it lies here
-            return finite({"findings": findings, "lines": list(value.lines)})
+            return finite({"findings": value.findings, "lines": list(value.lines)})
         case bytes():
             return {"data": base64.b64encode(value).decode()}
         case list():
@@ -260,4 +259,9 @@ def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
             values[name] = bytes_of(value, name)
         elif name in arguments and arguments[name].annotation is Any:
             values[name] = data_of(run.task, value, name)
-    return answered(getattr(run, verb)(**values))
+    answer, place = getattr(run, verb)(**values), str(run.path)
+    if isinstance(answer, Report):  # which names the run by where it lies
+        findings = {name: run.path.name if value == place else value for name, value in answer.findings.items()}
+        lines = tuple(line.replace(place, run.path.name) for line in answer.lines)
+        answer = replace(answer, findings=findings, lines=lines)
+    return answered(answer)

@@ -136,7 +136,7 @@ def test_answers_are_those_of_the_method(task, capability, runs, post):
         assert found["rows"] == [np.asarray(row).tolist() for row in rows]
 
 
-@pytest.mark.parametrize("task", ["table", "forecast"])
+@pytest.mark.parametrize("task", ["table", "forecast", "tag", "classify"])
 def test_answers_do_not_say_where_a_run_lies(task, runs, post):
     status, found = post(task, "inspect", {})
     assert status == 200, found
