@@ -249,8 +249,8 @@ def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
             raise ValueError(f"{name}: expected at most {limits.tokens}, got {value}")
         if value is None:
             continue
-        if name == "n" and value > limits.n:
-            raise ValueError(f"n: expected at most {limits.n}, got {value}")
+        if name in ("n", "beam") and value > limits.n:
+            raise ValueError(f"{name}: expected at most {limits.n}, got {value}")
         if name == "seconds" and value > limits.sound_seconds:
             raise ValueError(f"seconds: expected at most {limits.sound_seconds:g}, got {value:g}")
         if name == "seed" and not 0 <= value <= MOST_SEED:
