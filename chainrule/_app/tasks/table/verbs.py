@@ -216,9 +216,12 @@ def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
 
 
 def mean_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
-    """Return the mean nats (D,) of each column over held-out rows."""
-    held_out = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
-    return torch.stack([nats_of(model, rows).sum(0) for rows in held_out.split(BLOCK)]).sum(0) / len(held_out)
+    """Return the mean nats (D,) of each column over held-out rows; over drawn ones where an export left them out."""
+    if run.is_prepared():
+        typical = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
+    else:
+        typical = model.sample(_TYPICAL, generator=torch.Generator(modes.device_of(model)).manual_seed(0))
+    return torch.stack([nats_of(model, rows).sum(0) for rows in typical.split(BLOCK)]).sum(0) / len(typical)
 
 
 def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Sequence[Any]]:
