@@ -370,8 +370,8 @@ class Run:
 
     def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
         with self._inputs() as inputs:
-            labels = {"labels": options["labels"]} if "labels" in options else {}
-            options = {name: options[name] for name in options.keys() - labels.keys()}
+            options = dict(options)
+            labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
             path: str | list[str] | None = None
             if texts and self.task == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)

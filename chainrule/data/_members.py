@@ -112,6 +112,24 @@ class Members:
             raise ValueError(f"{label}: cannot be read ({error}): restore the archive from a copy") from None
 
 
+Content = TypeVar("Content")
+
+
+def read_each(
+    files: Iterable[Member], read: Callable[[Member], Content], skipped: list[dict[str, str]], *, skip_bad: bool
+) -> Iterator[tuple[Member, Content]]:
+    """Yield each file with its content; `skip_bad` lists bad files in `skipped` instead of raising their errors."""
+    for file in files:
+        try:
+            content = read(file)
+        except ValueError as error:
+            if not skip_bad:
+                raise ValueError(f"{error}; --skip-bad leaves such files out") from None
+            skipped.append({"file": file.name, "reason": str(error)})
+        else:
+            yield file, content
+
+
 def file_names(path: Path) -> Iterator[str]:
     """Yield the names of the visible files of a folder or an archive; nothing if it is neither or damaged."""
     kind = path.name.lower() if path.is_file() else ""

@@ -308,7 +308,7 @@ def _leading_directions(derivative: Derivative, lengths: Tensor, generator: torc
         batch, BEGINNINGS, derivative.state_size, generator=generator, dtype=torch.float64, device="cpu"
     )
     block = _orthonormal(block.to(derivative.weight_hh))
-    shortest = int(lengths.min())
+    shortest, first = int(lengths.min()), anchors.amin(0).cpu()
     for _ in range(ROUNDS):
         starts = block.new_zeros(batch, len(distances), derivative.state_size)
         for t, carried, _ in _carried_back(derivative, lengths, block):
@@ -320,7 +320,9 @@ def _leading_directions(derivative: Derivative, lengths: Tensor, generator: torc
         vectors = torch.zeros_like(starts)
         for t in range(time):
             if t:
-                moved = _unit(derivative[t].each(_for_block).push(vectors))[0]
+                begun = int((first >= t).sum())  # those of the longest distances begin first; the others are zero yet
+                moved = _unit(derivative[t].each(_for_block).push(vectors[:, begun:]))[0]
+                moved = torch.cat([vectors[:, :begun], moved], 1)
                 vectors = moved if t < shortest else torch.where((t < lengths).view(-1, 1, 1), moved, vectors)
             vectors = torch.where((anchors == t).unsqueeze(-1), starts, vectors)
         block = _orthonormal(torch.cat([vectors, block[:, :1]], 1))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from safetensors.torch import save_file
 
-from chainrule._app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, REPORT, VOCABULARY
+from chainrule._app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, REPORT, TRAINING_PAGE, VOCABULARY
 from chainrule._app.tasks.task import Task
 from chainrule._app.tasks.text.task import TextTask
 from chainrule._printing import one_line
@@ -63,9 +63,7 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
     return tokenizer
 
 
-def model_card(
-    run: Task[Any], *, library: str, load: str, language: str = "python", notes: tuple[str, ...] = ()
-) -> str:
+def model_card(run: Task[Any], *, library: str, load: str, notes: tuple[str, ...] = ()) -> str:
     """Markdown with the front matter that the Hugging Face Hub reads."""
     about = {"facts": None}
     facts = {name: text for name, text in run.describe(about).items() if name}
@@ -100,7 +98,7 @@ def model_card(
         "## Options\n",
         _table({name: str(value) for name, value in options.items()}),
         "## Load it\n",
-        f"```{language}\n{load}\n```\n",
+        f"```python\n{load}\n```\n",
         *(f"{note}\n" for note in notes),
     ]
     return "\n".join(parts)
@@ -120,7 +118,7 @@ def _cell(text: str) -> str:
 
 
 Form = Literal["hub", "onnx", "torch-export"]
-_LEFT = (CHECKPOINT, REPORT, "tensorboard", ".*")
+_LEFT = (CHECKPOINT, REPORT, TRAINING_PAGE, "tensorboard", "wandb", "tracking.json", "valid.json", ".*")
 _KEPT = (".json", ".safetensors", ".pt")  # of the prepared data: what describes them, not the data
 
 
@@ -162,7 +160,7 @@ def _write_hub(run: Task[Any], folder: Path) -> list[str]:
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
-    """Return the names to leave out of a copy: checkpoints, pages, and prepared data."""
+    """Return the names to leave out of a copy: checkpoints, pages, logs that name the machine, and prepared data."""
     exclusions = set(shutil.ignore_patterns(*_LEFT)(folder, names))
     if Path(folder).name == DATA:
         exclusions |= {name for name in names if not name.endswith(_KEPT)}

@@ -14,13 +14,27 @@ from chainrule.kernels._machine_code import compiled, compiled_sums, kept
 
 @compiled_sums
 def add_product(weight: Any, x: Any, y: Any) -> None:
-    """y += W x: weight (M, N), x (N,), y (M,)."""
-    for row in range(len(y)):
-        weights = weight[row]
-        total = y.dtype.type(0)
+    """y += W x: weight (M, N), x (N,), y (M,). Four rows at once read x once, and their sums wait for no other."""
+    zero, row = y.dtype.type(0), 0
+    while row + 4 <= len(y):
+        a, b, c, d = weight[row], weight[row + 1], weight[row + 2], weight[row + 3]
+        sum_a, sum_b, sum_c, sum_d = zero, zero, zero, zero
         for column in range(len(x)):
-            total += weights[column] * x[column]
-        y[row] += total
+            sum_a += a[column] * x[column]
+            sum_b += b[column] * x[column]
+            sum_c += c[column] * x[column]
+            sum_d += d[column] * x[column]
+        y[row] += sum_a
+        y[row + 1] += sum_b
+        y[row + 2] += sum_c
+        y[row + 3] += sum_d
+        row += 4
+    while row < len(y):
+        a, sum_a = weight[row], zero
+        for column in range(len(x)):
+            sum_a += a[column] * x[column]
+        y[row] += sum_a
+        row += 1
 
 
 @compiled_sums

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from chainrule._app import frames
 from chainrule._app.results import Report, Result
 from chainrule._app.run import Run
+from chainrule._app.tasks.config import MOST_SEED
 from chainrule._app.tasks.display import plain_value
 from chainrule.serve._guard import Limits, while_wanted
 from chainrule.serve._state import ServerState
@@ -187,8 +188,8 @@ async def _content(request: Request) -> Any:
         return {}
     try:
         return await request.json()
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"body: expected JSON in UTF-8: {error}") from None
+    except (ValueError, RecursionError):
+        raise ValueError("body: expected JSON in UTF-8") from None
 
 
 def _verbs(run: Run) -> list[str]:
@@ -246,6 +247,10 @@ def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
             continue
         if name == "n" and value > limits.n:
             raise ValueError(f"n: expected at most {limits.n}, got {value}")
+        if name == "seconds" and value > limits.sound_seconds:
+            raise ValueError(f"seconds: expected at most {limits.sound_seconds:g}, got {value:g}")
+        if name == "seed" and not 0 <= value <= MOST_SEED:
+            raise ValueError(f"seed: expected 0 to {MOST_SEED}, got {value}")
         if name in files or name in _ONE:
             values[name] = item_of(run.task, value, name)
         elif name in arguments and arguments[name].annotation is bytes:

@@ -193,6 +193,7 @@ def test_the_schema_of_a_request_is_told(runs):
         ("sample", {"length": 1 << 20}, 400, "length: expected at most"),
         ("sample", {"temperature": -1}, 400, "temperature"),
         ("sample", {"seed": "1"}, 400, "seed"),
+        ("sample", {"seed": 1 << 63}, 400, "seed: expected 0 to 9223372036854775807"),
         ("sample", {"out": "/tmp/file"}, 400, "out"),
         ("sample", {"device": "cuda"}, 400, "device"),
         ("sample", [], 400, "dictionary"),
@@ -207,6 +208,12 @@ def test_invalid_requests_are_refused(capability, body, status, message, post):
     found, answer = post("text", capability, body)
     assert found == status
     assert message in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("task", ["sound", "music"])
+def test_the_length_of_a_sound_is_limited(task, post):
+    status, answer = post(task, "sample", {"seconds": 60.1})
+    assert (status, answer["error"]["message"]) == (400, "seconds: expected at most 60, got 60.1")
 
 
 def strings_at(value, place):
