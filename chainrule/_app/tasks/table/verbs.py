@@ -86,6 +86,10 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
         if not equals or name.strip() not in names:
             raise ValueError(f"--where: expected COLUMN=VALUE,... of {', '.join(names):.100}, got {name!r:.60}")
     try:
+        for column in run.schema.kept:
+            if column.dates is not None and values.get(column.name):
+                date = column.encode(column.dates.rewritten(values[column.name]))
+                values[column.name] = column.dates.text(int(date))
         numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
     except ValueError as error:
         raise ValueError(f"--where: {error}") from None
