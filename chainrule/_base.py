@@ -248,9 +248,7 @@ class AutoregressiveModel(LikelihoodModel):
         length, prefix = self.checked_request(n, length, prefix)
         start = 0 if prefix is None else prefix.shape[1]
         elements: list[Tensor] = []
-        stream = self.stream(
-            n, context, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
-        )
+        stream = self._stream(n, context, prefix, Draw(temperature, top_k, top_p, generator, whole=eos is None))
         last = prefix[:, -1] if prefix is not None and start else None
         for drawn in islice(stream, length - start):
             if eos is not None and last is not None:
@@ -300,7 +298,10 @@ class AutoregressiveModel(LikelihoodModel):
 
         The prefix is read, not returned. The model is in evaluation mode while it draws, and in its own between draws.
         """
-        check_filters(temperature, top_k, top_p)
+        return self._stream(n, context, prefix, Draw(temperature, top_k, top_p, generator))
+
+    def _stream(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+        check_filters(pick.temperature, pick.top_k, pick.top_p)
         if n < 1:
             raise ValueError(f"n: expected at least 1, got {n}")
         device = device_of(self)
@@ -310,7 +311,7 @@ class AutoregressiveModel(LikelihoodModel):
             prefix = prefix_rows(prefix, n).to(device)
 
         def draws() -> Iterator[Tensor]:
-            yield from self.prepare().draws(n, context, prefix, Draw(temperature, top_k, top_p, generator))
+            yield from self.prepare().draws(n, context, prefix, pick)
 
         return drawn_in_evaluation(self, draws())
 

@@ -76,6 +76,7 @@ class Draw:
     top_k: int | None
     top_p: float | None
     generator: torch.Generator | None
+    whole: bool = False  # all elements of the sequences are drawn before the generator serves anything else
 
     def __call__(self, conditional: Distribution) -> Tensor:
         filtered = head_of(conditional).filtered(self.temperature, self.top_k, self.top_p)

@@ -1,20 +1,23 @@
 """A MADE one column at a time, every unit computed once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
 from chainrule.heads import Bernoulli
+from chainrule.heads._adapter import Draw
+from chainrule.kernels._compiled import compiled_loops
 from chainrule.layers._cells import project
 from chainrule.state import State
 
 BLOCK = 64  # columns between two large products
+MANY = 256  # columns of a sample that a compiled loop draws: a dozen of them pay for loading numba (benchmarks/LOG.md)
 
 
 @dataclass(frozen=True)
@@ -113,60 +116,119 @@ class Columns:
     def _begun_rows(self, first: int, done: tuple[Tensor, ...], context: Tensor | None) -> tuple[Tensor, ...]:
         return tuple(part.t() for part in self._begun(first, [units.t() for units in done], context))
 
-    def draws(
-        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
-    ) -> Iterator[Tensor]:
+    def draws(self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
         """Draw n rows of columns, (n,) each, in their order: what `step` computes, in buffers that nobody else holds.
 
         Weights are to be `detached`. Units are rows here, so that the units of a degree, and of a block, lie
         together. What is not computed yet is zero, and adds nothing to a product with the whole block: the operations
         of a step need no separate slices.
         """
-        prefix_columns = [] if prefix is None else list(prefix.t())
-        values = [self.layers[0].bias.new_zeros(len(units), n) for units in self.sorted[:-1]]
+        given = [] if prefix is None else list(prefix.t())
+        sizes = [len(place) for place in self.sorted[:-1]]
+        units = self.layers[0].bias.new_zeros(sum(sizes), n)
+        values = units.split(sizes)
+        if self._pays_for_loops(self.size - len(given), pick):
+            for first in range(0, self.size, BLOCK):
+                with torch.no_grad():
+                    drawn = self._drawn(first, units, values, context, given[first : first + BLOCK], pick.generator)
+                yield from drawn
+            return
         for first in range(0, self.size, BLOCK):
             with torch.no_grad(), self._exact():
                 columns, layers, readings, logits = self._opened(first, values, context)
-            for j, (column, logit) in enumerate(zip(columns, logits, strict=True)):
+            for t, (column, logit) in enumerate(zip(columns, logits, strict=True), start=first):
                 with self._exact():  # entered for each column: a generator must not leak it to its caller
-                    for read, activations, weights, units in layers:
-                        if j in units:
-                            torch.addmm(activations[j], weights[j], read, out=units[j]).relu_()
+                    for read, activations, weights, complete in layers:
+                        if t in complete:
+                            torch.addmm(activations[t], weights[t], read, out=complete[t]).relu_()
                     for read, weights in readings:
-                        logit = torch.addmv(logit, read, weights[j])
-                    in_prefix = first + j < len(prefix_columns)
-                    drawn = prefix_columns[first + j] if in_prefix else pick(Bernoulli(logit))
+                        logit = torch.addmv(logit, read, weights[t - first])
+                    drawn = given[t] if t < len(given) else pick(Bernoulli(logit))
                     column.copy_(drawn)
-                if not in_prefix:
+                if t >= len(given):
                     yield drawn
+
+    def _pays_for_loops(self, count: int, pick: Draw) -> bool:
+        """Whether a compiled loop draws the columns: many, by their own distribution, with noise drawn ahead."""
+        plain = pick.whole and (pick.temperature, pick.top_k, pick.top_p) == (1, None, None)
+        return plain and count >= MANY and compiled_loops(self.layers[0].bias) is not None
+
+    def _drawn(
+        self,
+        first: int,
+        units: Tensor,
+        values: Sequence[Tensor],
+        context: Tensor | None,
+        given: list[Tensor],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Draw a block of columns by a compiled loop in `units`, where `values` are: those after the given ones."""
+        from chainrule.kernels._compiled_made import draw_block
+
+        complete = self._complete_in(first)
+        done = [value[: counts[0]] for value, counts in zip(values, complete, strict=False)]
+        columns, *hidden = (value[counts[0] : counts[-1]] for value, counts in zip(values, complete, strict=False))
+        *begun, logits = self._begun(first, done, context)
+        for part, activations in zip(hidden, begun, strict=True):
+            part.copy_(activations)
+        for column, known in zip(columns, given, strict=False):
+            column.copy_(known)
+        columns[len(given) :].uniform_(generator=generator)  # the noise of Bernoulli, in its order
+        # Of the logits, the matrix that reads the last hidden layer comes first.
+        matrices = [
+            weights[source][:, complete[source][0] : complete[source][-1]]
+            for weights in self._block(first)
+            for source in sorted(weights, reverse=True)
+        ]
+        begins = accumulate((matrix.numel() for matrix in matrices[:-1]), initial=0)
+        starts = accumulate(map(len, values[:-1]), initial=0)
+        wrong = draw_block(
+            units.numpy(),
+            np.array([start + len(part) for start, part in zip(starts, done, strict=True)]),
+            np.array([[count - counts[0] for count in counts] for counts in complete[:-1]]),
+            torch.cat([matrix.flatten() for matrix in matrices]).numpy(),
+            np.array([(begin, matrix.shape[1]) for begin, matrix in zip(begins, matrices, strict=True)]),
+            logits.numpy(),
+            len(given),
+        )
+        if wrong < len(columns):
+            Bernoulli(logits[wrong]).sample()  # raises
+        return columns[len(given) :]
+
+    def _complete_in(self, first: int) -> list[list[int]]:
+        """Return, for each place, how many units are complete before and after each column of a block."""
+        last = min(first + BLOCK, self.size)
+        return [[complete[first - 1] if first else 0, *complete[first:last]] for complete in self.complete]
 
     def _exact(self) -> AbstractContextManager[Any]:
         """Disable autocast, which some of the fused products here do not support."""
         kind = self.layers[0].bias.device.type
         return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
-    def _opened(self, first: int, values: list[Tensor], context: Tensor | None) -> tuple[Any, ...]:
+    def _opened(self, first: int, values: Sequence[Tensor], context: Tensor | None) -> tuple[Any, ...]:
         """Cut a block of `draws` into steps.
 
         Returns its columns; for each hidden layer what it reads, how many units each column completes, and their
         weights, pre-activations and values; what the logits read, with which weights; and what they begin with.
         """
-        last = min(first + BLOCK, self.size)
-        done = [complete[first - 1] if first else 0 for complete in self.complete]
-        ends = [complete[last - 1] for complete in self.complete]
-        recent = [value[start:end] for value, start, end in zip(values, done, ends, strict=False)]
-        begun = self._begun(first, [value[:end] for value, end in zip(values, done, strict=False)], context)
+        complete = self._complete_in(first)
+        begun = self._begun(
+            first, [value[: counts[0]] for value, counts in zip(values, complete, strict=False)], context
+        )
+        recent = [value[counts[0] : counts[-1]] for value, counts in zip(values, complete, strict=False)]
         *hidden, output = self._block(first)
         layers = []
         for index, rows in enumerate(hidden, start=1):
-            complete = [done[index], *self.complete[index][first:last]]
-            counts = {j: stop - start for j, (start, stop) in enumerate(pairwise(complete)) if start < stop}
+            sizes = {
+                t: stop - start for t, (start, stop) in enumerate(pairwise(complete[index]), first) if start < stop
+            }
             ((source, weight),) = rows.items()
-            parts = (begun[index - 1], weight[:, done[source] : ends[source]], recent[index])
-            cut = (dict(zip(counts, part.split(list(counts.values())), strict=True)) for part in parts)
+            parts = (begun[index - 1], weight[:, complete[source][0] : complete[source][-1]], recent[index])
+            cut = (dict(zip(sizes, part.split(list(sizes.values())), strict=True)) for part in parts)
             layers.append((recent[source], *cut))
         readings = [
-            (recent[source].t(), weight[:, done[source] : ends[source]].unbind(0)) for source, weight in output.items()
+            (recent[source].t(), weight[:, complete[source][0] : complete[source][-1]].unbind(0))
+            for source, weight in output.items()
         ]
         return recent[0].unbind(0), layers, readings, begun[-1].unbind(0)
 
