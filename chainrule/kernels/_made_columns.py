@@ -1,6 +1,6 @@
 """A MADE one column at a time, every unit computed once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from chainrule.heads import Bernoulli
-from chainrule.heads._adapter import Draw
 from chainrule.kernels._compiled import compiled_loops
 from chainrule.layers._cells import project
 from chainrule.state import State
@@ -116,64 +116,65 @@ class Columns:
     def _begun_rows(self, first: int, done: tuple[Tensor, ...], context: Tensor | None) -> tuple[Tensor, ...]:
         return tuple(part.t() for part in self._begun(first, [units.t() for units in done], context))
 
-    def draws(self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+    def draws(
+        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
+    ) -> Iterator[Tensor]:
         """Draw n rows of columns, (n,) each, in their order: what `step` computes, in buffers that nobody else holds.
 
         Weights are to be `detached`. Units are rows here, so that the units of a degree, and of a block, lie
         together. What is not computed yet is zero, and adds nothing to a product with the whole block: the operations
         of a step need no separate slices.
         """
-        given = [] if prefix is None else list(prefix.t())
-        sizes = [len(place) for place in self.sorted[:-1]]
-        units = self.layers[0].bias.new_zeros(sum(sizes), n)
-        values = units.split(sizes)
-        if self._pays_for_loops(self.size - len(given), pick):
-            for first in range(0, self.size, BLOCK):
-                with torch.no_grad():
-                    drawn = self._drawn(first, units, values, context, given[first : first + BLOCK], pick.generator)
-                yield from drawn
-            return
+        prefix_columns = [] if prefix is None else list(prefix.t())
+        values = [self.layers[0].bias.new_zeros(len(units), n) for units in self.sorted[:-1]]
         for first in range(0, self.size, BLOCK):
             with torch.no_grad(), self._exact():
                 columns, layers, readings, logits = self._opened(first, values, context)
-            for t, (column, logit) in enumerate(zip(columns, logits, strict=True), start=first):
+            for j, (column, logit) in enumerate(zip(columns, logits, strict=True)):
                 with self._exact():  # entered for each column: a generator must not leak it to its caller
-                    for read, activations, weights, complete in layers:
-                        if t in complete:
-                            torch.addmm(activations[t], weights[t], read, out=complete[t]).relu_()
+                    for read, activations, weights, units in layers:
+                        if j in units:
+                            torch.addmm(activations[j], weights[j], read, out=units[j]).relu_()
                     for read, weights in readings:
-                        logit = torch.addmv(logit, read, weights[t - first])
-                    drawn = given[t] if t < len(given) else pick(Bernoulli(logit))
+                        logit = torch.addmv(logit, read, weights[j])
+                    in_prefix = first + j < len(prefix_columns)
+                    drawn = prefix_columns[first + j] if in_prefix else pick(Bernoulli(logit))
                     column.copy_(drawn)
-                if t >= len(given):
+                if not in_prefix:
                     yield drawn
 
-    def _pays_for_loops(self, count: int, pick: Draw) -> bool:
-        """Whether a compiled loop draws the columns: many, by their own distribution, with noise drawn ahead."""
-        plain = pick.whole and (pick.temperature, pick.top_k, pick.top_p) == (1, None, None)
-        return plain and count >= MANY and compiled_loops(self.layers[0].bias) is not None
+    def has_loop(self, count: int) -> bool:
+        """Return whether a compiled loop can draw the last `count` columns, and pays."""
+        return count >= MANY and compiled_loops(self.layers[0].bias) is not None
 
-    def _drawn(
-        self,
-        first: int,
-        units: Tensor,
-        values: Sequence[Tensor],
-        context: Tensor | None,
-        given: list[Tensor],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        """Draw a block of columns by a compiled loop in `units`, where `values` are: those after the given ones."""
+    @torch.no_grad()
+    def rows(self, n: int, context: Tensor | None, prefix: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        """Return the columns after a prefix, (n, .), drawn by a compiled loop as `draws` gives them.
+
+        The numbers of a block are drawn from the generator at once, which gives them in the same order.
+        """
+        known = 0 if prefix is None else prefix.shape[1]
+        sizes = [len(place) for place in self.sorted[:-1]]
+        units = self.layers[0].bias.new_zeros(sum(sizes), n)
+        values = units.split(sizes)
+        for first in range(0, self.size, BLOCK):
+            columns = values[0][first : first + BLOCK]
+            given = min(max(known - first, 0), len(columns))
+            if prefix is not None:
+                columns[:given] = prefix[:, first : first + given].t()
+            columns[given:].uniform_(generator=generator)
+            self._draw(first, given, units, values, context)
+        return values[0][known:].t()
+
+    def _draw(self, first: int, given: int, units: Tensor, values: Sequence[Tensor], context: Tensor | None) -> None:
+        """Draw the columns of a block but for the given ones, which hold uniform numbers; units are all values."""
         from chainrule.kernels._compiled_made import draw_block
 
         complete = self._complete_in(first)
         done = [value[: counts[0]] for value, counts in zip(values, complete, strict=False)]
-        columns, *hidden = (value[counts[0] : counts[-1]] for value, counts in zip(values, complete, strict=False))
         *begun, logits = self._begun(first, done, context)
-        for part, activations in zip(hidden, begun, strict=True):
-            part.copy_(activations)
-        for column, known in zip(columns, given, strict=False):
-            column.copy_(known)
-        columns[len(given) :].uniform_(generator=generator)  # the noise of Bernoulli, in its order
+        for value, counts, activations in zip(values[1:], complete[1:], begun, strict=False):
+            value[counts[0] : counts[-1]] = activations
         # Of the logits, the matrix that reads the last hidden layer comes first.
         matrices = [
             weights[source][:, complete[source][0] : complete[source][-1]]
@@ -184,16 +185,15 @@ class Columns:
         starts = accumulate(map(len, values[:-1]), initial=0)
         wrong = draw_block(
             units.numpy(),
-            np.array([start + len(part) for start, part in zip(starts, done, strict=True)]),
+            np.array([start + counts[0] for start, counts in zip(starts, complete[:-1], strict=True)]),
             np.array([[count - counts[0] for count in counts] for counts in complete[:-1]]),
             torch.cat([matrix.flatten() for matrix in matrices]).numpy(),
             np.array([(begin, matrix.shape[1]) for begin, matrix in zip(begins, matrices, strict=True)]),
             logits.numpy(),
-            len(given),
+            given,
         )
-        if wrong < len(columns):
+        if wrong < len(logits):
             Bernoulli(logits[wrong]).sample()  # raises
-        return columns[len(given) :]
 
     def _complete_in(self, first: int) -> list[list[int]]:
         """Return, for each place, how many units are complete before and after each column of a block."""
@@ -219,9 +219,7 @@ class Columns:
         *hidden, output = self._block(first)
         layers = []
         for index, rows in enumerate(hidden, start=1):
-            sizes = {
-                t: stop - start for t, (start, stop) in enumerate(pairwise(complete[index]), first) if start < stop
-            }
+            sizes = {j: stop - start for j, (start, stop) in enumerate(pairwise(complete[index])) if start < stop}
             ((source, weight),) = rows.items()
             parts = (begun[index - 1], weight[:, complete[source][0] : complete[source][-1]], recent[index])
             cut = (dict(zip(sizes, part.split(list(sizes.values())), strict=True)) for part in parts)
