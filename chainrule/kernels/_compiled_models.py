@@ -242,16 +242,16 @@ def rectified_layers(
     """Three linear layers with ReLU between; hidden (2, S) is scratch."""
     copy(first_bias, hidden[0])
     add_product(first, x, hidden[0])
-    _rectify(hidden[0])
+    rectify(hidden[0])
     copy(second_bias, hidden[1])
     add_product(second, hidden[0], hidden[1])
-    _rectify(hidden[1])
+    rectify(hidden[1])
     copy(third_bias, scores)
     add_product(third, hidden[1], scores)
 
 
 @compiled_sums
-def _rectify(x: Any) -> None:
+def rectify(x: Any) -> None:
     for j in range(len(x)):
         x[j] = x.dtype.type(0) if x[j] < 0 else x[j]  # NaN stays
 
