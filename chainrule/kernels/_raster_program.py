@@ -1,0 +1,265 @@
+"""The layers of an image model as a list of small products over a flat memory, for compiled loops."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from chainrule.heads import Categorical
+
+if TYPE_CHECKING:
+    from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
+    from chainrule.models._gated_pixel_cnn import GatedPixelCNN
+
+IDENTITY, RELU, GATE, CONCATENATED_ELU, GLU = range(5)
+Bias: TypeAlias = Callable[[Tensor | None], Tensor]
+"""Function of labels (B,) that returns biases (N,) or (B, N)."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """A place in the memory: features of the pixels of some rows, the last of them the present one.
+
+    Args:
+        start: address of column 0 of the first row.
+        step: from one column to the next; 0 if all share one place.
+        stride: from one row to the next.
+        rows: how many.
+    """
+
+    start: int
+    step: int
+    stride: int = 0
+    rows: int = 1
+
+    def __getitem__(self, channel: int) -> "Features":
+        return replace(self, start=self.start + channel)
+
+    @property
+    def present(self) -> int:
+        """Address of column 0 of the present row."""
+        return self.start + (self.rows - 1) * self.stride
+
+
+class Program:
+    """Operations on the memory of an image: y = f(base + W x) at each column.
+
+    A row begins with operations at all its columns, one operation after the other; then the operations of each colour
+    of a pixel come before its draw.
+
+    Args:
+        image_shape: (C, H, W).
+        levels: V.
+        like: a weight, with the type of all numbers.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], levels: int, like: Tensor):
+        self.colours, self.height, self.width = image_shape
+        self.levels, self.like, self.size = levels, like.detach(), 0
+        self.row_operations: list[tuple[int, ...]] = []
+        self.operations: list[list[tuple[int, ...]]] = [[] for _ in range(self.colours)]
+        self.shifts: list[tuple[int, ...]] = []
+        self.biases: list[tuple[slice, Bias]] = []
+        self.weights: list[Tensor] = []
+        self.pixels = self.scores = Features(0, 0)
+
+    def features(self, channels: int, rows: int = 1, side: int = 0, level: int = 0) -> Features:
+        """Reserve features of whole rows, with zeros for `side` columns to the left and right."""
+        columns = ((self.width - 1) >> level) + 1 + 2 * side
+        start, stride = self.reserve(rows * columns * channels), columns * channels
+        if rows > 1:
+            self.shifts.append((level, start, stride, rows))
+        return Features(start + side * channels, channels, stride, rows)
+
+    def reserve(self, size: int) -> int:
+        """Return the address of `size` more numbers."""
+        self.size += size
+        return self.size - size
+
+    def bias(self, size: int, bias: Bias) -> Features:
+        """Reserve biases, the same at all columns."""
+        start = self.reserve(size)
+        self.biases.append((slice(start, start + size), bias))
+        return Features(start, 0)
+
+    def add(
+        self,
+        operations: list[tuple[int, ...]],
+        base: Features,
+        out: Features,
+        outs: int,
+        kind: int = IDENTITY,
+        *,
+        weight: Tensor | None = None,
+        source: Features | None = None,
+        top: int = 0,
+        left: int = 0,
+        reads: int = 0,
+        level: int = 0,
+    ) -> None:
+        """Append an operation.
+
+        Args:
+            operations: the list that it is appended to.
+            base: what is added to the product.
+            out: where the result goes.
+            outs: number of sums.
+            kind: what is done with them.
+            weight: (outs, N, rows, columns), what is read of the source.
+            source: with N channels.
+            top: first row that is read.
+            left: columns to the left that are read.
+            reads: numbers of a row that are read; 0 for all.
+            level: resolution, half the columns and rows each.
+        """
+        product = (0, 0, 0, 0, 0, 0)
+        if weight is not None and source is not None:
+            rows, reads = weight.shape[2], reads or weight.shape[3] * weight.shape[1]
+            matrix = weight.detach().permute(2, 3, 1, 0).reshape(rows, -1, outs)[:, :reads]
+            first = source.start + top * source.stride - left * source.step
+            where = sum(map(torch.numel, self.weights))
+            product = (first, source.step, rows, source.stride, reads, where)
+            self.weights.append(matrix.flatten())
+        operations.append((level, *product, base.present, base.step, outs, kind, 0, 0, out.present, out.step))
+
+    def masked(
+        self, layer: "MaskedConv2d", source: Features, base: Features, out: Features, kind: int = IDENTITY
+    ) -> None:
+        """Append what a masked convolution reads in the present row; the base has its channels sorted by group."""
+        weight, (out_groups, in_groups) = layer.masked_weight(), layer.groups_of_channels()
+        left, begin = layer.mask.shape[3] // 2, 0
+        for group, operations in enumerate(self.operations):
+            units = (out_groups == group).nonzero().flatten()
+            before = (in_groups < group + (layer.mask_type == "B")).sum()
+            reads = left * len(in_groups) + int(before)
+            part = weight[units, :, -1:, : left + 1] if reads else None
+            to = out[begin // layer.parts]
+            self.add(
+                operations, base[begin], to, len(units), kind,
+                weight=part, source=source, top=source.rows - 1, left=left, reads=reads,
+            )  # fmt: skip
+            begin += len(units)
+
+    def above(self, layer: "MaskedConv2d", source: Features, label: nn.Module | None = None) -> Features:
+        """Append what a masked convolution reads of the rows above, with its bias; channels sorted by group."""
+        order = order_of(layer)
+        out = self.features(len(order))
+        base = self.bias_of(layer, label)
+        weight = layer.masked_weight()[order, :, :-1]
+        self.add(
+            self.row_operations, base, out, len(order),
+            weight=weight, source=source, left=layer.mask.shape[3] // 2,
+        )  # fmt: skip
+        return out
+
+    def bias_of(self, layer: "MaskedConv2d", label_bias: nn.Module | None = None) -> Features:
+        """Reserve the bias of a masked convolution, sorted by group."""
+        order, zeros = order_of(layer), self.like.new_zeros(layer.mask.shape[0])
+        bias = zeros if layer.bias is None else layer.bias
+        return self.bias(len(order), labelled(bias[order], label_bias, order))
+
+    def rectified(self, layer: "MaskedConv2d", source: Features) -> Features:
+        """Append the rectifier before a masked convolution."""
+        _, groups = layer.groups_of_channels()
+        out, begin = self.features(len(groups)), 0
+        for operations, size in zip(self.operations, groups.bincount().tolist(), strict=True):
+            self.add(operations, source[begin], out[begin], size, RELU)
+            begin += size
+        return out
+
+    def logits(self, head: "PixelLogits", h: Features) -> None:
+        """Append the layers after the features."""
+        r = self.rectified(head.hidden, h)
+        hidden = self.features(head.hidden.mask.shape[0])
+        self.masked(head.hidden, r, self.bias_of(head.hidden), hidden, RELU)
+        self.scores = Features(self.reserve(head.output.mask.shape[0]), 0)
+        self.masked(head.output, hidden, self.bias_of(head.output), self.scores)
+
+    def start(
+        self, n: int, label: Tensor | None, prefix: Tensor | None, generator: torch.Generator | None
+    ) -> Callable[[int], Tensor]:
+        """Return a function that draws a row of n images, (n, W·C) elements without those of a prefix (n, P).
+
+        It is to be called for one row after the other. The noise of all elements of a row is drawn at its beginning.
+        """
+        from chainrule.kernels._compiled_raster import draw_row
+
+        memory = self.like.new_zeros(n, self.size)
+        for place, bias in self.biases:
+            memory[:, place] = bias(label)
+        row_operations, operations, shifts = (
+            np.array(rows, np.int64).reshape(len(rows), -1)
+            for rows in (self.row_operations, list(chain(*self.operations)), self.shifts)
+        )
+        ends = np.cumsum([len(part) for part in self.operations])
+        weights = torch.cat(self.weights).numpy()
+        sums = self.like.new_empty(2, max(row_operations[:, 9].max(), operations[:, 9].max()))
+        size, known = self.width * self.colours, 0 if prefix is None else prefix.shape[1]
+        log_noise = self.like.new_empty(size, n, self.levels)
+        least = torch.finfo(log_noise.dtype).tiny
+
+        def draw(row: int) -> Tensor:
+            begin = row * size
+            first = min(max(known - begin, 0), size)
+            elements = torch.zeros(n, size, dtype=torch.long, device="cpu")
+            if prefix is not None:
+                elements[:, :first] = prefix[:, begin : begin + first]
+            for part in log_noise[first:]:
+                part.exponential_(generator=generator)
+            log_noise[first:].clamp_min_(least).log_()
+            drawn = draw_row(
+                row, row_operations, operations, ends, shifts, weights, sums.numpy(), memory.numpy(),
+                self.pixels.present, self.levels, self.scores.start, log_noise.numpy(), first, elements.numpy(),
+            )  # fmt: skip
+            if not drawn:
+                Categorical(torch.full_like(memory[0, :1], torch.nan)).sample()  # raises
+            return elements[:, first:]
+
+        return draw
+
+
+def order_of(layer: "MaskedConv2d") -> Tensor:
+    """Return the channels of a masked convolution sorted by group."""
+    return layer.groups_of_channels()[0].argsort(stable=True)
+
+
+def labelled(bias: Tensor, label_bias: nn.Module | None, channels: Tensor | slice) -> Bias:
+    """Return a bias to which labels add some channels of their own."""
+    return lambda label: bias if label_bias is None or label is None else bias + label_bias(label)[:, channels]
+
+
+def gated_pixel_cnn(model: "GatedPixelCNN") -> Program:
+    """Return the operations of a gated PixelCNN."""
+    stacks, channels = model.stacks, model.first.residual.mask.shape[0]
+    program = Program(model.image_shape, model.levels, model.first.residual.weight)
+    side = max(layer.vertical.kernel_size[1] // 2 for layer in stacks)
+    image = program.pixels = program.features(model.image_shape[0], model.first.rows_above + 2, side)
+    v = h = image
+    zero = program.reserve(2 * channels)
+    for layer in stacks:
+        label, bias = layer.label_bias, layer.vertical.bias
+        order = order_of(layer.horizontal)
+        assert bias is not None
+        vertical = program.bias(2 * channels, labelled(bias, label, slice(2 * channels)))
+        a, over = program.features(2 * channels), program.features(2 * channels)
+        operations = program.row_operations
+        program.add(
+            operations, vertical, a, 2 * channels, weight=layer.vertical.weight, source=v,
+            left=layer.vertical.kernel_size[1] // 2,
+        )  # fmt: skip
+        v = program.features(channels, stacks[-1].rows_above + 1, side)
+        program.add(operations, a, v, 2 * channels, GATE)
+        down = layer.vertical_to_horizontal
+        assert down.bias is not None
+        base = program.bias(2 * channels, labelled(down.bias[order], label, 2 * channels + order))
+        program.add(operations, base, over, 2 * channels, weight=down.weight[order], source=a)
+        gated, before = Features(program.reserve(channels), 0), h
+        h = program.features(channels, side=side)
+        program.masked(layer.horizontal, before, over, gated, GATE)
+        program.masked(layer.residual, gated, Features(zero, 0) if layer is stacks[0] else before, h)
+    program.logits(model.head, h)
+    return program
