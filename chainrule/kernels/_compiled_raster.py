@@ -1,10 +1,11 @@
 """Rows of images drawn in compiled loops, by a list of small products over a flat memory; see `_raster_program`."""
 
+import math
 from typing import Any
 
 from chainrule.kernels._compiled_math import exp, sigmoid
 from chainrule.kernels._compiled_models import copy, draw
-from chainrule.kernels._machine_code import compiled_sums, kept
+from chainrule.kernels._machine_code import compiled, compiled_sums, kept
 
 
 @compiled_sums
@@ -27,28 +28,35 @@ def _add_product(weight: Any, x: Any, y: Any) -> None:
 
 
 @compiled_sums
-def _add_products(weight: Any, x: Any, u: Any, y: Any, v: Any) -> None:
-    """y += x W and v += u W, for which the weights are loaded once."""
-    size, i = len(y), 0
-    while i + 4 <= len(x):
-        w = weight[i * size : (i + 4) * size]
-        x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
-        u0, u1, u2, u3 = u[i], u[i + 1], u[i + 2], u[i + 3]
+def _add_products(weight: Any, x: Any, stride: int, reads: int, y: Any) -> None:
+    """Add four products, which share the weights' loads; x of each is `stride` behind the one before, y (4·M,)."""
+    size, i = len(y) // 4, 0
+    p, q, r, t = y[:size], y[size : 2 * size], y[2 * size : 3 * size], y[3 * size :]
+    while i + 2 <= reads:
+        w = weight[i * size : (i + 2) * size]
+        p0, p1 = x[i], x[i + 1]
+        q0, q1 = x[stride + i], x[stride + i + 1]
+        r0, r1 = x[2 * stride + i], x[2 * stride + i + 1]
+        t0, t1 = x[3 * stride + i], x[3 * stride + i + 1]
         for j in range(size):
-            w0, w1, w2, w3 = w[j], w[size + j], w[2 * size + j], w[3 * size + j]
-            y[j] = y[j] + w0 * x0 + w1 * x1 + w2 * x2 + w3 * x3
-            v[j] = v[j] + w0 * u0 + w1 * u1 + w2 * u2 + w3 * u3
-        i += 4
-    if i < len(x):
-        _add_product(weight[i * size :], x[i:], y)
-        _add_product(weight[i * size :], u[i:], v)
+            w0, w1 = w[j], w[size + j]
+            p[j] = p[j] + w0 * p0 + w1 * p1
+            q[j] = q[j] + w0 * q0 + w1 * q1
+            r[j] = r[j] + w0 * r0 + w1 * r1
+            t[j] = t[j] + w0 * t0 + w1 * t1
+        i += 2
+    if i < reads:
+        for k in range(4):
+            _add_product(
+                weight[i * size : (i + 1) * size], x[k * stride + i : k * stride + i + 1], y[k * size :][:size]
+            )
 
 
 @compiled_sums
 def _compute(op: Any, column: int, memory: Any, weights: Any, sums: Any) -> None:
     """Compute the outputs of an operation at a column."""
     reads, outs = op[5], op[9]
-    a, base = sums[0, :outs], op[7] + column * op[8]
+    a, base = sums[:outs], op[7] + column * op[8]
     copy(memory[base : base + outs], a)
     for row in range(op[3]):
         x, weight = op[1] + column * op[2] + row * op[4], op[6] + row * reads * outs
@@ -57,21 +65,18 @@ def _compute(op: Any, column: int, memory: Any, weights: Any, sums: Any) -> None
 
 
 @compiled_sums
-def _compute_two(
-    op: Any, column: int, memory: Any, other_column: int, other_memory: Any, weights: Any, sums: Any
-) -> None:
-    """Compute the outputs of an operation at two columns, or in two images."""
+def _compute_four(op: Any, column: int, memory: Any, column_step: int, stride: int, weights: Any, sums: Any) -> None:
+    """Compute the outputs of an operation at four columns, or in four images that are `stride` numbers apart."""
     reads, outs = op[5], op[9]
-    a, b = sums[0, :outs], sums[1, :outs]
-    base, other_base = op[7] + column * op[8], op[7] + other_column * op[8]
-    copy(memory[base : base + outs], a)
-    copy(other_memory[other_base : other_base + outs], b)
+    a = sums[: 4 * outs]
+    for k in range(4):
+        base = op[7] + (column + k * column_step) * op[8] + k * stride
+        copy(memory[base : base + outs], a[k * outs : (k + 1) * outs])
     for row in range(op[3]):
-        start, weight = op[1] + row * op[4], op[6] + row * reads * outs
-        x, u = start + column * op[2], start + other_column * op[2]
-        _add_products(weights[weight:], memory[x : x + reads], other_memory[u : u + reads], a, b)
-    _write(op, column, memory, a)
-    _write(op, other_column, other_memory, b)
+        x, weight = op[1] + column * op[2] + row * op[4], op[6] + row * reads * outs
+        _add_products(weights[weight:], memory[x:], column_step * op[2] + stride, reads, a)
+    for k in range(4):
+        _write(op, column + k * column_step, memory[k * stride :], a[k * outs : (k + 1) * outs])
 
 
 @compiled_sums
@@ -99,6 +104,71 @@ def _write(op: Any, column: int, memory: Any, a: Any) -> None:
             y[j] = x[j] + a[j] * sigmoid(a[half + j])
 
 
+@compiled
+def _draw_colour(
+    logits: Any, means: Any, log_scales: Any, log_noise: Any, noise: float, levels: int, limit: float
+) -> int:
+    """Draw an integer from a mixture of logistics; see `DiscretizedLogisticMixture.sample`. −1 if it is not valid."""
+    component = draw(logits, log_noise, 1.0)
+    if component < 0:
+        return -1
+    mean, log_scale = float(means[component]), float(log_scales[component])
+    if not math.isfinite(mean) or math.isnan(log_scale):
+        return -1
+    number = mean + math.exp(min(log_scale, limit)) * noise
+    value = min(max(math.floor((number + 1) * (levels / 2)), 0.0), levels - 1.0)
+    # Rounding may move a draw into the next bin: compare it with the edges that log_prob uses.
+    inverse = math.exp(min(-log_scale, limit))
+    lower, upper = (value * (2 / levels) - 1 - mean) * inverse, ((value + 1) * (2 / levels) - 1 - mean) * inverse
+    value += 1.0 if noise >= upper else -1.0 if noise < lower else 0.0
+    return int(min(max(value, 0.0), levels - 1.0))
+
+
+@compiled
+def _log_sigmoid(x: float) -> float:
+    return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
+
+
+@compiled
+def _log_mass(value: int, mean: float, log_scale: float, levels: int, limit: float) -> float:
+    """Return the log-mass of a logistic in the bin of an integer; see `log_bin_mass`."""
+    inverse, log_width = math.exp(min(-log_scale, limit)), math.log(2 / levels) - log_scale
+    first, last, mass = value == 0, value == levels - 1, 0.0
+    if not last:
+        mass += _log_sigmoid(((value + 1) * (2 / levels) - 1 - mean) * inverse)
+    if not first:
+        mass += _log_sigmoid(-(value * (2 / levels) - 1 - mean) * inverse)
+    if not (first or last):
+        mass += log_width if log_width < -40 else math.log(-math.expm1(-math.exp(min(log_width, 5.0))))
+    return mass
+
+
+@compiled
+def _draw_pixel(
+    parameters: Any, levels: int, components: int, limit: float, log_noise: Any, noise: Any, known: int, colours: Any
+) -> bool:
+    """Draw the unknown colours of a pixel from a `PixelLogisticMixture`, whose parameters are overwritten."""
+    count = len(colours)
+    rows = parameters.reshape(-1, components)
+    logits, means, log_scales, coefficients = rows[0], rows[1:], rows[1 + count :], rows[1 + 2 * count :]
+    for colour in range(count):
+        if colour >= known:
+            colours[colour] = _draw_colour(
+                logits, means[colour], log_scales[colour], log_noise[colour], noise[colour], levels, limit
+            )
+            if colours[colour] < 0:
+                return False
+        if colour == count - 1:
+            break
+        value = colours[colour]
+        centre = (2 * value + 1) / levels - 1
+        for k in range(components):
+            logits[k] += _log_mass(value, means[colour, k], log_scales[colour, k], levels, limit)
+            for later in range(colour + 1, count):
+                means[later, k] += coefficients[later * (later - 1) // 2 + colour, k] * centre
+    return True
+
+
 @kept
 @compiled_sums
 def draw_row(
@@ -111,10 +181,15 @@ def draw_row(
     sums: Any,
     memory: Any,
     pixels: int,
+    step: int,
     levels: int,
     scores: int,
+    components: int,
+    limit: float,
     log_noise: Any,
+    noise: Any,
     known: int,
+    colours: int,
     drawn: Any,
 ) -> bool:
     """Draw a row of images; return whether every distribution was valid.
@@ -123,52 +198,75 @@ def draw_row(
         row: the number of the row.
         row_operations: (n, F) operations before the first pixel, each at all columns.
         operations: (n, F) operations at each pixel.
-        ends: (C,) how many of them come before the draw of each colour.
+        ends: how many of them come before the draw of each colour, or (1,) of them all.
         shifts: (n, 4) features whose rows move up after this row: resolution, address, size of a row, rows.
         weights: flat.
         sums: scratch.
         memory: (B, S) features, biases.
         pixels: address of column 0 of the present row.
+        step: numbers of a pixel: C, and a one inside the image if there is room.
         levels: V.
-        scores: address of the scores (V,) of the first colour, with those of the others behind them.
-        log_noise: (W·C, B, V).
+        scores: address of the scores (V,) of the first colour, with those of the others behind them; or parameters.
+        components: K of a mixture; 0 for tables.
+        limit: largest log-scale.
+        log_noise: (W·C, B, V or K).
+        noise: (W·C, B), logistic, for mixtures.
         known: how many elements of the row are known.
+        colours: C.
         drawn: (B, W·C), the elements; the known ones are set.
     """
-    colours, width = len(ends), drawn.shape[1] // len(ends)
+    width = drawn.shape[1] // colours
     scale = memory.dtype.type(2 / (levels - 1))
-    for first in range(0, len(memory), 2):
-        images = range(first, min(first + 2, len(memory)))
-        for image in images:
+    images, size = memory.shape
+    flat = memory.reshape(-1)
+    for first in range(0, images, 4):
+        last = min(first + 4, images)
+        for image in range(first, last):
             for op in row_operations:
                 if row & ((1 << op[0]) - 1) == 0:
                     columns = ((width - 1) >> op[0]) + 1
-                    for column in range(0, columns - 1, 2):
-                        _compute_two(op, column, memory[image], column + 1, memory[image], weights, sums)
-                    if columns % 2:
-                        _compute(op, columns - 1, memory[image], weights, sums)
+                    fours = columns // 4 * 4
+                    for column in range(0, fours, 4):
+                        _compute_four(op, column, memory[image], 1, 0, weights, sums)
+                    for column in range(fours, columns):
+                        _compute(op, column, memory[image], weights, sums)
         for column in range(width):
             index = 0
-            for colour in range(colours):
-                while index < ends[colour]:
+            for group in range(len(ends)):
+                while index < ends[group]:
                     op, place = operations[index], column >> operations[index, 0]
                     if (row | column) & ((1 << op[0]) - 1) == 0:
-                        if len(images) == 2:
-                            _compute_two(op, place, memory[first], place, memory[first + 1], weights, sums)
+                        if last - first == 4:
+                            _compute_four(op, place, flat[first * size :], 0, size, weights, sums)
                         else:
-                            _compute(op, place, memory[first], weights, sums)
+                            for image in range(first, last):
+                                _compute(op, place, memory[image], weights, sums)
                     index += 1
-                at, element = scores + colour * levels, column * colours + colour
-                for image in images:
-                    own = memory[image]
-                    if element >= known:
-                        drawn[image, element] = draw(own[at : at + levels], log_noise[element, image], 1.0)
-                        if drawn[image, element] < 0:
-                            return False
-                    own[pixels + element] = own.dtype.type(drawn[image, element]) * scale - own.dtype.type(1)
-        for image in images:
-            for level, start, size, rows in shifts:
+                count = colours if components else 1
+                element = column * colours + group
+                for image in range(first, last):
+                    own, pixel = memory[image], drawn[image, element : element + count]
+                    if components:
+                        valid = _draw_pixel(
+                            own[scores : scores + (1 + 2 * colours + colours * (colours - 1) // 2) * components],
+                            levels, components, limit, log_noise[element : element + count, image],
+                            noise[element : element + count, image], known - element, pixel,
+                        )  # fmt: skip
+                    else:
+                        at = scores + group * levels
+                        if element >= known:
+                            pixel[0] = draw(own[at : at + levels], log_noise[element, image], 1.0)
+                        valid = pixel[0] >= 0
+                    if not valid:
+                        return False
+                    at = pixels + column * step + group
+                    for colour in range(count):
+                        own[at + colour] = own.dtype.type(pixel[colour]) * scale - own.dtype.type(1)
+                    if step > colours:
+                        own[at + colours] = own.dtype.type(1)
+        for image in range(first, last):
+            for level, start, length, rows in shifts:
                 if row & ((1 << level) - 1) == 0:
                     own = memory[image]
-                    copy(own[start + size : start + rows * size], own[start : start + (rows - 1) * size])
+                    copy(own[start + length : start + rows * length], own[start : start + (rows - 1) * length])
     return True

@@ -10,10 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.heads import Categorical
+from chainrule.heads._head import largest_exponent
 
 if TYPE_CHECKING:
+    from chainrule.layers._gated_pyramid import GatedPyramid, GatedResidualBlock, ShiftedConv2d
     from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
     from chainrule.models._gated_pixel_cnn import GatedPixelCNN
+    from chainrule.models._pixel_cnn import PixelCNN
+    from chainrule.models._pixel_cnn_pp import PixelCNNPP
 
 IDENTITY, RELU, GATE, CONCATENATED_ELU, GLU = range(5)
 Bias: TypeAlias = Callable[[Tensor | None], Tensor]
@@ -55,13 +59,15 @@ class Program:
         image_shape: (C, H, W).
         levels: V.
         like: a weight, with the type of all numbers.
+        components: K, if the colours of a pixel have one mixture of logistics instead of a table each.
     """
 
-    def __init__(self, image_shape: tuple[int, int, int], levels: int, like: Tensor):
+    def __init__(self, image_shape: tuple[int, int, int], levels: int, like: Tensor, components: int = 0):
         self.colours, self.height, self.width = image_shape
+        self.components = components
         self.levels, self.like, self.size = levels, like.detach(), 0
         self.row_operations: list[tuple[int, ...]] = []
-        self.operations: list[list[tuple[int, ...]]] = [[] for _ in range(self.colours)]
+        self.operations: list[list[tuple[int, ...]]] = [[] for _ in range(1 if components else self.colours)]
         self.shifts: list[tuple[int, ...]] = []
         self.biases: list[tuple[slice, Bias]] = []
         self.weights: list[Tensor] = []
@@ -99,7 +105,9 @@ class Program:
         top: int = 0,
         left: int = 0,
         reads: int = 0,
+        every: int = 1,
         level: int = 0,
+        plus: Features | None = None,
     ) -> None:
         """Append an operation.
 
@@ -114,7 +122,9 @@ class Program:
             top: first row that is read.
             left: columns to the left that are read.
             reads: numbers of a row that are read; 0 for all.
-            level: resolution, half the columns and rows each.
+            every: columns of the source for one of the result.
+            level: resolution of the result; each has half the rows and columns of the one before.
+            plus: what is added to a GLU.
         """
         product = (0, 0, 0, 0, 0, 0)
         if weight is not None and source is not None:
@@ -122,9 +132,11 @@ class Program:
             matrix = weight.detach().permute(2, 3, 1, 0).reshape(rows, -1, outs)[:, :reads]
             first = source.start + top * source.stride - left * source.step
             where = sum(map(torch.numel, self.weights))
-            product = (first, source.step, rows, source.stride, reads, where)
+            product = (first, every * source.step, rows, source.stride, reads, where)
             self.weights.append(matrix.flatten())
-        operations.append((level, *product, base.present, base.step, outs, kind, 0, 0, out.present, out.step))
+        plus = plus or Features(0, 0)
+        places = (base.present, base.step, outs, kind, plus.present, plus.step, out.present, out.step)
+        operations.append((level, *product, *places))
 
     def masked(
         self, layer: "MaskedConv2d", source: Features, base: Features, out: Features, kind: int = IDENTITY
@@ -149,10 +161,10 @@ class Program:
         order = order_of(layer)
         out = self.features(len(order))
         base = self.bias_of(layer, label)
-        weight = layer.masked_weight()[order, :, :-1]
+        weight, top = layer.masked_weight()[order, :, :-1], source.rows - 1 - layer.rows_above
         self.add(
             self.row_operations, base, out, len(order),
-            weight=weight, source=source, left=layer.mask.shape[3] // 2,
+            weight=weight, source=source, top=top, left=layer.mask.shape[3] // 2,
         )  # fmt: skip
         return out
 
@@ -197,10 +209,12 @@ class Program:
         )
         ends = np.cumsum([len(part) for part in self.operations])
         weights = torch.cat(self.weights).numpy()
-        sums = self.like.new_empty(2, max(row_operations[:, 9].max(), operations[:, 9].max()))
+        sums = self.like.new_empty(4 * max(row_operations[:, 9].max(), operations[:, 9].max()))
         size, known = self.width * self.colours, 0 if prefix is None else prefix.shape[1]
-        log_noise = self.like.new_empty(size, n, self.levels)
-        least = torch.finfo(log_noise.dtype).tiny
+        log_noise = self.like.new_empty(size, n, self.components or self.levels)
+        noise = self.like.new_empty(size if self.components else 0, n)
+        limits = torch.finfo(noise.dtype)
+        settings = (self.pixels.present, self.pixels.step, self.levels, self.scores.start, self.components)
 
         def draw(row: int) -> Tensor:
             begin = row * size
@@ -208,12 +222,16 @@ class Program:
             elements = torch.zeros(n, size, dtype=torch.long, device="cpu")
             if prefix is not None:
                 elements[:, :first] = prefix[:, begin : begin + first]
-            for part in log_noise[first:]:
-                part.exponential_(generator=generator)
-            log_noise[first:].clamp_min_(least).log_()
+            for element in range(first, size):
+                log_noise[element].exponential_(generator=generator)
+                if self.components:
+                    noise[element].uniform_(generator=generator)
+            log_noise[first:].clamp_min_(limits.tiny).log_()
+            noise[first:].clamp_min_(limits.eps / 4).logit_()
             drawn = draw_row(
-                row, row_operations, operations, ends, shifts, weights, sums.numpy(), memory.numpy(),
-                self.pixels.present, self.levels, self.scores.start, log_noise.numpy(), first, elements.numpy(),
+                row, row_operations, operations, ends, shifts, weights, sums.numpy(), memory.numpy(), *settings,
+                largest_exponent(noise.dtype), log_noise.numpy(), noise.numpy(), first,
+                self.colours, elements.numpy(),
             )  # fmt: skip
             if not drawn:
                 Categorical(torch.full_like(memory[0, :1], torch.nan)).sample()  # raises
@@ -230,6 +248,12 @@ def order_of(layer: "MaskedConv2d") -> Tensor:
 def labelled(bias: Tensor, label_bias: nn.Module | None, channels: Tensor | slice) -> Bias:
     """Return a bias to which labels add some channels of their own."""
     return lambda label: bias if label_bias is None or label is None else bias + label_bias(label)[:, channels]
+
+
+def constant(bias: Tensor | None) -> Bias:
+    """Return a bias without labels."""
+    assert bias is not None
+    return lambda label: bias
 
 
 def gated_pixel_cnn(model: "GatedPixelCNN") -> Program:
@@ -262,4 +286,148 @@ def gated_pixel_cnn(model: "GatedPixelCNN") -> Program:
         program.masked(layer.horizontal, before, over, gated, GATE)
         program.masked(layer.residual, gated, Features(zero, 0) if layer is stacks[0] else before, h)
     program.logits(model.head, h)
+    return program
+
+
+def pixel_cnn(model: "PixelCNN") -> Program:
+    """Return the operations of a PixelCNN."""
+    program = Program(model.image_shape, model.levels, model.first.weight)
+    side = max(layer.mask.shape[3] // 2 for layer in (model.first, *(block.middle for block in model.blocks)))
+    image = program.pixels = program.features(model.image_shape[0], model.first.rows_above + 1, side)
+    channels = len(model.first.weight)
+    h = Features(program.reserve(channels), 0)
+    program.masked(model.first, image, program.above(model.first, image), h)
+    for block in model.blocks:
+        read, half, before = program.rectified(block.narrowing, h), channels // 2, h
+        inner = program.features(half, block.middle.rows_above + 1, side)
+        program.masked(block.narrowing, read, program.bias_of(block.narrowing), inner, RELU)
+        gathered, h = Features(program.reserve(half), 0), Features(program.reserve(channels), 0)
+        over = program.above(block.middle, inner, block.label_bias)
+        program.masked(block.middle, inner, over, gathered, RELU)
+        program.masked(block.widening, gathered, before, h)
+    program.logits(model.head, h)
+    return program
+
+
+class Pyramid:
+    """A stream of a PixelCNN++: the vertical one in operations of rows, the horizontal one in those of pixels."""
+
+    def __init__(self, program: Program, channels: int, *, horizontal: bool):
+        self.program, self.channels, self.horizontal = program, channels, horizontal
+        self.operations = program.operations[0] if horizontal else program.row_operations
+
+    def place(self, level: int) -> Features:
+        """Reserve features that are read at their own place alone."""
+        return (
+            Features(self.program.reserve(self.channels), 0)
+            if self.horizontal
+            else self.program.features(self.channels, 1, 1, level)
+        )
+
+    def elu(self, x: Features, level: int) -> Features:
+        """Append the concatenated ELU."""
+        out = self.program.features(2 * self.channels, 2, 1, level)
+        self.program.add(self.operations, x, out, self.channels, CONCATENATED_ELU, level=level)
+        return out
+
+    def convolved(
+        self, layer: "ShiftedConv2d", source: Features, out: Features, kind: int, level: int, *,
+        before: tuple[Tensor, Features] | None = None, near: tuple[Tensor, Features] | None = None,
+        label: nn.Module | None = None, plus: Features | None = None,
+    ) -> None:  # fmt: skip
+        """Append a shifted convolution; `before` and `near` are 1×1 ones added to it, of this stream and the other."""
+        program, weight = self.program, layer.weight
+        outs, every, top, rows = len(weight), layer.stride, 0, program.row_operations
+        base = program.bias(outs, labelled(layer.bias, label, slice(outs)))
+        if self.horizontal:  # what it reads of the row above, at once for the whole row
+            over, top = program.features(outs, level=level), 1
+            program.add(
+                rows, base, over, outs, weight=weight[:, :, :1], source=source, left=1, every=every, level=level
+            )
+            base, weight = over, weight[:, :, 1:]
+            if near is not None:
+                read = program.features(2 * self.channels, level=level)
+                program.add(rows, near[1], read, self.channels, CONCATENATED_ELU, level=level)
+                program.add(rows, base, base, outs, weight=near[0], source=read, level=level)
+        if before is not None:
+            place = self.place(level)
+            program.add(self.operations, base, place, outs, weight=before[0], source=before[1], top=1, level=level)
+            base = place
+        program.add(
+            self.operations, base, out, outs, kind,
+            weight=weight, source=source, top=top, left=1, every=every, level=level, plus=plus,
+        )  # fmt: skip
+
+    def block(
+        self, block: "GatedResidualBlock", x: Features, read: Features, near: Features | None,
+        shortcut: Features | None, out: Features, level: int,
+    ) -> None:  # fmt: skip
+        """Append a residual block that reads x, and its concatenated ELU."""
+        again = self.program.features(2 * self.channels, 2, 1, level)
+        self.convolved(
+            block.first, read, again, CONCATENATED_ELU, level,
+            before=None if block.shortcut is None or shortcut is None else (block.shortcut.weight, shortcut),
+            near=None if block.neighbour is None or near is None else (block.neighbour.weight, near),
+        )  # fmt: skip
+        self.convolved(block.second, again, out, GLU, level, label=block.label_bias, plus=x)
+
+    def append(
+        self, pyramid: "GatedPyramid", x: Features, near: list[Features], level: int = 0
+    ) -> tuple[Features, list[Features]]:
+        """Append a pyramid; return its result, and the result of each block for the other stream."""
+        program, shortcuts = self.program, []
+        results: list[Features] = []
+        for block in pyramid.down_blocks:
+            shortcuts.append(self.elu(x, level))
+            out = program.features(self.channels, 2, 1, level)
+            self.block(block, x, shortcuts[-1], near[len(results)] if near else None, None, out, level)
+            x = out
+            results.append(x)
+        if pyramid.coarser is not None:
+            shortcuts.append(self.elu(x, level))
+            coarse = self.place(level + 1)
+            self.convolved(pyramid.shrink, x, coarse, IDENTITY, level + 1)
+            coarse, inner = self.append(pyramid.coarser, coarse, near[len(results) :], level + 1)
+            results += inner
+            x = self.grown(pyramid.grow.weight, pyramid.grow.bias, coarse, level)
+        for block in pyramid.up_blocks:
+            out = program.features(self.channels, 1, 1, level)
+            read = self.elu(x, level)
+            self.block(block, x, read, near[len(results)] if near else None, shortcuts.pop(), out, level)
+            x = out
+            results.append(x)
+        return x, results
+
+    def grown(self, weight: Tensor, bias: Tensor, coarse: Features, level: int) -> Features:
+        """Append the way back from coarse features, for two rows; the second row waits for the end of the first."""
+        program, base = self.program, self.program.bias(self.channels, constant(bias))
+        both = program.features(self.channels, 2, 1, level)
+        for row in range(2):
+            start = both.start + row * both.stride
+            for column, taps in enumerate([[0], [1]] if self.horizontal else [[1], [2, 0]]):
+                to = Features(start + column * self.channels, 2 * self.channels)
+                part = weight[:, :, row : row + 1, taps].transpose(0, 1)
+                program.add(self.operations, base, to, self.channels, weight=part, source=coarse, level=level + 1)
+        return Features(both.start, both.step)
+
+
+def pixel_cnn_pp(model: "PixelCNNPP") -> Program:
+    """Return the operations of a PixelCNN++."""
+    streams, output = model.streams, model.output
+    above, channels = streams.above, len(streams.above.weight)
+    program = Program(model.image_shape, model.levels, above.weight, output.components)
+    image = program.pixels = program.features(model.image_shape[0] + 1, 3, 1)
+    vertical, horizontal = (Pyramid(program, channels, horizontal=stream) for stream in (False, True))
+    v, h = vertical.place(0), horizontal.place(0)
+    base = program.bias(channels, constant(above.bias))
+    program.add(program.row_operations, base, v, channels, weight=above.weight, source=image, left=1)
+    _, found = vertical.append(streams.vertical, v, [])
+    program.masked(streams.first, image, program.above(streams.first, image), h)
+    h, _ = horizontal.append(streams.horizontal, h, found)
+    outs = len(output.weight)
+    base, program.scores = program.bias(outs, constant(output.bias)), Features(program.reserve(outs), 0)
+    program.add(
+        program.operations[0], base, program.scores, outs,
+        weight=output.weight, source=horizontal.elu(h, 0), top=1, reads=channels,
+    )  # fmt: skip
     return program
