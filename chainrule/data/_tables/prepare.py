@@ -55,7 +55,7 @@ class PartialRow:
 class TableSchema(Record):
     """Translation of rows of text into numbers and back."""
 
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
     columns: tuple[ColumnSchema, ...]  # all of the file, those that are left out too
     header: bool  # whether the file had one
 

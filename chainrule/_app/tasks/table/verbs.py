@@ -91,6 +91,10 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
     if len(values) < len(pairs):
         raise ValueError(f"--where: expected each column once, got {where!r:.100}")
     try:
+        for column in run.schema.kept:
+            if column.dates is not None and values.get(column.name):
+                date = column.encode(column.dates.rewritten(values[column.name]))
+                values[column.name] = column.dates.text(int(date))
         numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
     except ValueError as error:
         raise ValueError(f"--where: {error}") from None
