@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._checks import check_lengths, check_prefix, prefix_rows
+from chainrule._checks import check_lengths, check_prefix, fill_padding, length_mask, prefix_rows, spread
 from chainrule._modes import device_of, drawn_in_evaluation, evaluating
 from chainrule.heads._adapter import Draw, compiled_draws, head_of
 from chainrule.heads._categorical import check_filters
@@ -211,7 +211,7 @@ class AutoregressiveModel(LikelihoodModel):
         real = length_mask(lengths.to(sequence.device), sequence.shape[1])
         x = self.from_sequence(fill_padding(sequence, real))
         terms = self.to_sequence(self.forward(x, context, lengths).log_prob(x))
-        return terms.masked_fill(~_spread(real, terms), 0).flatten(1).sum(1)
+        return terms.masked_fill(~spread(real, terms), 0).flatten(1).sum(1)
 
     @torch.no_grad()
     def sample(
@@ -401,27 +401,3 @@ def for_rows(context: Context, batch_size: int) -> Context:
         if len(leaf) not in (1, batch_size):
             raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
     return expand(context, batch_size)
-
-
-def fill_padding(sequence: Tensor, real: Tensor) -> Tensor:
-    """Replace padding, which may hold anything, in (B, T, ...) by a real element inside the support."""
-    if not real.numel():
-        return sequence
-    inside = sequence.flatten(0, 1)[real.flatten().int().argmax().view(1)].masked_fill(~real.any(), 0)
-    return torch.where(_spread(real, sequence), sequence, inside)
-
-
-def _spread(mask: Tensor, like: Tensor) -> Tensor:
-    """(B, T) -> (B, T, 1, ...), to be broadcast against `like` (B, T, ...)."""
-    return mask.view(mask.shape + (1,) * (like.dim() - 2))
-
-
-def length_mask(lengths: Tensor, time: int) -> Tensor:
-    """(B, T) booleans, true at real elements.
-
-    >>> length_mask(torch.tensor([0, 2]), 3)
-    tensor([[False, False, False],
-            [ True,  True, False]])
-    """
-    check_lengths(lengths)
-    return torch.arange(time, device=lengths.device) < lengths.unsqueeze(1)

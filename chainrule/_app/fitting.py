@@ -9,7 +9,7 @@ from chainrule._app.inputs import Inputs
 from chainrule._app.keywords import config_of, flags_given, train_with
 from chainrule._app.module_run import ModuleRun, training_length
 from chainrule._app.run import Run
-from chainrule._app.tasks import open_run, recognise, task_class
+from chainrule._app.tasks import open_run, recognise, task_class, unrecognised
 from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, refuse_existing, task_of
 from chainrule._app.training_run import started_from
 from chainrule.data._gather import paths_of
@@ -130,9 +130,7 @@ def fit(
 def _recognised(source: str | None) -> "type[Task[Any]]":
     name = "text" if source is None else recognise(Path(source))
     if name is None and source is not None and Path(source).is_dir():
-        raise ValueError(
-            f"{source}: expected a file, or a directory of images, sounds or MIDI files, got a directory without any"
-        )
+        raise unrecognised(source)
     return task_class(name or "text")
 
 

@@ -17,7 +17,9 @@ from zipfile import ZipFile
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
-from chainrule.data._gather import KINDS, gather, must_gather, paths_of, shared_folder
+from chainrule._app.tasks.run_directory import FRAME
+from chainrule.data._gather import KINDS, RECORDS, gather, must_gather, paths_of, shared_folder
+from chainrule.data._packed import plain_name
 from chainrule.data._text import STDIN
 
 if TYPE_CHECKING:
@@ -32,9 +34,16 @@ class Inputs:
     """Data as plain files, written to a temporary directory where the reader of the task needs it."""
 
     def __init__(
-        self, task: str = "", *, rate: int | None = None, text_column: str | None = None, keep_paths: bool = False
+        self,
+        task: str = "",
+        *,
+        rate: int | None = None,
+        text_column: str | None = None,
+        header: bool = True,  # whether the run reads tables with a header
+        keep_paths: bool = False,
     ):
         self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
+        self._header = header
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self.items: int | None = None  # rows or strings in memory; each has one row in a result
@@ -92,6 +101,8 @@ class Inputs:
         folder = Path(self._folder.name) / name
         folder.mkdir()
         made = str(gather(source, folder, kind, self._text_column))
+        if plain_name(paths_of(source)[0]).endswith(RECORDS):
+            self._name_columns()
         named = shared_folder(source) if kind == "files" else source
         self.names[made] = "standard input" if source == STDIN else str(named)
         return made
@@ -134,13 +145,12 @@ class Inputs:
         file = file.with_suffix(".csv")
         if self.description is None:
             self.description = frames.describe(frame)
-            if self.task == "table":
-                self.options["header"] = "yes"
-                if spelt := frames.text_columns(self.description, frame):
-                    self.options["types"] = dict.fromkeys(spelt, "categorical")
+            if self.task == "table" and (spelt := frames.text_columns(self.description, frame)):
+                self.options["types"] = dict.fromkeys(spelt, "categorical")
         if self.task == "classify":
             self.options |= _labelled_columns(frame, texts, self._text_column)
-        frames.write_csv(frame, file, local=self.task != "table")
+        self._name_columns()
+        frames.write_csv(frame, file, self.description, local=self.task != "table", header=self._header)
         self.items = len(frame)
         return file
 
@@ -173,7 +183,8 @@ class Inputs:
         self.description = self.description or {"library": "numpy", "dtype": str(array.dtype), "columns": {}}
         names = ["value"] if array.ndim == 1 else [f"column{number}" for number in range(1, rows.shape[1] + 1)]
         rows = rows.astype(int) if array.dtype.kind == "b" else rows
-        return _write_csv(file.with_suffix(".csv"), names, rows.tolist())
+        self._name_columns()
+        return _write_csv(file.with_suffix(".csv"), names if self._header else None, rows.tolist())
 
     def _write_rows(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
         if isinstance(first, str):
@@ -183,7 +194,7 @@ class Inputs:
         if hasattr(first, "ndim"):
             return self._write_arrays(first, rows, file, labels, rate)
         if isinstance(first, Mapping):
-            return self._write_records(first, _all(Mapping, rows, file.name), file)
+            return self._write_records(first, self._counted(_all(Mapping, rows, file.name)), file)
         if not isinstance(first, Sequence) or isinstance(first, bytes) or not first:
             raise ValueError(f"{file.name}: {_EXPECTED}, got a list of {type(first).__name__}")
         rows = self._counted(_all(Sequence, rows, file.name))
@@ -243,7 +254,13 @@ class Inputs:
                     raise ValueError(f"{file.name}: row {number}: expected the keys {', '.join(map(str, first))}")
                 yield ["" if row[name] is None else row[name] for name in first]
 
-        return _write_csv(file.with_suffix(".csv"), list(first), cells())
+        self._name_columns()
+        return _write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells())
+
+    def _name_columns(self) -> None:
+        """Say that the columns are named where numbers may name them."""
+        if self.task in ("table", "forecast"):
+            self.options["header"] = "yes"
 
     def _write_arrays(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
         if first.ndim == 1 and self.task in ("", "sound"):
@@ -301,7 +318,9 @@ def _labelled_columns(frame: Any, texts: Sequence[str], text_column: str) -> dic
 def inputs_of(run: "Task[Any]") -> Inputs:
     """Return the `Inputs` for the verbs and methods of a run."""
     column = getattr(run.data, "text_column", None)
-    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column)
+    header = getattr(getattr(run, "schema", None), "header", True)
+    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, header=header)
+    inputs.description = frames.load_description(run.path / FRAME)
     run.source_names = inputs.names
     return inputs
 
@@ -391,9 +410,10 @@ def _write_text(file: Path, pieces: Iterable[str]) -> Path:
     return file
 
 
-def _write_csv(file: Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+def _write_csv(file: Path, names: Sequence[str] | None, rows: Iterable[Sequence[Any]]) -> Path:
     with file.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.writer(opened, lineterminator="\n")
-        writer.writerow(names)
+        if names is not None:
+            writer.writerow(names)
         writer.writerows(rows)
     return file

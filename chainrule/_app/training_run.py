@@ -351,4 +351,5 @@ def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
         plain: dict[str, str | None] = {
             name: inputs.plain(path, name) for name, path in config.sources.items() if path is not None
         }
-        yield replace(config, sources=config.sources | plain)
+        data = replace(config.data, **inputs.options) if inputs.options else config.data
+        yield replace(config, sources=config.sources | plain, data=data)

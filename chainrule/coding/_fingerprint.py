@@ -50,7 +50,7 @@ def machine(model: nn.Module) -> str:
 @contextmanager
 def portable_form(model: nn.Module) -> Iterator[Any]:
     """Yield a copy of the model for portable arithmetic, and use this arithmetic in the block."""
-    from chainrule.coding._portable import PortableArithmetic, portable_copy
+    from chainrule.coding._portable.arithmetic import PortableArithmetic, portable_copy
 
     portable = portable_copy(model)
     with torch.no_grad(), PortableArithmetic():

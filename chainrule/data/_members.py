@@ -32,6 +32,10 @@ class Member:
     label: str  # the name for errors
     open: Callable[[], BinaryIO]  # gives the bytes, to be closed
 
+    def skipped(self, error: ValueError) -> dict[str, str]:
+        """Return the record of a bad file, without its folders, which say something of the machine."""
+        return {"file": self.name, "reason": str(error).replace(self.label, self.name)}
+
 
 class Members:
     """All files of one kind below a folder, in the order of their names; of a tar or zip archive, in its order; or one.
@@ -125,7 +129,7 @@ def read_each(
         except ValueError as error:
             if not skip_bad:
                 raise ValueError(f"{error}; --skip-bad leaves such files out") from None
-            skipped.append({"file": file.name, "reason": str(error)})
+            skipped.append(file.skipped(error))
         else:
             yield file, content
 

@@ -235,15 +235,21 @@ def prepare_pairs(
 def open_pairs(directory: str | Path) -> Pairs:
     """Open a folder written by `prepare_pairs`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "pairs")
-    vocabularies = {side: load_vocabulary(store.directory / f"{side}.json") for side in SIDES}
+    vocabularies = open_vocabularies(directory)
     sides = {}
     with store.checked():
-        for part, side in product(PARTS, SIDES):
-            name, below = f"{part}.{side}", len(vocabularies[side])
+        for part, (side, vocabulary) in product(PARTS, zip(SIDES, vocabularies, strict=True)):
+            name, below = f"{part}.{side}", len(vocabulary)
             rows = read_value(int, store.manifest[part]["pairs"], f"{part}.pairs")
             sides[name] = Ragged.load(store, f"{name}.symbols", f"{name}.offsets", below, rows=rows, shortest=1)
     train, valid = (PairedSentences(sides[f"{part}.source"], sides[f"{part}.target"]) for part in PARTS)
-    return Pairs(vocabularies["source"], vocabularies["target"], train, valid, store.manifest)
+    return Pairs(*vocabularies, train, valid, store.manifest)
+
+
+def open_vocabularies(directory: str | Path) -> tuple[Vocabulary, Vocabulary]:
+    """Return the symbols of sources and of targets of a prepared folder, whose pairs may be missing."""
+    source, target = (load_vocabulary(Path(directory) / f"{side}.json") for side in SIDES)
+    return source, target
 
 
 def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:

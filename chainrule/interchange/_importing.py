@@ -1,4 +1,4 @@
-"""Runs made of models that were trained elsewhere."""
+"""Runs made of models that were trained elsewhere; nothing in a checkpoint is executed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -326,10 +326,13 @@ def add_softmax(weight: float, scores: Any, p: Any) -> None:
         p[v] += share * scores[v]
 
 
+_LEAST_NOISE = float(np.finfo(np.float32).tiny)  # noise may be 0
+
+
 @kept
 @compiled
-def draw(scores: Any, log_noise: Any, temperature: float) -> int:
-    """Return the symbol with the greatest score less its log exponential noise; −1 if no score is greatest."""
+def draw(scores: Any, noise: Any, temperature: float) -> int:
+    """Return the symbol with the greatest score less the log of its exponential noise; −1 if no score is greatest."""
     most = scores[0]
     for v in range(len(scores)):
         if scores[v] > most or math.isnan(scores[v]):
@@ -342,7 +345,7 @@ def draw(scores: Any, log_noise: Any, temperature: float) -> int:
                 return v
     chosen, best = -1, -math.inf
     for v in range(len(scores)):
-        value = (scores[v] - most) / temperature - log_noise[v]
+        value = (scores[v] - most) / temperature - math.log(max(noise[v], _LEAST_NOISE))
         if value > best:
             chosen, best = v, value
     return chosen

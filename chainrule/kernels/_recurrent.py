@@ -6,7 +6,7 @@ where a hand-written gradient does not work, and for second derivatives.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
 
@@ -25,7 +25,7 @@ from chainrule.kernels._bptt import (
     weight_gradient,
     wide_dtype,
 )
-from chainrule.kernels._products import product
+from chainrule.kernels._products import onednn_where_it_runs, product
 from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms
 
 if TYPE_CHECKING:
@@ -347,37 +347,6 @@ KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
 ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kernel: 64 MiB
 
 
-@cache
-def _onednn_runs_lstm(dtype: torch.dtype) -> bool:
-    """Return whether oneDNN's LSTM runs under autocast to this type, found by trying: without AVX-512 it raises."""
-    cell = nn.LSTM(1, 1, device="cpu", dtype=torch.float32)
-    try:
-        with torch.no_grad(), torch.autocast("cpu", dtype):
-            cell(torch.zeros(1, 1, 1, device="cpu", dtype=torch.float32))
-    except RuntimeError:
-        return False
-    return True
-
-
-@contextmanager
-def _onednn_where_it_runs(x: Tensor) -> Iterator[None]:
-    """Without oneDNN, torch's own kernel, where autocast would send oneDNN a type that it refuses on this processor."""
-    onednn = torch.backends.mkldnn
-    refused = (
-        x.device.type == "cpu"
-        and torch.is_autocast_enabled("cpu")
-        and onednn.enabled
-        and not _onednn_runs_lstm(torch.get_autocast_dtype("cpu"))
-    )
-    try:
-        if refused:
-            onednn.enabled = False  # type: ignore[assignment]  # a property of the module, which mypy misreads
-        yield
-    finally:
-        if refused:
-            onednn.enabled = True  # type: ignore[assignment]  # likewise
-
-
 @contextmanager
 def _cudnn_in_own_type(layer: "Recurrent", weights: list[Tensor]) -> Iterator[None]:
     """Without autocast, which sends cuDNN float16 whatever type it is set to; with the weights in one piece.
@@ -410,7 +379,7 @@ def vendor_output(
     if x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
         x, parts = x.to(weights[0].dtype), [part.to(weights[0].dtype) for part in parts]
     parts = [packing.enter(part).transpose(0, 1).contiguous() for part in parts]
-    with _cudnn_in_own_type(layer, weights) if x.device.type == "cuda" else _onednn_where_it_runs(x):
+    with _cudnn_in_own_type(layer, weights) if x.device.type == "cuda" else onednn_where_it_runs(x):
         if packing.rows is None:
             output, *last = kernel(x, layer._state(parts), weights, *settings, True)
             return output, [part.transpose(0, 1) for part in last]

@@ -100,7 +100,8 @@ def answered(value: Any) -> Any:
         case Result():
             return finite(_table(value))
         case Report():
-            return finite({"findings": value.findings, "lines": list(value.lines)})
+            findings = {name: figure for name, figure in value.findings.items() if name != "run"}  # where it lies here
+            return finite({"findings": findings, "lines": list(value.lines)})
         case bytes():
             return {"data": base64.b64encode(value).decode()}
         case list():
@@ -240,6 +241,8 @@ def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
     options = run.options_of(verb)
     files = {name for name, hint in get_type_hints(options).items() if _names_file(hint)} if options else set()
     arguments = _arguments(run, verb)
+    if verb == "forecast" and (values.get("paths") or 1) * (values.get("horizon") or 1) > limits.n * limits.tokens:
+        raise ValueError(f"paths: expected at most {limits.n * limits.tokens} values of all paths: ask for fewer")
     for name, value in values.items():
         if isinstance(value, int) and name != "seed" and value > limits.tokens:
             raise ValueError(f"{name}: expected at most {limits.tokens}, got {value}")

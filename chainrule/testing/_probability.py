@@ -1,11 +1,9 @@
-"""Checks that probabilities sum to 1, that the forms of a likelihood agree, and that draws of `sample` follow it."""
+"""Checks that probabilities sum to 1, and that draws of `sample` follow it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution
@@ -14,22 +12,18 @@ from chainrule._base import AutoregressiveModel, LikelihoodModel
 from chainrule.heads._adapter import head_of
 from chainrule.state import expand, select
 from chainrule.testing._agreement import (
-    TOLERANCE,
     Surprise,
     far_from_zero,
-    require_equal,
     require_sum,
     surprise,
-    trials,
     uneven_ranks,
     weighted,
 )
 from chainrule.testing._contract_check import contract_check
-from chainrule.testing._isolation import as_called
 from chainrule.testing._row_subjects import LabelSubject
 from chainrule.testing._sequence_subject import SequenceSubject
-from chainrule.testing._subject import OPERATIONS, Batch, DoesNotApply, Violation, in_type, independent_copy
-from chainrule.testing._values import PLAIN, has_real_support, interval
+from chainrule.testing._subject import OPERATIONS, DoesNotApply, Violation
+from chainrule.testing._values import PLAIN, has_real_support, integral, interval
 
 SUMMATION = 1e-6  # tolerance of sums over a listed support, far above the rounding of V terms in float64
 INTEGRATION = 2e-3  # tolerance of integrals: permits quadrature errors, detects a missing hundredth
@@ -176,80 +170,9 @@ def _require_one(totals: Tensor, tolerance: float, what: str) -> None:
         raise Violation(f"{what} sum to {worst:.6g}, not 1{where}")
 
 
-_DEPTH = 40
-
-
-def integral(density: Callable[[Tensor], Tensor], low: float, high: float, hints: Tensor) -> tuple[float, float]:
-    """Integrate `density` from low to high, and estimate the error.
-
-    Gauss-Legendre panels lie between the hints (points near the mass, such as draws from the density) and are halved
-    where a panel and its two halves disagree. Panels of doubling width cover the range beyond the outermost hints.
-    """
-    edges = _edges(low, high, hints)
-    left, right = edges[:-1], edges[1:]
-    total, error = 0.0, 0.0
-    coarse = _panels(density, left, right)
-    for depth in range(_DEPTH):
-        middle = (left + right) / 2
-        halves = _panels(density, torch.cat([left, middle]), torch.cat([middle, right])).view(2, -1)
-        gap = (halves.sum(0) - coarse).abs()
-        rough = (gap > 1e-7) & (middle > left) & (middle < right) & (depth < _DEPTH - 1)
-        if int(rough.sum()) > 20_000:
-            rough = torch.zeros_like(rough)
-        total += float(halves.sum(0)[~rough].sum())
-        error += float(gap[~rough].sum())
-        if not rough.any():
-            break
-        left, right = torch.cat([left[rough], middle[rough]]), torch.cat([middle[rough], right[rough]])
-        coarse = halves[:, rough].flatten()
-    return total, error
-
-
-def _edges(low: float, high: float, hints: Tensor) -> Tensor:
-    inside = hints.flatten().double().clamp(low, high).unique()
-    spread = max(float(inside[-1] - inside[0]), 1e-3 * float(inside.abs().max()), 1e-6)
-    doubling = spread * 2.0 ** torch.arange(-20, 40, dtype=torch.float64, device=hints.device)
-    edges = torch.cat([inside, inside[0] - doubling, inside[-1] + doubling]).clamp(low, high)
-    ends = [end for end in (low, high) if abs(end) != float("inf")]
-    return torch.cat([edges, edges.new_tensor(ends)]).unique()
-
-
-def _panels(density: Callable[[Tensor], Tensor], left: Tensor, right: Tensor) -> Tensor:
-    """Integrate from left (N,) to right (N,) with 8 points each, (N,)."""
-    nodes, weights = _gauss_legendre(left.device)
-    half = ((right - left) / 2).unsqueeze(1)
-    points = (left + right).unsqueeze(1) / 2 + half * nodes
-    heights = density(points.flatten()).view(points.shape).nan_to_num(nan=0.0, posinf=0.0)
-    return (heights * weights * half).sum(1)
-
-
-def _gauss_legendre(device: torch.device) -> tuple[Tensor, Tensor]:
-    nodes, weights = numpy.polynomial.legendre.leggauss(8)
-    return torch.from_numpy(nodes).to(device), torch.from_numpy(weights).to(device)
-
-
-@contract_check(LabelSubject)
-@torch.no_grad()
-def check_log_prob_equals_forward(subject: LabelSubject) -> str:
-    """Check that `log_prob` agrees with the distribution of `forward`, in float64 and in the model's own dtype."""
-    batch = subject.batch()
-    for label, model, _ in trials(subject, batch):
-        message = f"{label}log_prob of row {{row}} is {{gap}} nats off forward(...).log_prob"
-        require_equal(subject.numbers(batch, model), subject.further(batch, model)["forward"], TOLERANCE, message)
-    own, narrow = independent_copy(subject.original, double=False), subject.own_type
-    with as_called():
-        batch = Batch(*in_type(tuple(batch._replace(x=subject.x.unsqueeze(1))), narrow))
-        got, expected = subject.numbers(batch, own), subject.further(batch, own)["forward"]
-    message = f"in {narrow}, log_prob of row {{row}} is {{gap}} nats off forward(...).log_prob"
-    require_equal(got.double(), expected.double(), 200 * torch.finfo(narrow).eps, message)
-    return f"{subject.probes.shape[1]} values of y, and the rows' own in {narrow}".replace("torch.", "")
-
-
 LONGEST = 8
 RANKS = 16
 RARE = 20.0  # nats: log-probabilities are clamped to >= -20, which bounds every term
-
-
 FILTERS: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 3.0}, {"temperature": 0.5, "top_k": 3}]
 FILTERS += [{"top_k": 1}, {"top_p": 0.6}]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from chainrule.coding import _portable as functions
 from chainrule.coding import adaptive, decode, encode
-from chainrule.coding._portable import ExactSums, PortableArithmetic
+from chainrule.coding._portable import functions
+from chainrule.coding._portable.arithmetic import ExactSums, PortableArithmetic
 from chainrule.heads import Column
 from chainrule.models import PixelCNNPP, RecurrentLM, TableMADE, TransformerLM, WaveNet
 

@@ -219,7 +219,7 @@ def test_bfloat16_autocast_stays_near_float32_and_keeps_float32_states(kind):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_vendors_lstm_runs_under_autocast_whatever_onednn_refuses(dtype, refused, monkeypatch):
     if refused:
-        monkeypatch.setattr("chainrule.kernels._recurrent._onednn_runs_lstm", lambda dtype: False)
+        monkeypatch.setattr("chainrule.kernels._products._onednn_runs_lstm", lambda dtype: False)
     layer, x = KINDS["lstm"](backend="vendor").float(), torch.randn(B, T, N, dtype=torch.float32)
     expected, _ = layer(x)
     with torch.autocast("cpu", dtype):

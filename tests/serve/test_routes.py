@@ -136,6 +136,14 @@ def test_answers_are_those_of_the_method(task, capability, runs, post):
         assert found["rows"] == [np.asarray(row).tolist() for row in rows]
 
 
+@pytest.mark.parametrize("task", ["table", "forecast"])
+def test_answers_do_not_say_where_a_run_lies(task, runs, post):
+    status, found = post(task, "inspect", {})
+    assert status == 200, found
+    assert found["findings"]
+    assert str(runs(task).path.parent) not in str(found)
+
+
 def test_bytes_are_base64(post):
     data = b"1 is a number\n" * 20
     status, packed = post("text", "compress", {"data": base64.b64encode(data).decode()})
@@ -214,6 +222,14 @@ def test_invalid_requests_are_refused(capability, body, status, message, post):
 def test_the_length_of_a_sound_is_limited(task, post):
     status, answer = post(task, "sample", {"seconds": 60.1})
     assert (status, answer["error"]["message"]) == (400, "seconds: expected at most 60, got 60.1")
+
+
+def test_paths_and_horizon_are_limited_together(post):
+    status, answer = post("forecast", "forecast", {"data": HOURS, "paths": 1 << 14, "horizon": 1 << 14})
+    assert (status, answer["error"]["message"]) == (
+        400,
+        "paths: expected at most 1048576 values of all paths: ask for fewer",
+    )
 
 
 def strings_at(value, place):

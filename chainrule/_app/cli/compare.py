@@ -179,11 +179,15 @@ def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
 
     rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))
     generator = torch.Generator(modes.device_of(model)).manual_seed(0)
-    began, elements = monotonic(), 0
+    elements = 0
     if isinstance(model, AutoregressiveModel):
-        stream = model.stream(rows, map_state(lambda leaf: leaf[:rows], batch.context), generator=generator)
-        elements = draw_for(stream, model.sequence_length or _LONGEST, SECONDS).numel()
+        context, longest = map_state(lambda leaf: leaf[:rows], batch.context), model.sequence_length or _LONGEST
+        draw_for(model.stream(rows, context, generator=generator), longest, SECONDS / 10)  # warm up
+        began = monotonic()
+        elements = draw_for(model.stream(rows, context, generator=generator), longest, SECONDS).numel()
     elif isinstance(model, LatentModel):
+        model.sample(rows, generator)
+        began = monotonic()
         while monotonic() - began < SECONDS:
             elements += model.sample(rows, generator).numel()
     return elements / (monotonic() - began) if elements else None

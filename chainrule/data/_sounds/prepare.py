@@ -192,7 +192,7 @@ class Writing:
             if not self.skip_bad or clips:
                 raise
             first.codes.truncate(before)
-            self.skipped.append({"file": file.name, "reason": str(error)})
+            self.skipped.append(file.skipped(error))
             return
         if read:
             (rest if clips else first).end(label)

@@ -60,7 +60,7 @@ class ColumnFacts:
 
     def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
         """Take more cells, with their line numbers."""
-        given, cells = cells, cells if self.dates is None else self.dates.integers(cells)
+        given, cells = cells, cells if self.dates is None else self.dates.integers(cells, alike=True)
         first = 0
         while first < len(cells):
             # At once where they repeat or are not listed any more; else in parts, so that few are listed in vain.

@@ -54,7 +54,7 @@ class PartialRow:
 class TableSchema(Record):
     """Translation of rows of text into numbers and back."""
 
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
     columns: tuple[ColumnSchema, ...]  # all of the file, those that are left out too
     header: bool  # whether the file had one
 
@@ -241,7 +241,7 @@ def prepare_table(
     min_count: int = 2,
     seed: int = 0,
     check: Callable[[TableSchema], None] | None = None,
-    like: Table | None = None,
+    like: tuple[TableSchema, list[dict[str, Any]]] | None = None,
 ) -> Table:
     """Read a table twice, once for its schema and once for its numbers, and write both into a directory.
 
@@ -257,7 +257,7 @@ def prepare_table(
         validation_fraction: of the rows.
         min_count: rarer categories become `<other>`; see `ColumnSchema.fit`.
         seed: of the rows held out.
-        like: another table, whose schema is taken; one is made of the rows by default.
+        like: the schema of another table, and the facts `columns` of its manifest; made of the rows by default.
         check: called with the schema before anything is written; raises where it cannot be used.
 
     Raises:
@@ -277,10 +277,7 @@ def prepare_table(
     if min_count < 1:
         raise ValueError(f"min_count: expected at least 1, got {min_count}")
     every = None if validation is not None else round(1 / validation_fraction)
-    if like is None:
-        schema, columns = _fitted_schema(path, header, types or {}, min_count, every, seed)
-    else:
-        schema, columns = like.schema, like.manifest["columns"]
+    schema, columns = like or _fitted_schema(path, header, types or {}, min_count, every, seed)
     if check is not None:
         check(schema)
     with StoreWriter(directory, _MANIFEST) as writer, ThreadPoolExecutor() as pool:

@@ -10,126 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# exp, log and the like in float64, of operations that IEEE 754 defines to the last bit: addition, multiplication,
-# division and the square root. The exp of mathematical libraries differs in the last bits.
-_LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # the first ends in 21 zero bits
-_LARGEST, _SMALLEST = 709.0, -700.0  # beyond these, exp is infinite or 0
-_EXP = [1 / math.factorial(n) for n in range(11, -1, -1)]
-_EXPM1_NEAR = 0.35
-_LARGE = 1e18  # sqrt(1 + _LARGE) rounds to sqrt(_LARGE)
-_ATANH = [2 / n for n in range(17, 0, -2)]
-_ERFC = [0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196,
-         1.00002368, -1.26551223]  # fmt: skip
-_SIN = [(-1) ** n / math.factorial(2 * n + 1) for n in range(8, -1, -1)]
-_COS = [(-1) ** n / math.factorial(2 * n) for n in range(8, -1, -1)]
-_HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
+from chainrule.coding._portable import functions
 
-
-def exp(x: Tensor) -> Tensor:
-    """Return e^x, with relative error 1e-14; 0 below −700."""
-    clamped = x.clamp(_SMALLEST, _LARGEST)
-    power = (clamped * (1 / math.log(2))).round_()
-    rest = (clamped - power * _LN2_HIGH).sub_(power * _LN2_LOW)
-    result = _polynomial(_EXP, rest).mul_(_two_to(power))
-    return (
-        result.masked_fill_(x < _SMALLEST, 0).masked_fill_(x > _LARGEST, torch.inf).masked_fill_(x.isnan(), torch.nan)
-    )
-
-
-def expm1(x: Tensor) -> Tensor:
-    """Return e^x − 1 without loss of digits near 0."""
-    near = x.clamp(-_EXPM1_NEAR, _EXPM1_NEAR)
-    return torch.where(x.abs() < _EXPM1_NEAR, _polynomial(_EXP[:-1], near).mul_(near), exp(x).sub_(1))
-
-
-def log(x: Tensor) -> Tensor:
-    """Return the natural logarithm; −inf at 0, NaN below."""
-    mantissa, exponent = torch.frexp(x)
-    small = mantissa < math.sqrt(0.5)
-    mantissa, exponent = torch.where(small, mantissa * 2, mantissa), exponent.double() - small.double()
-    ratio = (mantissa - 1) / (mantissa + 1)
-    result = _polynomial(_ATANH, ratio * ratio).mul_(ratio).add_(exponent * _LN2_LOW).add_(exponent * _LN2_HIGH)
-    result = result.masked_fill_(x == 0, -torch.inf).masked_fill_(x == torch.inf, torch.inf)
-    return result.masked_fill_((x < 0) | x.isnan(), torch.nan)
-
-
-def log1p(x: Tensor) -> Tensor:
-    """Return log(1 + x) without loss of digits near 0 (Kahan)."""
-    whole = 1 + x
-    lost = (whole - 1).masked_fill(whole == 1, 1)
-    near = whole.isfinite() & (whole != 0)
-    return torch.where(whole == 1, x, log(whole) * torch.where(near, x / lost, 1.0))
-
-
-def sigmoid(x: Tensor) -> Tensor:
-    """Return 1 / (1 + e^−x)."""
-    return 1 / exp(-x).add_(1)
-
-
-def tanh(x: Tensor) -> Tensor:
-    """Return (1 − e^−2|x|) / (1 + e^−2|x|), with the sign of x."""
-    falling = expm1(x.abs().mul_(-2))
-    return torch.where(x < 0, falling, -falling) / (falling + 2)
-
-
-def asinh(x: Tensor) -> Tensor:
-    """Return log(x + √(x² + 1)), odd in x and without loss of digits near 0."""
-    size = x.abs()
-    square = (size * size).clamp(max=_LARGE)
-    near = log1p(size + square / ((square + 1).sqrt() + 1))
-    result = torch.where(size * size > _LARGE, log(size) + math.log(2), near)
-    return torch.where(x < 0, -result, result)
-
-
-def softplus(x: Tensor) -> Tensor:
-    """Return log(1 + e^x)."""
-    return x.clamp(min=0) + log1p(exp(-x.abs()))
-
-
-def log_erfc(x: Tensor) -> Tensor:
-    """Return log(1 − erf(x)), with relative error 1.2e-7 of 1 − erf(x) (Press et al. 1992, section 6.2)."""
-    size = x.abs()
-    t = 1 / (size / 2 + 1)
-    tail = log(t) + (_polynomial(_ERFC, t) - size * size)
-    return torch.where(x < 0, log(2 - exp(tail)), tail)
-
-
-def sin(x: Tensor) -> Tensor:
-    """Return the sine of an angle below a million."""
-    return _turned(x, 0)
-
-
-def cos(x: Tensor) -> Tensor:
-    """Return the cosine of an angle below a million."""
-    return _turned(x, 1)
-
-
-def _turned(x: Tensor, quarters: int) -> Tensor:
-    """Return sin(x + quarters · π/2)."""
-    count = (x * (2 / math.pi)).round()
-    rest = x
-    for part in _HALF_PI:
-        rest = rest - count * part
-    square = rest * rest
-    quarter = (count.long() + quarters) % 4
-    result = torch.where(quarter % 2 == 0, _polynomial(_SIN, square) * rest, _polynomial(_COS, square))
-    return torch.where(quarter >= 2, -result, result)
-
-
-def _polynomial(coefficients: list[float], x: Tensor) -> Tensor:
-    """Evaluate by Horner's rule, in separate products and sums that no processor can fuse."""
-    result = torch.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        result.mul_(x).add_(coefficient)
-    return result
-
-
-def _two_to(power: Tensor) -> Tensor:
-    """Return 2^n of whole numbers from −1022 to 1023, from the bits of the exponent."""
-    return (power.long() + 1023).bitwise_left_shift_(52).view(torch.float64)
-
-
-_OWN = (asinh, cos, exp, expm1, log, log1p, sigmoid, sin, tanh)
 DIGITS = 53  # of float64
 _CACHED, _FEWEST = 256, 1024  # maximum number of matrices cached as integers, and minimum size of each
 _LEAST_POWER = -1000  # 2 to its negative is still finite
@@ -146,6 +28,7 @@ unfold unsqueeze view view_as_complex view_as_real where zero zeros_like
 """
 _ARITHMETIC = {"abs", "div", "mul", "reciprocal", "sqrt"}  # not exact for complex numbers: several roundings
 _MAKERS = {"linspace", "logspace"}  # round several times, in some order
+_OWN = ("asinh", "cos", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "tanh")
 
 
 class ExactSums:
@@ -208,9 +91,9 @@ def portable_copy(model: torch.nn.Module) -> Any:
 class PortableArithmetic(TorchDispatchMode):
     """Mode in which torch computes the same bits on every processor.
 
-    `ExactSums` computes sums and matrix products, independently of the order of additions, and the functions above
-    compute exp, log and the like. IEEE 754 must define all other operations; the mode raises ValueError for operations
-    that have no such form.
+    `ExactSums` computes sums and matrix products, independently of the order of additions, and
+    `chainrule.coding._portable.functions` computes exp, log and related functions. IEEE 754 must define all other
+    operations; the mode raises ValueError for operations that have no such form.
 
     It requires a model in float64, on the CPU, without gradients; see `portable_copy`.
     """
@@ -219,7 +102,7 @@ class PortableArithmetic(TorchDispatchMode):
         super().__init__()
         self._sums = ExactSums()
         self._exact = frozenset(_EXACT.split())
-        self._own = {function.__name__: function for function in _OWN}
+        self._own = {name: getattr(functions, name) for name in _OWN}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -240,7 +123,7 @@ class PortableArithmetic(TorchDispatchMode):
     # Names and arguments of the methods below follow torch's operations.
 
     def _polar(self, size: Tensor, angle: Tensor) -> Tensor:
-        return torch.complex(size * cos(angle), size * sin(angle))
+        return torch.complex(size * functions.cos(angle), size * functions.sin(angle))
 
     def _mul(self, x: Tensor, y: Tensor) -> Tensor:
         """Multiply complex numbers."""
@@ -257,7 +140,7 @@ class PortableArithmetic(TorchDispatchMode):
         return self._sub(y, x, alpha=alpha)
 
     def _exp2(self, x: Tensor) -> Tensor:
-        return exp(x * math.log(2))
+        return functions.exp(x * math.log(2))
 
     def _addcmul(self, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
         return x + a * b * value
@@ -270,7 +153,7 @@ class PortableArithmetic(TorchDispatchMode):
             return torch.mul(x, x)
         device = x.device if isinstance(x, Tensor) else y.device
         x, y = torch.as_tensor(x, device=device).double(), torch.as_tensor(y, dtype=torch.float64, device=device)
-        size = exp(y * log(x.abs()))
+        size = functions.exp(y * functions.log(x.abs()))
         signed = torch.where(y % 2 == 1, -size, torch.where(y == y.floor(), size, torch.nan))
         return torch.where(x < 0, signed, size).masked_fill(y == 0, 1.0)
 
@@ -278,31 +161,31 @@ class PortableArithmetic(TorchDispatchMode):
         return 1 / x.sqrt()
 
     def _softplus(self, x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
-        return softplus(x * beta) / beta
+        return functions.softplus(x * beta) / beta
 
     def _silu(self, x: Tensor) -> Tensor:
-        return x * sigmoid(x)
+        return x * functions.sigmoid(x)
 
     def _elu(self, x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-        return torch.where(x > 0, x, expm1(x * input_scale) * alpha) * scale
+        return torch.where(x > 0, x, functions.expm1(x * input_scale) * alpha) * scale
 
     def _glu(self, x: Tensor, dim: int = -1) -> Tensor:
         value, opening = x.chunk(2, dim)
-        return value * sigmoid(opening)
+        return value * functions.sigmoid(opening)
 
     def _gelu(self, x: Tensor, *, approximate: str = "none") -> Tensor:
         if approximate == "tanh":
-            return x * sigmoid((x + x * x * x * 0.044715) * (2 * math.sqrt(2 / math.pi)))
+            return x * functions.sigmoid((x + x * x * x * 0.044715) * (2 * math.sqrt(2 / math.pi)))
         return x * self._special_ndtr(x)
 
     def _special_ndtr(self, x: Tensor) -> Tensor:
-        return exp(self._special_log_ndtr(x))
+        return functions.exp(self._special_log_ndtr(x))
 
     def _special_log_ndtr(self, x: Tensor) -> Tensor:
-        return log_erfc(x * -math.sqrt(0.5)) - math.log(2)
+        return functions.log_erfc(x * -math.sqrt(0.5)) - math.log(2)
 
     def _log_sigmoid_forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return -softplus(-x), x.new_empty(0)
+        return -functions.softplus(-x), x.new_empty(0)
 
     def _logaddexp(self, x: Tensor, y: Tensor) -> Tensor:
         return self._logsumexp(torch.stack(torch.broadcast_tensors(x, y)), 0)
@@ -312,11 +195,11 @@ class PortableArithmetic(TorchDispatchMode):
             return torch.logsumexp(x, dim, keepdim)  # −inf
         most = x.amax(dim, keepdim=True)
         most = most.masked_fill(most.isinf(), 0)
-        result = log(self._sum(exp(x - most), dim, True)) + most
+        result = functions.log(self._sum(functions.exp(x - most), dim, True)) + most
         return result if keepdim else result.sum(dim)  # over axes of length 1, which drops them
 
     def _softmax(self, x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-        powers = exp(x - x.amax(dim, keepdim=True))
+        powers = functions.exp(x - x.amax(dim, keepdim=True))
         return powers / self._sum(powers, dim, True)
 
     def _log_softmax(self, x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:

@@ -1,0 +1,1 @@
+"""Optional arithmetic whose results are the same bits on every processor."""
