@@ -248,7 +248,7 @@ class AutoregressiveModel(LikelihoodModel):
         length, prefix = self.checked_request(n, length, prefix)
         start = 0 if prefix is None else prefix.shape[1]
         pick = Draw(temperature, top_k, top_p, generator)
-        context, known = self._begin(n, context, prefix, pick)
+        context, known = self._requested(n, context, prefix, pick)
         parts = []
         if length > start:
             with evaluating(self):
@@ -292,14 +292,14 @@ class AutoregressiveModel(LikelihoodModel):
         The prefix is read, not returned. The model is in evaluation mode while it draws, and in its own between draws.
         """
         pick = Draw(temperature, top_k, top_p, generator)
-        context, known = self._begin(n, context, prefix, pick)
+        context, known = self._requested(n, context, prefix, pick)
 
         def draws() -> Iterator[Tensor]:
             yield from self.prepare().draws(n, context, known, pick)
 
         return drawn_in_evaluation(self, draws())
 
-    def _begin(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> tuple[Context, Tensor | None]:
+    def _requested(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> tuple[Context, Tensor | None]:
         """Check what `stream` is asked for; a condition and a prefix for n rows, on the model's device."""
         check_filters(pick.temperature, pick.top_k, pick.top_p)
         if n < 1:
