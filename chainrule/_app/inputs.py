@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
-_OF_FILES = ("image", "classify-images", "caption", "sound", "music")  # tasks that read a file for each item
+_OF_FILES = [task for task, kind in KINDS.items() if kind == "files"]  # tasks that read a file for each item
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
@@ -94,8 +94,10 @@ class Inputs:
     def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
         """Return the path of data: as passed, or of the file that holds them."""
         written = self._path(data, name, labels, rate)
-        if labels is not None and (isinstance(data, str | os.PathLike) or not written.endswith(".npz")):
-            raise ValueError("labels: expected with images in an array; pass texts as pairs of a text and a label")
+        if labels is not None and isinstance(data, str | os.PathLike):
+            raise ValueError("labels: expected images in an array with them, got a path: files have their own")
+        if labels is not None and not written.endswith(".npz"):
+            raise ValueError("labels: expected images in an array with them; texts are pairs of a text and a label")
         return written
 
     def _path(self, data: Any, name: str, labels: Any, rate: int | None) -> str:
@@ -167,7 +169,7 @@ class Inputs:
             return self._write_rows("", iter(rows.to_list()), file, None, rate)
         if self.task == "translate" and len(texts) == len(frame.columns) == 2:
             return self._write_rows(("", ""), iter(frame.rows()), file, None, rate)
-        if self.task in (*_OF_TEXTS, "image", "sound"):
+        if self.task in (*_OF_TEXTS, *_OF_FILES):
             raise ValueError(
                 f"{file.name}: a frame holds no data of the task {self.task}: pass a list of one of its columns"
             )
@@ -203,7 +205,7 @@ class Inputs:
         if self.task == "caption":
             with ZipFile(file.with_suffix(".zip"), "w") as archive:
                 for number, image in enumerate(array):
-                    archive.writestr(_image_name(number), _png(image, file.name))
+                    archive.writestr(f"{number:06}.png", _png(image, file.name))
             return file.with_suffix(".zip")
         if self.task == "sound":
             return self._write_sounds(np.atleast_2d(array), file, rate)
@@ -222,8 +224,6 @@ class Inputs:
         if isinstance(first, str):
             return self._write_lines(self._counted(_all(str, rows, file.name)), file)
         if isinstance(first, Real):
-            import numpy as np
-
             return self._write_array(np.array(list(_all(Real, rows, file.name))), file, labels, rate)
         if hasattr(first, "ndim"):
             return self._write_arrays(first, rows, file, labels, rate)
@@ -270,7 +270,7 @@ class Inputs:
             nonlocal broken
             for number, row in enumerate(rows):
                 broken = broken or "\n" in row or "\r" in row
-                yield f"{_image_name(number)}\t{row}\n" if self.task == "caption" else f"{row}\n"
+                yield f"{number:06}.png\t{row}\n" if self.task == "caption" else f"{row}\n"
 
         path = _write_text(file.with_suffix(".txt"), ended())
         if broken and self.task != "text":
@@ -309,13 +309,18 @@ class Inputs:
 
     def _write_rolls(self, rolls: Iterable[Any], file: Path) -> Path:
         from chainrule.data import midi_file
+        from chainrule.data._midi import KEYS, LOWEST
 
         file.mkdir()
         for number, roll in enumerate(rolls):
+            where = f"{file.name} index {number}"
+            if np.shape(roll)[1:] != (KEYS,):
+                remedy = f"of the 128 notes of MIDI pass roll[:, {LOWEST}:{LOWEST + KEYS}]"
+                raise ValueError(f"{where}: expected piano rolls (T, {KEYS}), got {np.shape(roll)}: {remedy}")
             try:
                 content = midi_file(roll, frames_per_quarter=self._rate or 4)
             except ValueError as error:
-                raise ValueError(f"{file.name} index {number}: {error}") from None
+                raise ValueError(f"{where}: {error}") from None
             (file / f"{number:06}.mid").write_bytes(content)
         return file
 
@@ -445,10 +450,6 @@ def _pair(name: str, *, one_line: bool) -> Callable[[int, Sequence[Any]], list[s
         return texts
 
     return parts
-
-
-def _image_name(number: int) -> str:
-    return f"{number:06}.png"
 
 
 def _png(image: Any, name: str) -> bytes:

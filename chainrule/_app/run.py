@@ -399,8 +399,8 @@ class Run:
         optional: bool = False,  # whether the verb reads data of its own where none are passed
     ) -> Any:
         with self._inputs() as inputs:
-            labels = {"labels": options["labels"]} if "labels" in options else {}
-            options = {name: options[name] for name in options.keys() - labels.keys()}
+            options = dict(options)
+            labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
             path: str | list[str] | None = None
             if texts and self.task == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)

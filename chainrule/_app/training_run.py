@@ -35,11 +35,8 @@ from chainrule.data._gather import paths_of
 from chainrule.data._kinds import check_path
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from torch import nn
 
-    from chainrule._app.tasks.task import Task
     from chainrule._base import TrainableModel
     from chainrule.training import Callback, TrainingBatches, TrainingOptions, TrainingResult
     from chainrule.training._computation import Computation

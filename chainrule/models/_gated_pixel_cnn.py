@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterGatedStacks
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
+from chainrule.kernels._raster_program import Program, gated_pixel_cnn
 from chainrule.layers._masked_conv2d import PixelLogits
 from chainrule.layers._pixel_layers import GatedStacks
 from chainrule.models._raster_model import MaskedImageModel
@@ -98,3 +99,6 @@ class GatedPixelCNN(MaskedImageModel):
     def body(self) -> tuple[RasterConvolutions, RasterBody]:
         body = RasterGatedStacks(self.stacks)
         return body.first, body
+
+    def program(self) -> Program:
+        return gated_pixel_cnn(self)

@@ -7,6 +7,7 @@ from torch import nn
 from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterResidualBlocks
 from chainrule.kernels._raster_convolutions import RasterBody, RasterConvolutions
+from chainrule.kernels._raster_program import Program, pixel_cnn
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
 from chainrule.layers._pixel_layers import MaskedResidualBlock
 from chainrule.models._raster_model import MaskedImageModel
@@ -75,3 +76,6 @@ class PixelCNN(MaskedImageModel):
 
     def body(self) -> tuple[RasterConvolutions, RasterBody]:
         return RasterConvolutions([self.first]), RasterResidualBlocks(self.blocks)
+
+    def program(self) -> Program:
+        return pixel_cnn(self)

@@ -8,6 +8,7 @@ from torch import Tensor
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.kernels._mixture_scan import MixtureScan
 from chainrule.kernels._raster_bodies import Conditional, RasterScan
+from chainrule.kernels._raster_program import Program, pixel_cnn_pp
 from chainrule.layers._gated_pyramid import GatedStreams, PixelMixtures
 from chainrule.models._conditioned import checked_labels
 from chainrule.models._raster_model import RasterModel, pixel_dependencies
@@ -98,3 +99,6 @@ class PixelCNNPP(RasterModel):
 
     def prepared_scan(self) -> RasterScan:
         return MixtureScan(self)
+
+    def program(self) -> Program:
+        return pixel_cnn_pp(self)

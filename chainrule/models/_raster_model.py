@@ -1,7 +1,8 @@
 """Models of images that keep, layer by layer, what a raster scan still needs: one image costs one pass."""
 
+import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, cast
 
@@ -9,11 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import Executor
+from chainrule._base import Context, Executor
+from chainrule._checks import check_prefix
 from chainrule.heads import Categorical
+from chainrule.heads._adapter import Draw
+from chainrule.kernels._compiled import LONG, compiled_loops
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._raster_bodies import Conditional, MaskedScan, RasterScan
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
+from chainrule.kernels._raster_program import Program
+from chainrule.kernels._transforms import needs_plain_form
 from chainrule.layers._gated_pyramid import GatedStreams
 from chainrule.layers._masked_conv2d import PixelLogits
 from chainrule.layers._pixel_layers import RasterLayer
@@ -121,10 +127,12 @@ class RasterModel(ImageModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
         return self._step(cache(self.scan), x_prev, state)
 
+    def program(self) -> Program | None:
+        """Return the operations with which compiled loops draw whole images, if there are any."""
+        return None
+
     def prepare(self) -> Executor:
-        with torch.no_grad():
-            scan = self.scan()
-        return Executor(self, lambda x_prev, state: self._step(lambda: scan, x_prev, state))
+        return RasterExecutor(self)
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         """Read the conditionals of a chunk; its whole rows in one pass, the rest element by element."""
@@ -165,6 +173,43 @@ class RasterModel(ImageModel):
             above, row = scan().begin_row(above, state["label"])
         conditional, row = scan().predict(row)
         return conditional, {**state, "above": above, "row": row}
+
+
+SLOW = 5
+"""Symbols of a text that are drawn by plain steps in the time of one element of an image."""
+
+
+class RasterExecutor(Executor):
+    """An image model prepared for single elements; compiled loops draw whole images."""
+
+    model: RasterModel
+
+    def __init__(self, model: RasterModel):
+        scan = cache(torch.no_grad()(model.scan))
+        super().__init__(model, lambda x_prev, state: model._step(scan, x_prev, state))
+
+    def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+        with torch.no_grad():
+            program = self._program(0 if prefix is None else prefix.shape[1], pick)
+            if program is not None:
+                state = self.model.initial_state(n, context)
+                if prefix is not None and prefix.shape[1]:
+                    check_prefix(self.unroll(prefix, state)[0], prefix)
+                draw_row = program.start(n, state["label"], prefix, pick.generator)
+        if program is None:
+            yield from super().draws(n, context, prefix, pick)
+        else:
+            for row in range(self.model.image_shape[1]):
+                yield from draw_row(row).unbind(1)
+
+    def _program(self, known: int, pick: Draw) -> Program | None:
+        """Return the model's program where it may run, and pays for loading numba."""
+        model = self.model
+        pays = "numba" in sys.modules or (model.sequence_length - known) * SLOW >= LONG
+        filtered = (pick.temperature, pick.top_k, pick.top_p) != (1, None, None)
+        if not pays or filtered or needs_plain_form() or not may_prepare(*model.scanned):
+            return None
+        return None if compiled_loops(next(model.parameters())) is None else model.program()
 
 
 class _RowScan(RasterScan):

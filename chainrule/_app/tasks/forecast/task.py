@@ -18,7 +18,7 @@ from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, In
 from chainrule._app.tasks.config import Facts, HeaderOptions, OptimisationOptions, Parts, RunConfig, within
 from chainrule._app.tasks.display import counted, quoted, size_of, sparkline
 from chainrule._app.tasks.forecast import evaluation
-from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, predict_series
+from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, draw_paths, predict_series, with_linear
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
@@ -195,8 +195,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         )
         if not self.training.linear:
             return network
-        from chainrule._app.tasks.forecast.prediction import with_linear
-
         return with_linear(self, network)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
@@ -247,8 +245,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
 
     def on_validation(self) -> "OnValidation":
-        from chainrule._app.tasks.forecast.prediction import draw_paths
-
         series, horizon = self.series(), self.data.horizon
         places = [
             (stop - horizon, number) for number, (start, stop) in enumerate(series.spans) if stop - start > horizon

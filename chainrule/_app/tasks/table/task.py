@@ -151,7 +151,7 @@ class TableTask(CodedTask["TableMADE"], Generates):
                 min_count=data.min_count,
                 seed=self.training.seed,
                 check=fits,
-                like=None if old is None else old.table(),
+                like=None if old is None else (old.schema, [asdict(column) for column in old.facts.columns]),
             )
         except ValueError:
             if data.types or not (other_command := suggestion(source, data.has_header)):

@@ -1,0 +1,433 @@
+"""The layers of an image model as a list of small products over a flat memory, for compiled loops."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from chainrule.heads import Categorical
+from chainrule.heads._head import largest_exponent
+
+if TYPE_CHECKING:
+    from chainrule.layers._gated_pyramid import GatedPyramid, GatedResidualBlock, ShiftedConv2d
+    from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
+    from chainrule.models._gated_pixel_cnn import GatedPixelCNN
+    from chainrule.models._pixel_cnn import PixelCNN
+    from chainrule.models._pixel_cnn_pp import PixelCNNPP
+
+IDENTITY, RELU, GATE, CONCATENATED_ELU, GLU = range(5)
+Bias: TypeAlias = Callable[[Tensor | None], Tensor]
+"""Function of labels (B,) that returns biases (N,) or (B, N)."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """A place in the memory: features of the pixels of some rows, the last of them the present one.
+
+    Args:
+        start: address of column 0 of the first row.
+        step: from one column to the next; 0 if all share one place.
+        stride: from one row to the next.
+        rows: how many.
+    """
+
+    start: int
+    step: int
+    stride: int = 0
+    rows: int = 1
+
+    def __getitem__(self, channel: int) -> "Features":
+        return replace(self, start=self.start + channel)
+
+    @property
+    def present(self) -> int:
+        """Address of column 0 of the present row."""
+        return self.start + (self.rows - 1) * self.stride
+
+
+class Program:
+    """Operations on the memory of an image: y = f(base + W x) at each column.
+
+    A row begins with operations at all its columns, one operation after the other; then the operations of each colour
+    of a pixel come before its draw.
+
+    Args:
+        image_shape: (C, H, W).
+        levels: V.
+        like: a weight, with the type of all numbers.
+        components: K, if the colours of a pixel have one mixture of logistics instead of a table each.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], levels: int, like: Tensor, components: int = 0):
+        self.colours, self.height, self.width = image_shape
+        self.components = components
+        self.levels, self.like, self.size = levels, like.detach(), 0
+        self.row_operations: list[tuple[int, ...]] = []
+        self.operations: list[list[tuple[int, ...]]] = [[] for _ in range(1 if components else self.colours)]
+        self.shifts: list[tuple[int, ...]] = []
+        self.biases: list[tuple[slice, Bias]] = []
+        self.weights: list[Tensor] = []
+        self.pixels = self.scores = Features(0, 0)
+
+    def features(self, channels: int, rows: int = 1, side: int = 0, level: int = 0) -> Features:
+        """Reserve features of whole rows, with zeros for `side` columns to the left and right."""
+        columns = ((self.width - 1) >> level) + 1 + 2 * side
+        start, stride = self.reserve(rows * columns * channels), columns * channels
+        if rows > 1:
+            self.shifts.append((level, start, stride, rows))
+        return Features(start + side * channels, channels, stride, rows)
+
+    def reserve(self, size: int) -> int:
+        """Return the address of `size` more numbers."""
+        self.size += size
+        return self.size - size
+
+    def bias(self, size: int, bias: Bias) -> Features:
+        """Reserve biases, the same at all columns."""
+        start = self.reserve(size)
+        self.biases.append((slice(start, start + size), bias))
+        return Features(start, 0)
+
+    def add(
+        self,
+        operations: list[tuple[int, ...]],
+        base: Features,
+        out: Features,
+        outs: int,
+        kind: int = IDENTITY,
+        *,
+        weight: Tensor | None = None,
+        source: Features | None = None,
+        top: int = 0,
+        left: int = 0,
+        reads: int = 0,
+        every: int = 1,
+        level: int = 0,
+        plus: Features | None = None,
+    ) -> None:
+        """Append an operation.
+
+        Args:
+            operations: the list that it is appended to.
+            base: what is added to the product.
+            out: where the result goes.
+            outs: number of sums.
+            kind: what is done with them.
+            weight: (outs, N, rows, columns), what is read of the source.
+            source: with N channels.
+            top: first row that is read.
+            left: columns to the left that are read.
+            reads: numbers of a row that are read; 0 for all.
+            every: columns of the source for one of the result.
+            level: resolution of the result; each has half the rows and columns of the one before.
+            plus: what is added to a GLU.
+        """
+        product = (0, 0, 0, 0, 0, 0)
+        if weight is not None and source is not None:
+            rows, reads = weight.shape[2], reads or weight.shape[3] * weight.shape[1]
+            matrix = weight.detach().permute(2, 3, 1, 0).reshape(rows, -1, outs)[:, :reads]
+            first = source.start + top * source.stride - left * source.step
+            where = sum(map(torch.numel, self.weights))
+            product = (first, every * source.step, rows, source.stride, reads, where)
+            self.weights.append(matrix.flatten())
+        plus = plus or Features(0, 0)
+        places = (base.present, base.step, outs, kind, plus.present, plus.step, out.present, out.step)
+        operations.append((level, *product, *places))
+
+    def masked(
+        self, layer: "MaskedConv2d", source: Features, base: Features, out: Features, kind: int = IDENTITY
+    ) -> None:
+        """Append what a masked convolution reads in the present row; the base has its channels sorted by group."""
+        weight, (out_groups, in_groups) = layer.masked_weight(), layer.groups_of_channels()
+        left, begin = layer.mask.shape[3] // 2, 0
+        for group, operations in enumerate(self.operations):
+            units = (out_groups == group).nonzero().flatten()
+            before = (in_groups < group + (layer.mask_type == "B")).sum()
+            reads = left * len(in_groups) + int(before)
+            part = weight[units, :, -1:, : left + 1] if reads else None
+            to = out[begin // layer.parts]
+            self.add(
+                operations, base[begin], to, len(units), kind,
+                weight=part, source=source, top=source.rows - 1, left=left, reads=reads,
+            )  # fmt: skip
+            begin += len(units)
+
+    def above(self, layer: "MaskedConv2d", source: Features, label: nn.Module | None = None) -> Features:
+        """Append what a masked convolution reads of the rows above, with its bias; channels sorted by group."""
+        order = order_of(layer)
+        out = self.features(len(order))
+        base = self.bias_of(layer, label)
+        weight, top = layer.masked_weight()[order, :, :-1], source.rows - 1 - layer.rows_above
+        self.add(
+            self.row_operations, base, out, len(order),
+            weight=weight, source=source, top=top, left=layer.mask.shape[3] // 2,
+        )  # fmt: skip
+        return out
+
+    def bias_of(self, layer: "MaskedConv2d", label_bias: nn.Module | None = None) -> Features:
+        """Reserve the bias of a masked convolution, sorted by group."""
+        order, zeros = order_of(layer), self.like.new_zeros(layer.mask.shape[0])
+        bias = zeros if layer.bias is None else layer.bias
+        return self.bias(len(order), labelled(bias[order], label_bias, order))
+
+    def rectified(self, layer: "MaskedConv2d", source: Features) -> Features:
+        """Append the rectifier before a masked convolution."""
+        _, groups = layer.groups_of_channels()
+        out, begin = self.features(len(groups)), 0
+        for operations, size in zip(self.operations, groups.bincount().tolist(), strict=True):
+            self.add(operations, source[begin], out[begin], size, RELU)
+            begin += size
+        return out
+
+    def logits(self, head: "PixelLogits", h: Features) -> None:
+        """Append the layers after the features."""
+        r = self.rectified(head.hidden, h)
+        hidden = self.features(head.hidden.mask.shape[0])
+        self.masked(head.hidden, r, self.bias_of(head.hidden), hidden, RELU)
+        self.scores = Features(self.reserve(head.output.mask.shape[0]), 0)
+        self.masked(head.output, hidden, self.bias_of(head.output), self.scores)
+
+    def start(
+        self, n: int, label: Tensor | None, prefix: Tensor | None, generator: torch.Generator | None
+    ) -> Callable[[int], Tensor]:
+        """Return a function that draws a row of n images, (n, W·C) elements without those of a prefix (n, P).
+
+        It is to be called for one row after the other. The noise of all elements of a row is drawn at its beginning.
+        """
+        from chainrule.kernels._compiled_raster import draw_row
+
+        memory = self.like.new_zeros(n, self.size)
+        for place, bias in self.biases:
+            memory[:, place] = bias(label)
+        row_operations, operations, shifts = (
+            np.array(rows, np.int64).reshape(len(rows), -1)
+            for rows in (self.row_operations, list(chain(*self.operations)), self.shifts)
+        )
+        ends = np.cumsum([len(part) for part in self.operations])
+        weights = torch.cat(self.weights).numpy()
+        sums = self.like.new_empty(4 * max(row_operations[:, 9].max(), operations[:, 9].max()))
+        size, known = self.width * self.colours, 0 if prefix is None else prefix.shape[1]
+        log_noise = self.like.new_empty(size, n, self.components or self.levels)
+        noise = self.like.new_empty(size if self.components else 0, n)
+        limits = torch.finfo(noise.dtype)
+        settings = (self.pixels.present, self.pixels.step, self.levels, self.scores.start, self.components)
+
+        def draw(row: int) -> Tensor:
+            begin = row * size
+            first = min(max(known - begin, 0), size)
+            elements = torch.zeros(n, size, dtype=torch.long, device="cpu")
+            if prefix is not None:
+                elements[:, :first] = prefix[:, begin : begin + first]
+            for element in range(first, size):
+                log_noise[element].exponential_(generator=generator)
+                if self.components:
+                    noise[element].uniform_(generator=generator)
+            log_noise[first:].clamp_min_(limits.tiny).log_()
+            noise[first:].clamp_min_(limits.eps / 4).logit_()
+            drawn = draw_row(
+                row, row_operations, operations, ends, shifts, weights, sums.numpy(), memory.numpy(), *settings,
+                largest_exponent(noise.dtype), log_noise.numpy(), noise.numpy(), first,
+                self.colours, elements.numpy(),
+            )  # fmt: skip
+            if not drawn:
+                Categorical(torch.full_like(memory[0, :1], torch.nan)).sample()  # raises
+            return elements[:, first:]
+
+        return draw
+
+
+def order_of(layer: "MaskedConv2d") -> Tensor:
+    """Return the channels of a masked convolution sorted by group."""
+    return layer.groups_of_channels()[0].argsort(stable=True)
+
+
+def labelled(bias: Tensor, label_bias: nn.Module | None, channels: Tensor | slice) -> Bias:
+    """Return a bias to which labels add some channels of their own."""
+    return lambda label: bias if label_bias is None or label is None else bias + label_bias(label)[:, channels]
+
+
+def constant(bias: Tensor | None) -> Bias:
+    """Return a bias without labels."""
+    assert bias is not None
+    return lambda label: bias
+
+
+def gated_pixel_cnn(model: "GatedPixelCNN") -> Program:
+    """Return the operations of a gated PixelCNN."""
+    stacks, channels = model.stacks, model.first.residual.mask.shape[0]
+    program = Program(model.image_shape, model.levels, model.first.residual.weight)
+    side = max(layer.vertical.kernel_size[1] // 2 for layer in stacks)
+    image = program.pixels = program.features(model.image_shape[0], model.first.rows_above + 2, side)
+    v = h = image
+    zero = program.reserve(2 * channels)
+    for layer in stacks:
+        label, bias = layer.label_bias, layer.vertical.bias
+        order = order_of(layer.horizontal)
+        assert bias is not None
+        vertical = program.bias(2 * channels, labelled(bias, label, slice(2 * channels)))
+        a, over = program.features(2 * channels), program.features(2 * channels)
+        operations = program.row_operations
+        program.add(
+            operations, vertical, a, 2 * channels, weight=layer.vertical.weight, source=v,
+            left=layer.vertical.kernel_size[1] // 2,
+        )  # fmt: skip
+        v = program.features(channels, stacks[-1].rows_above + 1, side)
+        program.add(operations, a, v, 2 * channels, GATE)
+        down = layer.vertical_to_horizontal
+        assert down.bias is not None
+        base = program.bias(2 * channels, labelled(down.bias[order], label, 2 * channels + order))
+        program.add(operations, base, over, 2 * channels, weight=down.weight[order], source=a)
+        gated, before = Features(program.reserve(channels), 0), h
+        h = program.features(channels, side=side)
+        program.masked(layer.horizontal, before, over, gated, GATE)
+        program.masked(layer.residual, gated, Features(zero, 0) if layer is stacks[0] else before, h)
+    program.logits(model.head, h)
+    return program
+
+
+def pixel_cnn(model: "PixelCNN") -> Program:
+    """Return the operations of a PixelCNN."""
+    program = Program(model.image_shape, model.levels, model.first.weight)
+    side = max(layer.mask.shape[3] // 2 for layer in (model.first, *(block.middle for block in model.blocks)))
+    image = program.pixels = program.features(model.image_shape[0], model.first.rows_above + 1, side)
+    channels = len(model.first.weight)
+    h = Features(program.reserve(channels), 0)
+    program.masked(model.first, image, program.above(model.first, image), h)
+    for block in model.blocks:
+        read, half, before = program.rectified(block.narrowing, h), channels // 2, h
+        inner = program.features(half, block.middle.rows_above + 1, side)
+        program.masked(block.narrowing, read, program.bias_of(block.narrowing), inner, RELU)
+        gathered, h = Features(program.reserve(half), 0), Features(program.reserve(channels), 0)
+        over = program.above(block.middle, inner, block.label_bias)
+        program.masked(block.middle, inner, over, gathered, RELU)
+        program.masked(block.widening, gathered, before, h)
+    program.logits(model.head, h)
+    return program
+
+
+class Pyramid:
+    """A stream of a PixelCNN++: the vertical one in operations of rows, the horizontal one in those of pixels."""
+
+    def __init__(self, program: Program, channels: int, *, horizontal: bool):
+        self.program, self.channels, self.horizontal = program, channels, horizontal
+        self.operations = program.operations[0] if horizontal else program.row_operations
+
+    def place(self, level: int) -> Features:
+        """Reserve features that are read at their own place alone."""
+        return (
+            Features(self.program.reserve(self.channels), 0)
+            if self.horizontal
+            else self.program.features(self.channels, 1, 1, level)
+        )
+
+    def elu(self, x: Features, level: int) -> Features:
+        """Append the concatenated ELU."""
+        out = self.program.features(2 * self.channels, 2, 1, level)
+        self.program.add(self.operations, x, out, self.channels, CONCATENATED_ELU, level=level)
+        return out
+
+    def convolved(
+        self, layer: "ShiftedConv2d", source: Features, out: Features, kind: int, level: int, *,
+        before: tuple[Tensor, Features] | None = None, near: tuple[Tensor, Features] | None = None,
+        label: nn.Module | None = None, plus: Features | None = None,
+    ) -> None:  # fmt: skip
+        """Append a shifted convolution; `before` and `near` are 1×1 ones added to it, of this stream and the other."""
+        program, weight = self.program, layer.weight
+        outs, every, top, rows = len(weight), layer.stride, 0, program.row_operations
+        base = program.bias(outs, labelled(layer.bias, label, slice(outs)))
+        if self.horizontal:  # what it reads of the row above, at once for the whole row
+            over, top = program.features(outs, level=level), 1
+            program.add(
+                rows, base, over, outs, weight=weight[:, :, :1], source=source, left=1, every=every, level=level
+            )
+            base, weight = over, weight[:, :, 1:]
+            if near is not None:
+                read = program.features(2 * self.channels, level=level)
+                program.add(rows, near[1], read, self.channels, CONCATENATED_ELU, level=level)
+                program.add(rows, base, base, outs, weight=near[0], source=read, level=level)
+        if before is not None:
+            place = self.place(level)
+            program.add(self.operations, base, place, outs, weight=before[0], source=before[1], top=1, level=level)
+            base = place
+        program.add(
+            self.operations, base, out, outs, kind,
+            weight=weight, source=source, top=top, left=1, every=every, level=level, plus=plus,
+        )  # fmt: skip
+
+    def block(
+        self, block: "GatedResidualBlock", x: Features, read: Features, near: Features | None,
+        shortcut: Features | None, out: Features, level: int,
+    ) -> None:  # fmt: skip
+        """Append a residual block that reads x, and its concatenated ELU."""
+        again = self.program.features(2 * self.channels, 2, 1, level)
+        self.convolved(
+            block.first, read, again, CONCATENATED_ELU, level,
+            before=None if block.shortcut is None or shortcut is None else (block.shortcut.weight, shortcut),
+            near=None if block.neighbour is None or near is None else (block.neighbour.weight, near),
+        )  # fmt: skip
+        self.convolved(block.second, again, out, GLU, level, label=block.label_bias, plus=x)
+
+    def append(
+        self, pyramid: "GatedPyramid", x: Features, near: list[Features], level: int = 0
+    ) -> tuple[Features, list[Features]]:
+        """Append a pyramid; return its result, and the result of each block for the other stream."""
+        program, shortcuts = self.program, []
+        results: list[Features] = []
+        for block in pyramid.down_blocks:
+            shortcuts.append(self.elu(x, level))
+            out = program.features(self.channels, 2, 1, level)
+            self.block(block, x, shortcuts[-1], near[len(results)] if near else None, None, out, level)
+            x = out
+            results.append(x)
+        if pyramid.coarser is not None:
+            shortcuts.append(self.elu(x, level))
+            coarse = self.place(level + 1)
+            self.convolved(pyramid.shrink, x, coarse, IDENTITY, level + 1)
+            coarse, inner = self.append(pyramid.coarser, coarse, near[len(results) :], level + 1)
+            results += inner
+            x = self.grown(pyramid.grow.weight, pyramid.grow.bias, coarse, level)
+        for block in pyramid.up_blocks:
+            out = program.features(self.channels, 1, 1, level)
+            read = self.elu(x, level)
+            self.block(block, x, read, near[len(results)] if near else None, shortcuts.pop(), out, level)
+            x = out
+            results.append(x)
+        return x, results
+
+    def grown(self, weight: Tensor, bias: Tensor, coarse: Features, level: int) -> Features:
+        """Append the way back from coarse features, for two rows; the second row waits for the end of the first."""
+        program, base = self.program, self.program.bias(self.channels, constant(bias))
+        both = program.features(self.channels, 2, 1, level)
+        for row in range(2):
+            start = both.start + row * both.stride
+            for column, taps in enumerate([[0], [1]] if self.horizontal else [[1], [2, 0]]):
+                to = Features(start + column * self.channels, 2 * self.channels)
+                part = weight[:, :, row : row + 1, taps].transpose(0, 1)
+                program.add(self.operations, base, to, self.channels, weight=part, source=coarse, level=level + 1)
+        return Features(both.start, both.step)
+
+
+def pixel_cnn_pp(model: "PixelCNNPP") -> Program:
+    """Return the operations of a PixelCNN++."""
+    streams, output = model.streams, model.output
+    above, channels = streams.above, len(streams.above.weight)
+    program = Program(model.image_shape, model.levels, above.weight, output.components)
+    image = program.pixels = program.features(model.image_shape[0] + 1, 3, 1)
+    vertical, horizontal = (Pyramid(program, channels, horizontal=stream) for stream in (False, True))
+    v, h = vertical.place(0), horizontal.place(0)
+    base = program.bias(channels, constant(above.bias))
+    program.add(program.row_operations, base, v, channels, weight=above.weight, source=image, left=1)
+    _, found = vertical.append(streams.vertical, v, [])
+    program.masked(streams.first, image, program.above(streams.first, image), h)
+    h, _ = horizontal.append(streams.horizontal, h, found)
+    outs = len(output.weight)
+    base, program.scores = program.bias(outs, constant(output.bias)), Features(program.reserve(outs), 0)
+    program.add(
+        program.operations[0], base, program.scores, outs,
+        weight=output.weight, source=horizontal.elu(h, 0), top=1, reads=channels,
+    )  # fmt: skip
+    return program
