@@ -35,7 +35,7 @@ def is_frame(data: Any) -> bool:
         import narwhals as nw
     except ImportError:
         raise ValueError("frames are read with narwhals, which is not installed: pip install narwhals") from None
-    if type(data).__module__.startswith("pandas.") and getattr(data, "ndim", 0) == 2:
+    if type(data).__module__.partition(".")[0] == "pandas" and getattr(data, "ndim", 0) == 2:
         _check_names(data)
     native = nw.from_native(data, allow_series=True, pass_through=True)
     return isinstance(native, nw.DataFrame | nw.LazyFrame | nw.Series)
