@@ -145,10 +145,7 @@ def test_another_default_device_changes_nothing(kind, monkeypatch):
 
 @pytest.mark.parametrize("why", ["off", "hook", "numba", "type", "autocast", "temperature", "top_k", "top_p"])
 def test_plain_steps_run_where_loops_may_not(why, monkeypatch):
-    model, options = (
-        network("gated"),
-        {"temperature": {"temperature": 0.5}, "top_k": {"top_k": 2}, "top_p": {"top_p": 0.9}},
-    )
+    model, filters = network("gated"), {"temperature": 0.5, "top_k": 2, "top_p": 0.9}
     assert is_compiled(model, monkeypatch)
     if why == "off":
         monkeypatch.setenv("CHAINRULE_KERNELS", "off")
