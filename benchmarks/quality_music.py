@@ -22,7 +22,7 @@ import torch
 from side_by_side import claim, publish
 from torch import Tensor
 
-from chainrule._base import length_mask
+from chainrule._checks import length_mask
 from chainrule.models import RNNMADE
 from chainrule.state import detach
 from chainrule.training import learning_rate, make_optimiser

@@ -50,7 +50,7 @@ def main() -> None:
         peak = float(alone.stdout)
         shape = f"{name} M={asked.hidden_size} T={asked.steps} B={asked.rows}"
         rows.append({"layer": shape, "training steps": ratio, "peak GiB": peak})
-        claims.append(claim(f"gradient_flow of {shape}, in training steps", ratio, "<=", 30))
+        claims.append(claim(f"gradient_flow of {shape}, in training steps", ratio, "<=", 20))
         claims.append(claim(f"gradient_flow of {shape}, peak memory", peak, "<=", 4, " GiB"))
     publish("speed_inspect", rows, claims)
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._checks import check_lengths, check_prefix, prefix_rows
-from chainrule._modes import device_of, drawn_in_evaluation
+from chainrule._checks import check_lengths, check_prefix, fill_padding, length_mask, prefix_rows, spread
+from chainrule._modes import device_of, drawn_in_evaluation, evaluating
 from chainrule.heads._adapter import Draw, compiled_draws, head_of
 from chainrule.heads._categorical import check_filters
 from chainrule.kernels._compiled import LONG
@@ -211,7 +211,7 @@ class AutoregressiveModel(LikelihoodModel):
         real = length_mask(lengths.to(sequence.device), sequence.shape[1])
         x = self.from_sequence(fill_padding(sequence, real))
         terms = self.to_sequence(self.forward(x, context, lengths).log_prob(x))
-        return terms.masked_fill(~_spread(real, terms), 0).flatten(1).sum(1)
+        return terms.masked_fill(~spread(real, terms), 0).flatten(1).sum(1)
 
     @torch.no_grad()
     def sample(
@@ -247,21 +247,12 @@ class AutoregressiveModel(LikelihoodModel):
         """
         length, prefix = self.checked_request(n, length, prefix)
         start = 0 if prefix is None else prefix.shape[1]
-        elements: list[Tensor] = []
-        stream = self.stream(
-            n, context, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
-        )
-        last = prefix[:, -1] if prefix is not None and start else None
-        for drawn in islice(stream, length - start):
-            if eos is not None and last is not None:
-                drawn = torch.where((last == eos).to(drawn.device), eos, drawn)
-            last = drawn
-            elements.append(drawn)
-            if eos is not None and bool((drawn == eos).all()):
-                elements += [drawn] * (length - start - len(elements))
-                break
-        # Rows of elements first: to write them one by one into columns takes several times as long.
-        parts = [torch.stack(elements).transpose(0, 1).contiguous()] if elements else []
+        pick = Draw(temperature, top_k, top_p, generator)
+        context, known = _checked_start(self, n, context, prefix, pick)
+        parts = []
+        if length > start:
+            with evaluating(self):
+                parts.append(self.prepare().rows(n, length - start, context, known, pick, eos))
         if prefix is not None and start:
             parts = [prefix, *(part.to(prefix.device) for part in parts)]
         return self.from_sequence(torch.cat(parts, 1))
@@ -300,19 +291,42 @@ class AutoregressiveModel(LikelihoodModel):
 
         The prefix is read, not returned. The model is in evaluation mode while it draws, and in its own between draws.
         """
-        check_filters(temperature, top_k, top_p)
-        if n < 1:
-            raise ValueError(f"n: expected at least 1, got {n}")
-        device = device_of(self)
-        if context is not None:
-            context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))
-        if prefix is not None:
-            prefix = prefix_rows(prefix, n).to(device)
+        pick = Draw(temperature, top_k, top_p, generator)
+        context, known = _checked_start(self, n, context, prefix, pick)
 
         def draws() -> Iterator[Tensor]:
-            yield from self.prepare().draws(n, context, prefix, Draw(temperature, top_k, top_p, generator))
+            yield from self.prepare().draws(n, context, known, pick)
 
         return drawn_in_evaluation(self, draws())
+
+
+def _checked_start(
+    model: AutoregressiveModel, n: int, context: Context, prefix: Tensor | None, pick: Draw
+) -> tuple[Context, Tensor | None]:
+    """Check what `stream` is asked for; a condition and a prefix for n rows, on the model's device."""
+    check_filters(pick.temperature, pick.top_k, pick.top_p)
+    if n < 1:
+        raise ValueError(f"n: expected at least 1, got {n}")
+    device = device_of(model)
+    if context is not None:
+        context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))
+    return context, None if prefix is None else prefix_rows(prefix, n).to(device)
+
+
+class ChunkModel(AutoregressiveModel):
+    """A model that reads a chunk of elements in one pass, of which `forward` and `unroll` are two uses."""
+
+    @abstractmethod
+    def read(
+        self, x: Tensor, state: State, x_prev: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[Distribution, State]:
+        """`unroll` of rows that may be shorter; padding after `lengths` (B,) is never read."""
+
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Distribution:
+        return self.read(x, self.initial_state(len(x), context), None, lengths)[0]
+
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
+        return self.read(x, state, x_prev)
 
 
 class Executor:
@@ -360,6 +374,23 @@ class Executor:
                 x_prev = pick(conditional)
             yield x_prev
 
+    def rows(
+        self, n: int, count: int, context: Context, prefix: Tensor | None, pick: Draw, eos: int | None = None
+    ) -> Tensor:
+        """Return the elements after a prefix as `draws` gives them, (n, count, ...), `eos` after the first of a row."""
+        elements: list[Tensor] = []
+        last = prefix[:, -1] if prefix is not None and prefix.shape[1] > 0 else None
+        for drawn in islice(self.draws(n, context, prefix, pick), count):
+            if eos is not None and last is not None:
+                drawn = torch.where(last == eos, eos, drawn)
+            last = drawn
+            elements.append(drawn)
+            if eos is not None and bool((drawn == eos).all()):
+                elements += [drawn] * (count - len(elements))
+                break
+        # Rows of elements first: to write them one by one into columns takes several times as long.
+        return torch.stack(elements).transpose(0, 1).contiguous()
+
 
 def refuse_context(context: Context) -> None:
     """Raise ValueError for a condition of a model that has none."""
@@ -373,27 +404,3 @@ def for_rows(context: Context, batch_size: int) -> Context:
         if len(leaf) not in (1, batch_size):
             raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
     return expand(context, batch_size)
-
-
-def fill_padding(sequence: Tensor, real: Tensor) -> Tensor:
-    """Replace padding, which may hold anything, in (B, T, ...) by a real element inside the support."""
-    if not real.numel():
-        return sequence
-    inside = sequence.flatten(0, 1)[real.flatten().int().argmax().view(1)].masked_fill(~real.any(), 0)
-    return torch.where(_spread(real, sequence), sequence, inside)
-
-
-def _spread(mask: Tensor, like: Tensor) -> Tensor:
-    """(B, T) -> (B, T, 1, ...), to be broadcast against `like` (B, T, ...)."""
-    return mask.view(mask.shape + (1,) * (like.dim() - 2))
-
-
-def length_mask(lengths: Tensor, time: int) -> Tensor:
-    """(B, T) booleans, true at real elements.
-
-    >>> length_mask(torch.tensor([0, 2]), 3)
-    tensor([[False, False, False],
-            [ True,  True, False]])
-    """
-    check_lengths(lengths)
-    return torch.arange(time, device=lengths.device) < lengths.unsqueeze(1)

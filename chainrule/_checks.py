@@ -1,4 +1,4 @@
-"""Checks of lengths and of prefixes."""
+"""Lengths, the padding after them, prefixes and conditions, and checks of these."""
 
 from typing import Any
 
@@ -32,6 +32,36 @@ def check_lengths(lengths: Any, rows: tuple[int, int] | None = None) -> None:
     shortest, longest = int(lengths.min()), int(lengths.max())
     if not 0 <= shortest <= longest <= time:
         raise ValueError(f"lengths: expected values in [0, {time}] (the time steps of x), got {shortest} to {longest}")
+
+
+def length_mask(lengths: Tensor, time: int) -> Tensor:
+    """(B, T) booleans, true at real elements.
+
+    >>> length_mask(torch.tensor([0, 2]), 3)
+    tensor([[False, False, False],
+            [ True,  True, False]])
+    """
+    check_lengths(lengths)
+    return torch.arange(time, device=lengths.device) < lengths.unsqueeze(1)
+
+
+def fill_padding(sequence: Tensor, real: Tensor) -> Tensor:
+    """Replace padding, which may hold anything, in (B, T, ...) by a real element inside the support."""
+    if not real.numel():
+        return sequence
+    inside = sequence.flatten(0, 1)[real.flatten().int().argmax().view(1)].masked_fill(~real.any(), 0)
+    return torch.where(spread(real, sequence), sequence, inside)
+
+
+def spread(mask: Tensor, like: Tensor) -> Tensor:
+    """(B, T) -> (B, T, 1, ...), to be broadcast against `like` (B, T, ...)."""
+    return mask.view(mask.shape + (1,) * (like.dim() - 2))
+
+
+def refuse_context(context: Any) -> None:
+    """Raise ValueError for a condition of a model that has none."""
+    if context is not None:
+        raise ValueError("context: this model is not conditioned on anything; leave it None")
 
 
 def check_binary(x: Tensor, name: str) -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule._base import Context, TrainableModel, refuse_context
+from chainrule._base import Context, TrainableModel
+from chainrule._checks import refuse_context
 from chainrule._modes import in_evaluation, wide, widest
 from chainrule._ranges import Range, check_sizes
 from chainrule.heads._adapter import head_of
@@ -43,17 +44,11 @@ class CodeModel(TrainableModel):
 
 @dataclass(frozen=True)
 class Draw:
-    """Codes drawn from the posterior of each of B rows.
+    """Codes drawn from the posterior of each of B rows."""
 
-    Args:
-        z: (K, B, L) codes, with gradients to the encoder.
-        log_ratio: (K, B) ln p(z) − ln q(z | x), nats.
-        kl_terms: KL divergence per dimension, nats, (B, L), or (K, B, L) if a layer's posterior depends on the draw
-            above.
-    """
-
-    z: Tensor
-    log_ratio: Tensor
+    z: Tensor  # (K, B, L) codes, with gradients to the encoder
+    log_ratio: Tensor  # (K, B) ln p(z) − ln q(z | x), nats
+    # KL divergence per dimension, nats, (B, L), or (K, B, L) if a layer's posterior depends on the draw above
     kl_terms: Tensor
 
 

@@ -1,7 +1,7 @@
 """Packages whose names are imported when they are first used (PEP 562), so that importing a package costs nothing.
 
 A package writes its imports once, below `if TYPE_CHECKING:`, where type checkers and editors read them; `attach` reads
-them there too.
+them there too, and makes `__all__` of them. `import NAME as NAME` tells a type checker that the name is public.
 """
 
 import ast
@@ -43,7 +43,7 @@ def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
     assert module.__file__ is not None
     imported = imported_names(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
     homes = {name: home for name, home in imported.items() if home not in _NO_EXPORTS}
-    vars(module).setdefault("__all__", sorted(homes))  # a private room imports `NAME as NAME` and lists nothing twice
+    vars(module).setdefault("__all__", sorted(homes))
 
     class Package(ModuleType):
         def __setattr__(self, name: str, value: object) -> None:

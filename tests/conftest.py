@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -27,3 +28,11 @@ def short_trainings() -> Iterator[None]:
         lengths = dict.fromkeys(("char", "byte", "word", "bpe"), 20)
         patch.setattr("chainrule._app.tasks.text.task._SAMPLE_LENGTH", lengths)
         yield
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """Make new tensors in float64."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.distributions import Independent, LogNormal, Normal
 
-from chainrule._base import AutoregressiveModel, Executor, length_mask
+from chainrule._base import AutoregressiveModel, Executor
+from chainrule._checks import length_mask
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
 

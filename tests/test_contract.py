@@ -7,7 +7,8 @@ import torch
 from small_models import EVERY, LABELLERS, LATENT, SEQUENCES, pixels
 
 from chainrule import models
-from chainrule._base import AutoregressiveModel, LikelihoodModel, length_mask
+from chainrule._base import AutoregressiveModel, LikelihoodModel
+from chainrule._checks import length_mask
 from chainrule._latent import LatentModel
 from chainrule.coding import decode, encode
 from chainrule.state import map_state

@@ -20,7 +20,7 @@ APPLICATION = {
     "diagnostics._attention_maps", "diagnostics._backpropagation", "diagnostics._clipping", "diagnostics._hidden_units",
     "diagnostics._mixer_views", "diagnostics._panels", "diagnostics._parts", "diagnostics._saliency",
     "diagnostics._verdict",
-    "heads._categorical", "layers._hashed_scores", "layers._image_encoder",
+    "heads._categorical", "layers._image_encoder", "layers._word_forms",
     "metrics._classification", "metrics._forecasting", "models._model_mean", "serve._server",
     "training._checkpoint", "training._choice", "training._computation", "training._dynamic_evaluation",
     "training._evaluate", "training._optimiser", "training._parallel",

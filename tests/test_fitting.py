@@ -11,6 +11,7 @@ import chainrule
 from chainrule._app.cli.main import main
 from chainrule._app.tasks import TASKS, task_class
 from chainrule._app.tasks.task import Task
+from chainrule.data import png, write_wav
 
 sys.path.insert(0, str(Path(__file__).parent / "cli"))
 import small_data
@@ -38,6 +39,25 @@ def test_both_doors_give_the_same_weights(task, tmp_path):
     run = chainrule.fit(data, out=tmp_path / "python", steps=1, **keywords(flags), **SAME)
     assert run.task == task
     assert weights(tmp_path / "line") == weights(run.path)
+
+
+def test_options_of_files_have_the_names_of_labels_and_rates_of_arrays(tmp_path):
+    """They were taken for data in memory, and lost."""
+    for label in "ab":
+        (tmp_path / "sounds" / label).mkdir(parents=True)
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for number in range(8):
+            wave = np.sin(np.arange(200) * (0.1 + number / 20)) / 2
+            write_wav(tmp_path / "sounds" / label / f"{number}.wav", wave, 8000)
+            image = np.full((4, 4), 20 * number, np.uint8)
+            (tmp_path / "images" / label / f"{number}.png").write_bytes(png(image))
+    options = {"steps": 1, "channels": 4, **SAME}
+    run = chainrule.fit(tmp_path / "sounds", rate=4000, labels="none", blocks=1, **options)
+    assert (run.config["facts"]["rate"], run.config["facts"]["labels"]) == (4000, [])
+    assert chainrule.fit(tmp_path / "images", labels=False, layers=1, **options).config["facts"]["classes"] is None
+    for data, unfit in ((LINES, {"labels": [1] * 120}), (LINES, {"rate": 8000}), (tmp_path / "images", {"labels": 3})):
+        with pytest.raises(ValueError, match=f"^{next(iter(unfit))}: "):
+            chainrule.fit(data, steps=1, **unfit)
 
 
 def test_every_task_is_compared():

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -22,7 +22,7 @@ def through_a_file(native, path):
     """A frame written as CSV, and made again of its cells and its description."""
     frame = frames.as_frame(native)
     description = json.loads(json.dumps(frames.describe(frame)))
-    frames.write_csv(frame, path)
+    frames.write_csv(frame, path, description)
     with path.open(encoding="utf-8", newline="") as file:
         names, *rows = csv.reader(file)
     return frames.restore(description, {name: [row[place] for row in rows] for place, name in enumerate(names)})
@@ -62,7 +62,7 @@ def test_dtypes_of_pandas_come_back(tmp_path):
 def test_times_are_written_alike_and_rare_values_without_a_name_are_missing(tmp_path):
     times = ["2024-01-01 10:00:00", "2024-01-01 10:00:00.5"]
     frame = pandas.DataFrame({"at": pandas.to_datetime(times, format="mixed")})
-    frames.write_csv(frames.as_frame(frame), tmp_path / "frame.csv")
+    frames.write_csv(frames.as_frame(frame), tmp_path / "frame.csv", frames.describe(frames.as_frame(frame)))
     written = ["at", "2024-01-01 10:00:00.000000", "2024-01-01 10:00:00.500000"]
     assert (tmp_path / "frame.csv").read_text().splitlines() == written
     frame = polars.DataFrame({"at": [datetime(2024, 1, 1)], "id": [2**60], "name": ["x"]})
@@ -101,10 +101,40 @@ def test_texts_that_spell_numbers_are_found():
     assert frames.text_columns(frames.describe(frame), frame) == ["zip"]
 
 
+@pytest.mark.parametrize(
+    ("step", "unit"),
+    [
+        (timedelta(days=2), "days"),
+        (timedelta(hours=36), "hours"),
+        (timedelta(minutes=-90), "minutes"),
+        (timedelta(seconds=1), "seconds"),
+        (timedelta(milliseconds=20), "milliseconds"),
+        (timedelta(microseconds=3), "microseconds"),
+    ],
+)
+def test_durations_are_whole_numbers_of_the_coarsest_unit(tmp_path, step, unit):
+    """They were microseconds, so that samples were not round."""
+    spans = [step * number for number in (0, 1, 5)] + [None]
+    for native in (pandas.DataFrame({"wait": spans}), polars.DataFrame({"wait": spans})):
+        described = frames.describe(frames.as_frame(native))
+        assert described["columns"]["wait"]["unit"] == unit
+        assert list(through_a_file(native, tmp_path / "frame.csv")["wait"])[:3] == spans[:3]
+
+
+def test_later_durations_have_the_unit_of_training(tmp_path):
+    description = frames.describe(frames.as_frame(polars.DataFrame({"wait": [timedelta(hours=5)]})))
+    later = frames.as_frame(polars.DataFrame({"wait": [timedelta(days=1)]}))
+    frames.write_csv(later, tmp_path / "later.csv", description)
+    assert (tmp_path / "later.csv").read_text() == "wait\n24\n"
+    assert frames.cells_of({"wait": timedelta(hours=3), "other": None}, description) == {"wait": "3", "other": ""}
+    with pytest.raises(ValueError, match="wait: expected whole hours, as in training, got 0:30:00: round it"):
+        frames.cells_of({"wait": timedelta(minutes=30)}, description)
+
+
 def test_cells_that_are_no_values_are_refused(tmp_path):
     frame = frames.as_frame(polars.DataFrame({"a": [[1, 2], [3]]}))
     with pytest.raises(ValueError, match="a: expected numbers, texts, booleans or dates, got list"):
-        frames.write_csv(frame, tmp_path / "x.csv")
+        frames.write_csv(frame, tmp_path / "x.csv", frames.describe(frame))
 
 
 def test_a_damaged_description_is_left_alone(tmp_path):

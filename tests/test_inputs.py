@@ -105,6 +105,10 @@ def test_labels_of_images_may_be_words():
     assert run.task == "classify-images"
     assert set(run.classify(IMAGES[:4]).values) <= {"cat", "dog"}
     assert run.evaluate(IMAGES[:4], labels=["cat", "dog"] * 2).summary["images"] == 4
+    with pytest.raises(ValueError, match="labels: expected images in an array"):
+        run.evaluate(run.path, labels=["cat"])
+    with pytest.raises(ValueError, match="labels: unknown option"):
+        chainrule.fit(["a b"] * 20, **ONE).score(["a"], labels=["cat"])
     assert run.embed(IMAGES[:2]).to_numpy().shape[0] == 2
 
 
@@ -243,6 +247,11 @@ def test_data_of_a_wrong_kind_are_refused(data, message):
         ("text", IMAGES),
         ("text", [("a", "b")]),
         ("sound", polars.DataFrame({"a": [1]})),
+        ("music", polars.DataFrame({"a": [1]})),
+        ("music", np.ones((4, 128))),
+        ("music", [np.ones((4, 3)), np.ones((5, 3))]),
+        ("music", [np.ones(4)]),
+        ("classify-images", polars.DataFrame({"a": [1]})),
         ("tag", polars.DataFrame({"a": [1], "b": [2]})),
         ("translate", [("a\nb", "c")]),
     ],

@@ -67,6 +67,9 @@ def test_the_weights_of_a_module_are_saved(tmp_path):
 def test_rows_may_have_lengths():
     run = chainrule.fit(small(), ROWS, lengths=[1, 2] * 10, steps=2)
     assert run.score(ROWS[:2], lengths=[1, 2])["elements"] == [1, 2]
+    assert run.score(ROWS[:2], lengths=[0, 2])["bits_per_element"][0] is None
+    with pytest.raises(ValueError, match="at least one to score"):
+        run.score(ROWS[:0])
 
 
 class Logits(nn.Module):

@@ -1,5 +1,6 @@
 """`fit`: train a model on data in memory or on disk, as `chainrule train` does."""
 
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,7 @@ from chainrule._app.inputs import Inputs
 from chainrule._app.keywords import config_of, flags_given, train_with
 from chainrule._app.module_run import ModuleRun, training_length
 from chainrule._app.run import Run
-from chainrule._app.tasks import open_run, recognise, task_class
+from chainrule._app.tasks import open_run, recognise, task_class, unrecognised
 from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, refuse_existing, task_of
 from chainrule._app.training_run import started_from
 from chainrule.data._gather import paths_of
@@ -86,17 +87,21 @@ def fit(
         task = "forecast"
     of_task, frames_per_quarter = "" if task is None else task_class(task).name, options.get("frames_per_quarter")
     with Inputs(of_task, rate=frames_per_quarter, keep_paths=True) as inputs:
-        labels, rate = options.pop("labels", None), options.pop("rate", None)
+        # Labels of an array are data; of files they are an option, which says how these are labelled.
+        apart = not (data is None or isinstance(data, str | PathLike) or isinstance(options.get("labels"), str | bool))
+        labels = options.pop("labels", None) if apart else None
         if text is not None:
             if data is not None:
                 raise ValueError("text: given together with data: pass one of them")
             source: str | None = inputs.text(text)
         else:
-            source = None if data is None else inputs.path(data, labels=labels, rate=rate)
+            source = None if data is None else inputs.path(data, labels=labels, rate=options.get("rate"))
         chosen = task_class(inputs.task) if inputs.task else _recognised(source)
         if chosen.name == "classify" and source is not None and is_images(paths_of(source)[0]):
             chosen = task_class("classify-images")
         inputs.task = chosen.name
+        if labels is not None and chosen.name not in ("image", "classify-images"):
+            raise ValueError(f"labels: expected images in an array, got data of the task {chosen.name}")
         sources: dict[str, str | None] = dict.fromkeys(chosen.SOURCES)
         for name in chosen.SOURCES:
             value = options.pop(name, None) if name != "source" or source is None else source
@@ -125,9 +130,7 @@ def fit(
 def _recognised(source: str | None) -> "type[Task[Any]]":
     name = "text" if source is None else recognise(Path(source))
     if name is None and source is not None and Path(source).is_dir():
-        raise ValueError(
-            f"{source}: expected a file, or a directory of images, sounds or MIDI files, got a directory without any"
-        )
+        raise unrecognised(source)
     return task_class(name or "text")
 
 

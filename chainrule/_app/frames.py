@@ -18,6 +18,9 @@ from typing import Any
 from chainrule.data import _tables
 
 _TRUE = "True"
+_TICK = timedelta(microseconds=1)
+_UNITS = {"days": 86_400_000_000, "hours": 3_600_000_000, "minutes": 60_000_000, "seconds": 1_000_000,
+          "milliseconds": 1_000, "microseconds": 1}  # fmt: skip
 
 
 def is_frame(data: Any) -> bool:
@@ -52,28 +55,46 @@ def as_frame(data: Any) -> Any:
     return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
 
 
-def write_csv(frame: Any, path: Path, *, local: bool = True) -> None:
-    """Write a narwhals DataFrame; times with a zone are in UTC unless `local`, where an offset changes twice a year."""
-    columns = [_cells(frame[name].to_list(), name, local) for name in frame.columns]
+def write_csv(
+    frame: Any, path: Path, description: Mapping[str, Any], *, local: bool = True, header: bool = True
+) -> None:
+    """Write a narwhals DataFrame as described; times are in UTC, or `local`, where an offset changes twice a year."""
+    units = {name: dtype.get("unit", "microseconds") for name, dtype in description["columns"].items()}
+    columns = [_cells(frame[name].to_list(), name, local, units.get(name, "microseconds")) for name in frame.columns]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(frame.columns)
+        if header:
+            writer.writerow(frame.columns)
         writer.writerows(zip(*columns, strict=True))
 
 
-def _cells(values: Sequence[Any], name: str, local: bool) -> list[str]:
+def _cells(values: Sequence[Any], name: str, local: bool, unit: str) -> list[str]:
     if other := next((value for value in values if isinstance(value, list | dict | tuple | set | bytes)), None):
         raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {type(other).__name__}")
     fine = any(getattr(value, "microsecond", 0) for value in values)  # all times are written alike
     precision = "microseconds" if fine else "seconds"
-    return ["" if _is_missing(value) else _cell(value, precision, local) for value in values]
+    return ["" if _is_missing(value) else _cell(value, name, precision, local, unit) for value in values]
 
 
-def _cell(value: Any, precision: str, local: bool) -> str:
+def _cell(value: Any, name: str, precision: str, local: bool, unit: str) -> str:
     if isinstance(value, datetime):
         value = value if local or value.tzinfo is None else value.astimezone(UTC)
         return value.isoformat(" ", precision)
-    return str(value // timedelta(microseconds=1)) if isinstance(value, timedelta) else str(value)
+    if isinstance(value, timedelta):
+        number, rest = divmod(value // _TICK, _UNITS[unit])
+        if rest:
+            raise ValueError(f"{name}: expected whole {unit}, as in training, got {value}: round it")
+        return str(number)
+    return str(value)
+
+
+def cells_of(values: Mapping[str, Any], description: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the cells of values of described columns."""
+    columns = {} if description is None else description["columns"]
+    units = {name: columns.get(name, {}).get("unit", "microseconds") for name in map(str, values)}
+    return {
+        name: _cells([value], name, False, units[name])[0] for name, value in zip(units, values.values(), strict=True)
+    }
 
 
 def _is_missing(value: Any) -> bool:
@@ -104,6 +125,9 @@ def _dtype(series: Any) -> dict[str, Any]:
     for name in ("time_unit", "time_zone"):
         if getattr(kind, name, None) is not None:
             description[name] = str(getattr(kind, name))
+    if description["kind"] == "Duration":
+        ticks = [value // _TICK for value in series.drop_nulls().to_list()]
+        description["unit"] = next(name for name, unit in _UNITS.items() if all(tick % unit == 0 for tick in ticks))
     if description["kind"] == "Enum":
         description["categories"] = list(kind.categories)
     if series.implementation.value == "pandas":
@@ -165,17 +189,23 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "Date": date.fromisoformat,
     "Datetime": datetime.fromisoformat,
     "Time": time.fromisoformat,
-    "Duration": lambda cell: timedelta(microseconds=_whole(cell)),
     "Float32": float,
     "Float64": float,
 }
 
 
 def _parsed(cells: Sequence[str | None], dtype: Mapping[str, Any]) -> list[Any]:
-    kind = dtype["kind"]
-    parse = _PARSERS.get(kind, _whole if kind.startswith(("Int", "UInt")) else str)
+    parse = _parser(dtype)
     rare = _tables.OTHER if parse is not str else None  # it stands for rare values, which have no names
     return [None if not cell or cell == rare else parse(cell) for cell in cells]
+
+
+def _parser(dtype: Mapping[str, Any]) -> Callable[[str], Any]:
+    kind = dtype["kind"]
+    if kind == "Duration":
+        unit = _UNITS[dtype["unit"]] * _TICK
+        return lambda cell: _whole(cell) * unit
+    return _PARSERS.get(kind, _whole if kind.startswith(("Int", "UInt")) else str)
 
 
 def _arrow_table(schema: str, values: Mapping[str, list[Any]]) -> Any:
@@ -237,5 +267,7 @@ def load_description(path: Path) -> dict[str, Any] | None:
         return None
     columns = description.get("columns") if isinstance(description, dict) else None
     if not isinstance(columns, dict) or not all(isinstance(kind, dict) and "kind" in kind for kind in columns.values()):
+        return None
+    if not all(kind["kind"] != "Duration" or kind.get("unit") in _UNITS for kind in columns.values()):
         return None
     return description if description.get("library") in ("pandas", "polars", "pyarrow", "numpy") else None

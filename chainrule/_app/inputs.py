@@ -17,14 +17,16 @@ from zipfile import ZipFile
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
-from chainrule.data._gather import KINDS, gather, must_gather, paths_of, shared_folder
+from chainrule._app.tasks.run_directory import FRAME
+from chainrule.data._gather import KINDS, RECORDS, gather, must_gather, paths_of, shared_folder
+from chainrule.data._packed import plain_name
 from chainrule.data._text import STDIN
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
 
 _EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
-_OF_FILES = ("image", "classify-images", "caption", "sound", "music")  # tasks that read a file for each item
+_OF_FILES = [task for task, kind in KINDS.items() if kind == "files"]  # tasks that read a file for each item
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
@@ -32,9 +34,16 @@ class Inputs:
     """Data as plain files, written to a temporary directory where the reader of the task needs it."""
 
     def __init__(
-        self, task: str = "", *, rate: int | None = None, text_column: str | None = None, keep_paths: bool = False
+        self,
+        task: str = "",
+        *,
+        rate: int | None = None,
+        text_column: str | None = None,
+        header: bool = True,  # whether the run reads tables with a header
+        keep_paths: bool = False,
     ):
         self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
+        self._header = header
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self.items: int | None = None  # rows or strings in memory; each has one row in a result
@@ -65,6 +74,8 @@ class Inputs:
     def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
         """Return the path of data: as passed, or of the file that holds them."""
         if isinstance(data, str | os.PathLike):
+            if labels is not None:
+                raise ValueError("labels: expected images in an array with them, got a path: files have their own")
             return self.plain(_existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
         if frames.is_frame(data) or _is_dataset(data):
@@ -90,6 +101,8 @@ class Inputs:
         folder = Path(self._folder.name) / name
         folder.mkdir()
         made = str(gather(source, folder, kind, self._text_column))
+        if plain_name(paths_of(source)[0]).endswith(RECORDS):
+            self._name_columns()
         named = shared_folder(source) if kind == "files" else source
         self.names[made] = "standard input" if source == STDIN else str(named)
         return made
@@ -124,7 +137,7 @@ class Inputs:
             return self._write_rows("", iter(rows.to_list()), file, None, rate)
         if self.task == "translate" and len(texts) == len(frame.columns) == 2:
             return self._write_rows(("", ""), iter(frame.rows()), file, None, rate)
-        if self.task in (*_OF_TEXTS, "image", "sound"):
+        if self.task in (*_OF_TEXTS, *_OF_FILES):
             raise ValueError(
                 f"{file.name}: a frame holds no data of the task {self.task}: pass a list of one of its columns"
             )
@@ -132,13 +145,12 @@ class Inputs:
         file = file.with_suffix(".csv")
         if self.description is None:
             self.description = frames.describe(frame)
-            if self.task == "table":
-                self.options["header"] = "yes"
-                if spelt := frames.text_columns(self.description, frame):
-                    self.options["types"] = dict.fromkeys(spelt, "categorical")
+            if self.task == "table" and (spelt := frames.text_columns(self.description, frame)):
+                self.options["types"] = dict.fromkeys(spelt, "categorical")
         if self.task == "classify":
             self.options |= _labelled_columns(frame, texts, self._text_column)
-        frames.write_csv(frame, file, local=self.task != "table")
+        self._name_columns()
+        frames.write_csv(frame, file, self.description, local=self.task != "table", header=self._header)
         self.items = len(frame)
         return file
 
@@ -159,7 +171,7 @@ class Inputs:
         if self.task == "caption":
             with ZipFile(file.with_suffix(".zip"), "w") as archive:
                 for number, image in enumerate(array):
-                    archive.writestr(_image_name(number), _png(image, file.name))
+                    archive.writestr(f"{number:06}.png", _png(image, file.name))
             return file.with_suffix(".zip")
         if self.task == "sound":
             return self._write_sounds(np.atleast_2d(array), file, rate)
@@ -171,19 +183,18 @@ class Inputs:
         self.description = self.description or {"library": "numpy", "dtype": str(array.dtype), "columns": {}}
         names = ["value"] if array.ndim == 1 else [f"column{number}" for number in range(1, rows.shape[1] + 1)]
         rows = rows.astype(int) if array.dtype.kind == "b" else rows
-        return _write_csv(file.with_suffix(".csv"), names, rows.tolist())
+        self._name_columns()
+        return _write_csv(file.with_suffix(".csv"), names if self._header else None, rows.tolist())
 
     def _write_rows(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
         if isinstance(first, str):
             return self._write_lines(self._counted(_all(str, rows, file.name)), file)
         if isinstance(first, Real):
-            import numpy as np
-
             return self._write_array(np.array(list(_all(Real, rows, file.name))), file, labels, rate)
         if hasattr(first, "ndim"):
             return self._write_arrays(first, rows, file, labels, rate)
         if isinstance(first, Mapping):
-            return self._write_records(first, _all(Mapping, rows, file.name), file)
+            return self._write_records(first, self._counted(_all(Mapping, rows, file.name)), file)
         if not isinstance(first, Sequence) or isinstance(first, bytes) or not first:
             raise ValueError(f"{file.name}: {_EXPECTED}, got a list of {type(first).__name__}")
         rows = self._counted(_all(Sequence, rows, file.name))
@@ -225,7 +236,7 @@ class Inputs:
             nonlocal broken
             for number, row in enumerate(rows):
                 broken = broken or "\n" in row or "\r" in row
-                yield f"{_image_name(number)}\t{row}\n" if self.task == "caption" else f"{row}\n"
+                yield f"{number:06}.png\t{row}\n" if self.task == "caption" else f"{row}\n"
 
         path = _write_text(file.with_suffix(".txt"), ended())
         if broken and self.task != "text":
@@ -243,7 +254,13 @@ class Inputs:
                     raise ValueError(f"{file.name}: row {number}: expected the keys {', '.join(map(str, first))}")
                 yield ["" if row[name] is None else row[name] for name in first]
 
-        return _write_csv(file.with_suffix(".csv"), list(first), cells())
+        self._name_columns()
+        return _write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells())
+
+    def _name_columns(self) -> None:
+        """Say that the columns are named where numbers may name them."""
+        if self.task in ("table", "forecast"):
+            self.options["header"] = "yes"
 
     def _write_arrays(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
         if first.ndim == 1 and self.task in ("", "sound"):
@@ -258,11 +275,14 @@ class Inputs:
 
     def _write_rolls(self, rolls: Iterable[Any], file: Path) -> Path:
         from chainrule.data import midi_file
+        from chainrule.data._midi import KEYS, LOWEST
 
         file.mkdir()
         for number, roll in enumerate(rolls):
-            content = midi_file(roll, frames_per_quarter=self._rate or 4)
-            (file / f"{number:06}.mid").write_bytes(content)
+            if np.shape(roll)[1:] != (KEYS,):
+                remedy = f"of the 128 notes of MIDI pass roll[:, {LOWEST}:{LOWEST + KEYS}]"
+                raise ValueError(f"{file.name}: expected piano rolls (T, {KEYS}), got {np.shape(roll)}: {remedy}")
+            (file / f"{number:06}.mid").write_bytes(midi_file(roll, frames_per_quarter=self._rate or 4))
         return file
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
@@ -298,7 +318,9 @@ def _labelled_columns(frame: Any, texts: Sequence[str], text_column: str) -> dic
 def inputs_of(run: "Task[Any]") -> Inputs:
     """Return the `Inputs` for the verbs and methods of a run."""
     column = getattr(run.data, "text_column", None)
-    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column)
+    header = getattr(getattr(run, "schema", None), "header", True)
+    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, header=header)
+    inputs.description = frames.load_description(run.path / FRAME)
     run.source_names = inputs.names
     return inputs
 
@@ -374,10 +396,6 @@ def _pair(name: str, *, one_line: bool) -> Callable[[Sequence[Any]], list[str]]:
     return parts
 
 
-def _image_name(number: int) -> str:
-    return f"{number:06}.png"
-
-
 def _png(image: Any, name: str) -> bytes:
     from chainrule.data import png
 
@@ -392,9 +410,10 @@ def _write_text(file: Path, pieces: Iterable[str]) -> Path:
     return file
 
 
-def _write_csv(file: Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+def _write_csv(file: Path, names: Sequence[str] | None, rows: Iterable[Sequence[Any]]) -> Path:
     with file.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.writer(opened, lineterminator="\n")
-        writer.writerow(names)
+        if names is not None:
+            writer.writerow(names)
         writer.writerows(rows)
     return file

@@ -103,6 +103,8 @@ class ModuleRun:
         """Score rows: the exact nats of each."""
         from chainrule.training import bits
 
+        if not len(x):
+            raise ValueError("rows: expected at least one to score, got none")
         rows = _tensors(x, context, lengths)
         size = rows["x"][0].numel()
         sizes = [size] * len(x) if lengths is None else rows["lengths"].tolist()
@@ -114,7 +116,7 @@ class ModuleRun:
                 nats += (-self.model.log_prob(**chosen)).double().tolist()
         columns = [Column("row"), Column("nats", 3), Column("elements"), Column("bits_per_element", 4)]
         measured = zip(range(len(nats)), nats, sizes, strict=True)
-        scores = [(row, value, count, bits(value) / count) for row, value, count in measured]
+        scores = [(row, value, count, bits(value) / count if count else None) for row, value, count in measured]
         total = {"rows": len(nats), "nats": sum(nats), "bits_per_element": bits(sum(nats)) / max(sum(sizes), 1)}
         return Result(columns, scores, summary=lambda: total, rank="bits_per_element")
 

@@ -366,12 +366,14 @@ class Run:
         check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
         paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
         given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
+        if isinstance(where := options.get("where"), Mapping):
+            options = {**options, "where": frames.cells_of(where, inputs.description)}
         return kind(**{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
 
     def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
         with self._inputs() as inputs:
-            labels = {"labels": options["labels"]} if "labels" in options else {}
-            options = {name: options[name] for name in options.keys() - labels.keys()}
+            options = dict(options)
+            labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
             path: str | list[str] | None = None
             if texts and self.task == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)

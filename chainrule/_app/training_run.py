@@ -35,11 +35,8 @@ from chainrule.data._gather import paths_of
 from chainrule.data._kinds import check_path
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from torch import nn
 
-    from chainrule._app.tasks.task import Task
     from chainrule._base import TrainableModel
     from chainrule.training import Callback, TrainingBatches, TrainingOptions, TrainingResult
     from chainrule.training._computation import Computation
@@ -354,4 +351,5 @@ def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
         plain: dict[str, str | None] = {
             name: inputs.plain(path, name) for name, path in config.sources.items() if path is not None
         }
-        yield replace(config, sources=config.sources | plain)
+        data = replace(config.data, **inputs.options) if inputs.options else config.data
+        yield replace(config, sources=config.sources | plain, data=data)

@@ -188,10 +188,10 @@ def caption_batches(
     return Batches(order, make)
 
 
-def caption_evaluation(captioned: CaptionedImages, batch_size: int = 64) -> Iterator[Batch]:
+def caption_evaluation(captioned: CaptionedImages) -> Iterator[Batch]:
     """Every caption of every image once, in order."""
     images = np.repeat(np.arange(len(captioned)), np.diff(captioned.offsets))
-    return (captioned.batch(images[captions], captions) for captions in in_order(len(images), batch_size))
+    return (captioned.batch(images[captions], captions) for captions in in_order(len(images), 64))
 
 
 _MANIFEST = "captions.json"

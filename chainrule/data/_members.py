@@ -32,6 +32,10 @@ class Member:
     label: str  # the name for errors
     open: Callable[[], BinaryIO]  # gives the bytes, to be closed
 
+    def skipped(self, error: ValueError) -> dict[str, str]:
+        """Return the record of a bad file, without its folders, which say something of the machine."""
+        return {"file": self.name, "reason": str(error).replace(self.label, self.name)}
+
 
 class Members:
     """All files of one kind below a folder, in the order of their names; of a tar or zip archive, in its order; or one.
@@ -110,6 +114,24 @@ class Members:
             return io.BytesIO(read())
         except _DAMAGED as error:
             raise ValueError(f"{label}: cannot be read ({error}): restore the archive from a copy") from None
+
+
+Content = TypeVar("Content")
+
+
+def read_each(
+    files: Iterable[Member], read: Callable[[Member], Content], skipped: list[dict[str, str]], *, skip_bad: bool
+) -> Iterator[tuple[Member, Content]]:
+    """Yield each file with its content; `skip_bad` lists bad files in `skipped` instead of raising their errors."""
+    for file in files:
+        try:
+            content = read(file)
+        except ValueError as error:
+            if not skip_bad:
+                raise ValueError(f"{error}; --skip-bad leaves such files out") from None
+            skipped.append(file.skipped(error))
+        else:
+            yield file, content
 
 
 def file_names(path: Path) -> Iterator[str]:

@@ -17,7 +17,7 @@ import torch
 
 from chainrule.data._batches import Batch, Batches, Shuffled, by_length, hold_out, in_order
 from chainrule.data._kinds import MIDI
-from chainrule.data._members import LARGEST, Member, Members
+from chainrule.data._members import LARGEST, Member, Members, read_each
 from chainrule.data._midi import KEYS, Piece, read_midi
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._vocabulary import Ids
@@ -116,11 +116,11 @@ def prepare_music(
     source: str | Path,
     directory: str | Path,
     *,
-    frames_per_quarter: int = 4,
-    validation: str | Path | None = None,
-    validation_fraction: float = 0.1,
-    skip_bad: bool = False,
-    seed: int = 0,
+    frames_per_quarter: int,
+    validation: str | Path | None,
+    validation_fraction: float,
+    skip_bad: bool,
+    seed: int,
 ) -> dict[str, Any]:
     """Read MIDI files and write their piano rolls into a directory; returns the manifest.
 
@@ -143,28 +143,21 @@ def prepare_music(
     tempi: list[float] = []
     beyond = 0
 
-    def read(files: Members) -> list[npt.NDArray[np.uint8]]:
+    def read_all(files: Members) -> list[npt.NDArray[np.uint8]]:
         nonlocal beyond
-        rolls = []
-        for file in files.files:
-            try:
-                piece = read_piece(file, frames_per_quarter)
-            except ValueError as error:
-                if not skip_bad:
-                    raise ValueError(f"{error}; --skip-bad leaves such files out") from None
-                skipped.append({"file": file.name, "reason": str(error)})
-                continue
+        rolls, read = [], partial(read_piece, frames_per_quarter=frames_per_quarter)
+        for _, piece in read_each(files.files, read, skipped, skip_bad=skip_bad):
             rolls.append(np.packbits(piece.roll, axis=1))
             tempi.append(piece.quarters_per_minute)
             beyond += piece.beyond
         return rolls
 
     collection = MidiFiles(source)
-    parts = {"train": read(collection), "valid": list[npt.NDArray[np.uint8]]()}
+    parts = {"train": read_all(collection), "valid": list[npt.NDArray[np.uint8]]()}
     quarters_per_minute = round(float(np.median(tempi or [0])))
     held_out = None if validation is None else MidiFiles(validation)
     if held_out is not None:
-        parts["valid"] = read(held_out)
+        parts["valid"] = read_all(held_out)
     elif len(rolls := parts["train"]) >= FILES_TO_HOLD_OUT_WHOLE:
         chosen = hold_out(len(rolls), validation_fraction, seed)
         parts = {

@@ -188,12 +188,12 @@ def prepare_pairs(
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
     check_fraction("validation_fraction", validation_fraction)
-    every = None if validation_source is not None else round(1 / validation_fraction)
+    fraction = None if validation_source is not None else validation_fraction
     by_side = dict(zip(SIDES, vocabularies or (), strict=False)) or {
         side: LEVELS[level].fit(
             (
                 f"{getattr(pair, side)}\n"
-                for pair, held_out in _shared_out(read_pairs(source, target), every, seed)
+                for pair, held_out in _shared_out(read_pairs(source, target), fraction, seed)
                 if not held_out
             ),
             eos=True,
@@ -215,7 +215,7 @@ def prepare_pairs(
             vocabulary.save(writer.path(f"{side}.json"))
         train = _Written(writer, "train", by_side, max_length, names)
         valid = _Written(writer, "valid", by_side, max_length, names if validation_source is None else dev_names)
-        for pair, held_out in _shared_out(read_pairs(source, target), every, seed):
+        for pair, held_out in _shared_out(read_pairs(source, target), fraction, seed):
             (valid if held_out else train).add(pair)
         for pair in () if validation_source is None else read_pairs(validation_source, validation_target):
             valid.add(pair)
@@ -235,15 +235,21 @@ def prepare_pairs(
 def open_pairs(directory: str | Path) -> Pairs:
     """Open a folder written by `prepare_pairs`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "pairs")
-    vocabularies = {side: load_vocabulary(store.directory / f"{side}.json") for side in SIDES}
+    vocabularies = open_vocabularies(directory)
     sides = {}
     with store.checked():
-        for part, side in product(PARTS, SIDES):
-            name, below = f"{part}.{side}", len(vocabularies[side])
+        for part, (side, vocabulary) in product(PARTS, zip(SIDES, vocabularies, strict=True)):
+            name, below = f"{part}.{side}", len(vocabulary)
             rows = read_value(int, store.manifest[part]["pairs"], f"{part}.pairs")
             sides[name] = Ragged.load(store, f"{name}.symbols", f"{name}.offsets", below, rows=rows, shortest=1)
     train, valid = (PairedSentences(sides[f"{part}.source"], sides[f"{part}.target"]) for part in PARTS)
-    return Pairs(vocabularies["source"], vocabularies["target"], train, valid, store.manifest)
+    return Pairs(*vocabularies, train, valid, store.manifest)
+
+
+def open_vocabularies(directory: str | Path) -> tuple[Vocabulary, Vocabulary]:
+    """Return the symbols of sources and of targets of a prepared folder, whose pairs may be missing."""
+    source, target = (load_vocabulary(Path(directory) / f"{side}.json") for side in SIDES)
+    return source, target
 
 
 def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
@@ -311,8 +317,8 @@ class _Written:
         }
 
 
-def _shared_out(pairs: Iterable[Pair], every: int | None, seed: int) -> Iterator[tuple[Pair, bool]]:
+def _shared_out(pairs: Iterable[Pair], fraction: float | None, seed: int) -> Iterator[tuple[Pair, bool]]:
     """Yield each pair, and whether it is held out; the same ones at each call."""
-    draw = OneInEvery(every, seed)
+    draw = OneInEvery(fraction, seed)
     for block in in_blocks(pairs, _BLOCK):
         yield from zip(block, draw.take(len(block)).tolist(), strict=True)

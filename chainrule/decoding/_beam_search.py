@@ -12,8 +12,7 @@ from chainrule._base import AutoregressiveModel, Context
 from chainrule._checks import check_prefix
 from chainrule._modes import device_of, in_evaluation, wide, widest
 from chainrule._ranges import check_sizes
-from chainrule.decoding._best_symbols import best_symbols
-from chainrule.decoding._decoded import Decoded, Ended, Hypothesis
+from chainrule.decoding._decoded import Decoded, Ended, Hypothesis, best_symbols
 from chainrule.state import State, count_rows, expand, map_state, select, share_memories
 
 _LARGEST_LOG = 709.0  # of a float
@@ -31,17 +30,11 @@ class Extensions:
 
 @dataclass(frozen=True)
 class Beam:
-    """N live prefixes of R rows, row by row, best first; rows may have different numbers of them.
+    """N live prefixes of R rows, row by row, best first; rows may have different numbers of them."""
 
-    Args:
-        rows: (N,) the row of each, ascending in [0, R).
-        sequences: (N, T) symbols so far.
-        log_probs: (N,) nats. In float64, so that sums over many steps keep the order of their terms.
-    """
-
-    rows: Tensor
-    sequences: Tensor
-    log_probs: Tensor
+    rows: Tensor  # (N,) the row of each, ascending in [0, R)
+    sequences: Tensor  # (N, T) symbols so far
+    log_probs: Tensor  # (N,) nats. In float64, so that sums over many steps keep the order of their terms
 
     def extensions(self, row_count: int, values: Tensor, symbols: Tensor, beam_size: int) -> Extensions:
         """Return the `beam_size` most probable extensions of each row's prefixes, or all where fewer are possible.

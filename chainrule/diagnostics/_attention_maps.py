@@ -28,12 +28,9 @@ def attention_map(weights: Tensor, source: Sequence[str], target: Sequence[str])
             f"weights: expected shape {(len(target), len(source))}, the words of target and source, "
             f"got {tuple(weights.shape)}"
         )
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ValueError("images need the package matplotlib, which is not installed: pip install matplotlib") from None
-    size = (1.5 + 0.4 * len(source), 1.5 + 0.35 * len(target))
-    figure = Figure(figsize=size, dpi=120, layout="constrained")
+    figure = new_figure(1.5 + 0.4 * len(source), 1.5 + 0.35 * len(target))
+    figure.set_dpi(120)
+    figure.set_facecolor("white")
     axes = figure.add_subplot()
     axes.imshow(weights.detach().cpu().float().numpy(), cmap="Greys", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(
@@ -49,9 +46,6 @@ def _plain(word: str) -> str:
     """Escape dollar signs, which matplotlib would read as mathematics."""
     return word.replace("$", r"\$")
 
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _COLUMNS = 5
 

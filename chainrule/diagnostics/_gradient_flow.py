@@ -1,27 +1,27 @@
 """The flow of gradients back through a recurrence: gradients, Jacobians and their products at every step."""
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chainrule.diagnostics._backpropagation import by_distance, gradient_norms, reach, run_back
-from chainrule.diagnostics._derivatives import Passage
-from chainrule.diagnostics._jacobians import (
-    influence,
+from chainrule._modes import wide
+from chainrule.diagnostics._backpropagation import (
+    THRESHOLD,
     jacobian_norms,
-    memory_length,
     products_of_bounds,
+    run_back,
     running_products,
+    steps_above,
 )
-from chainrule.diagnostics._panels import Array, draw_every, draw_influence, draw_jacobians, draw_last, new_figure
+from chainrule.diagnostics._derivatives import Passage
+from chainrule.diagnostics._panels import flow_figures
 from chainrule.diagnostics._subject import Loss, Subject, replay, subject_of
+from chainrule.layers._cells import project
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -76,7 +76,6 @@ class GradientFlow:
 
     def plot(self) -> "list[Figure]":
         """Plot gradients by the distance to the loss, Jacobians, and the influence of inputs, with matplotlib."""
-
         return flow_figures(self)
 
 
@@ -210,46 +209,99 @@ def _traces(passage: Passage) -> dict[str, Tensor]:
     return passage.gates | {"hidden": passage.h} | cell
 
 
-def flow_figures(flow: "GradientFlow") -> "list[Figure]":
-    """Draw three figures, with a panel per layer: gradients, Jacobians and their products, influence of inputs."""
-
-    def profile(values: Tensor) -> Array:
-        return np.asarray(by_distance(values, flow.lengths))
-
-    finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
-
-    def norms(gradient: Tensor) -> Array:
-        return np.asarray(by_distance(gradient_norms(gradient[finite]), flow.lengths[finite]))
-
-    def gradients(axes: "Axes", layer: int) -> None:
-        delta, local = norms(flow.delta[layer]), norms(flow.local[layer])
-        if flow.loss == "last":
-            cell = norms(flow.delta_cell[layer]) if flow.delta_cell else None
-            furthest = max(reach(torch.from_numpy(each)) for each in (delta, cell) if each is not None)
-            draw_last(axes, delta, local, furthest, cell)
-        else:
-            draw_every(axes, delta, local)
-
-    def jacobians(axes: "Axes", layer: int) -> None:
-        norm, product, bound = flow.jacobian_norms[layer], flow.product_norms[layer], flow.bound[layer]
-        draw_jacobians(axes, profile(norm), profile(product), profile(bound))
-
-    def influence(axes: "Axes", layer: int) -> None:
-        derivative, perturbed = np.asarray(flow.influence[layer]), np.asarray(flow.influence_perturbed[layer])
-        draw_influence(axes, derivative, perturbed, (flow.memory_length[layer], flow.memory_length_perturbed[layer]))
-
-    count = len(flow.delta)
-    return [
-        _stacked(count, gradients, f"gradients, loss: {flow.loss}"),
-        _stacked(count, jacobians, "Jacobians"),
-        _stacked(count, influence, "influence of inputs"),
-    ]
+ROWS, STARTS = 8, 4
 
 
-def _stacked(count: int, draw: "Callable[[Axes, int], None]", title: str) -> "Figure":
-    figure = new_figure(5.6, 0.3 + 3.0 * count)
-    figure.set_facecolor("white")
-    for layer, axes in enumerate(figure.subplots(count, 1, squeeze=False)[:, 0]):
-        draw(axes, layer)
-        axes.set_title(f"layer {layer + 1}: {title}", fontsize=10, loc="left")
-    return figure
+def influence(
+    subject: Subject, passages: list[Passage], generator: torch.Generator
+) -> tuple[list[Tensor], list[Tensor]]:
+    r"""Measure how far a changed input moves each layer's state k steps later, relative to its largest effect.
+
+    .. math:: I_k = \overline{\lVert \Delta s_{t+k} \rVert} \,/\, \max_j \overline{\lVert \Delta s_{t+j} \rVert}
+
+    It follows the same changes twice: by derivatives, and by reading the changed input. It replaces a symbol by
+    another, and adds noise with the data's standard deviation to features, at four steps in the first half of up to
+    eight rows; s is h, for an LSTM [h, c]. Results are (T,) for each layer, float64, and NaN at distances that no row
+    has.
+    """
+    rows = torch.nonzero(subject.lengths >= 2).flatten()[:ROWS]
+    subject = subject.select(rows)
+    derivatives = [passage.derivative.each(lambda factor: factor[:, rows].unsqueeze(2)) for passage in passages]
+    before, after, times = _changes(subject, generator)
+    weights = [layer.all_weights[0] for layer in subject.layers]
+    first, *rest = weights[0]
+    shift = project(after, first, None) - project(before, first, None)  # (B·K, G·M)
+    shift = shift.view(*times.shape, -1)
+    unchanged = project(subject.features.flatten(0, 1), first, subject.layers[0].input_bias(rest))
+    unchanged = unchanged.unflatten(0, subject.features.shape[:2])  # (B, T, G·M)
+    by_derivative = torch.zeros(
+        len(passages), subject.features.shape[1], *times.shape, dtype=torch.float64, device="cpu"
+    )
+    by_change = torch.zeros_like(by_derivative)
+    moved = [d.weight_hh.new_zeros(*times.shape, d.state_size) for d in derivatives]
+    changed = [tuple(part.repeat_interleave(times.shape[1], 0) for part in state) for state in subject.states]
+    size = subject.output.shape[-1]
+    for t in range(subject.features.shape[1]):
+        here = times == t
+        dp = shift * here.unsqueeze(-1)
+        projected = unchanged[:, t].repeat_interleave(times.shape[1], 0) + dp.flatten(0, 1)
+        for index, (layer, derivative) in enumerate(zip(subject.layers, derivatives, strict=True)):
+            moved[index] = derivative[t].push(moved[index], dp)
+            changed[index] = layer.cell(projected, weights[index][1:], list(changed[index]))
+            passage = passages[index]
+            parts = [passage.h] if passage.c is None else [passage.h, passage.c]
+            own = torch.cat([part[t, rows] for part in parts], -1).unsqueeze(1)  # (B, 1, S)
+            difference = torch.cat(changed[index], -1).view(*times.shape, -1) - own
+            by_derivative[index, t] = wide(torch.linalg.vector_norm(moved[index], dim=-1))
+            by_change[index, t] = wide(torch.linalg.vector_norm(difference, dim=-1))
+            if index + 1 < len(subject.layers):
+                weight_ih, *above = weights[index + 1]
+                dp = moved[index][..., :size] @ weight_ih.t()
+                projected = project(changed[index][0], weight_ih, subject.layers[index + 1].input_bias(above))
+    return _by_distance(by_derivative, times, subject.lengths), _by_distance(by_change, times, subject.lengths)
+
+
+def memory_length(curve: Tensor) -> float:
+    """Return the steps after which an influence (T,) stays below 1%, or infinity; NaN without any influence."""
+    return steps_above(curve, THRESHOLD) or math.nan
+
+
+def _changes(subject: Subject, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the inputs before and after the changes, (B·K, ...), and the times of the changes, (B, K)."""
+    parts = torch.linspace(0, 0.5, STARTS, device=subject.lengths.device)
+    times = ((subject.lengths.unsqueeze(1) - 1) * parts).long()  # (B, K)
+    rows = torch.arange(len(times), device=times.device).unsqueeze(1)
+    before = subject.features[rows, times].flatten(0, 1)
+    if subject.embed is not None and subject.symbols is not None:
+        seen = subject.symbols[subject.real]
+        draws = torch.randint(len(seen), (len(before),), generator=generator, device="cpu").to(seen.device)
+        return before, subject.embed(seen[draws]), times
+    if before.is_floating_point():
+        spread = subject.features[subject.real].std(0)
+        spread = torch.where(spread > 0, spread, spread.amax()) if spread.amax() > 0 else torch.ones_like(spread)
+        noise = torch.randn(before.shape, generator=generator, dtype=torch.float64, device="cpu").to(before)
+        return before, before + spread * noise, times
+    seen = subject.features[subject.real].unique()
+    if len(seen) < 2:
+        seen = torch.arange(subject.layers[0].input_size, device=before.device)
+    if len(seen) < 2:
+        return before, before, times  # there is no other symbol
+    others = torch.searchsorted(seen, before)
+    others += torch.randint(1, len(seen), (len(before),), generator=generator, device="cpu").to(before.device)
+    return before, seen[others % len(seen)], times
+
+
+def _by_distance(norms: Tensor, times: Tensor, lengths: Tensor) -> list[Tensor]:
+    """Average norms (L, T, B, K) by the distance from the change, relative to the largest, (T,) for each layer."""
+    time = norms.shape[1]
+    at = torch.arange(time, device="cpu").view(-1, 1, 1) + times.cpu()  # (T, B, K)
+    inside = at < lengths.cpu().view(-1, 1)
+    curves = []
+    for layer in norms:
+        shifted = layer.cpu().gather(0, at.clamp(max=time - 1)).masked_fill(~inside, 0)
+        # Divide by the mean peak of the same changes: few changes reach long distances, and they may be small ones.
+        peaks = (inside * shifted.amax(0)).sum((1, 2))
+        mean = shifted.sum((1, 2)) / torch.where(peaks > 0, peaks, inside.sum((1, 2)))  # NaN if no row is long enough
+        largest = mean[~mean.isnan()].amax()
+        curves.append(mean / (largest if largest > 0 else 1))
+    return curves

@@ -12,7 +12,7 @@ from chainrule._modes import wide
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._linear_attention import FastWeights
 from chainrule.layers._minimal_recurrence import MinimalRecurrence
-from chainrule.models._transformer_lm import TransformerLM
+from chainrule.models import TransformerLM
 from chainrule.state import leaves
 
 SHARE = 0.4  # minimum mean share of a head's weight that defines its kind

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.models._image_classifier import ConvNet, ImageClassifier
-from chainrule.models._swin_transformer import SwinBlock, SwinTransformer
-from chainrule.models._vision_transformer import CompactTransformer, VisionTransformer
+from chainrule.models._vision_transformer import SwinBlock, SwinTransformer, TokenTransformer
 
 ROLLOUT = "attention rollout: the patches that the features are mixed from, through all blocks (Abnar and Zuidema 2020)"
 GRAD_CAM = "Grad-CAM: the places of the last feature map that speak for the label given (Selvaraju et al. 2017)"
@@ -37,12 +36,13 @@ def saliency_maps(model: ImageClassifier, images: Tensor, labels: Tensor) -> Ten
         images: (B, C, H, W).
         labels: (B,) labels y to explain, usually the predictions.
 
+    >>> from chainrule.models import VisionTransformer
     >>> model = VisionTransformer((1, 8, 8), 2, levels=2, model_size=8, num_layers=2, num_heads=2).eval()
     >>> saliency_maps(model, torch.zeros(3, 1, 8, 8), torch.zeros(3, dtype=torch.long)).shape
     torch.Size([3, 2, 2])
     """
     match model:
-        case VisionTransformer() | CompactTransformer():
+        case TokenTransformer():
             read = rollout(model.attended(images), model.pooling_weights(images))
             rows, columns = model.grid()
             maps = read[:, -rows * columns :].unflatten(1, (rows, columns))  # without the class token, which is first
@@ -75,13 +75,13 @@ def attention_distance(model: nn.Module, images: Tensor) -> list[list[float]]:
 
     over images x and patches i with centres p; class tokens are ignored, and models without attention give [].
 
-    >>> import torch
+    >>> from chainrule.models import VisionTransformer
     >>> model = VisionTransformer((1, 8, 8), 2, levels=2, model_size=8, num_layers=2, num_heads=2)
     >>> [len(heads) for heads in attention_distance(model, torch.zeros(3, 1, 8, 8))]
     [2, 2]
     """
     match model:
-        case VisionTransformer() | CompactTransformer():
+        case TokenTransformer():
             height, width = model.grid()
             away = _away(height, width, model.image_shape[1] / height)
             patches = height * width  # the last ones: a class token precedes them

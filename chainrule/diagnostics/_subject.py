@@ -7,7 +7,8 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, length_mask
+from chainrule._base import AutoregressiveModel
+from chainrule._checks import length_mask
 from chainrule._modes import evaluating
 from chainrule.diagnostics import _derivatives as derivatives
 from chainrule.diagnostics._derivatives import Passage

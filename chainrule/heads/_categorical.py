@@ -210,7 +210,7 @@ class _Picked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, value: Tensor) -> Tensor:
         column = value.unsqueeze(1)
-        normaliser = torch.empty(column.shape, dtype=_wide(scores.dtype), device=scores.device)
+        normaliser = at_least_float32(scores.new_empty(column.shape))
         picked = torch.empty_like(normaliser)
         for rows in _pieces(scores):
             part = scores[rows].to(normaliser.dtype)
@@ -237,7 +237,3 @@ class _Picked(torch.autograd.Function):
 def _pieces(scores: Tensor) -> list[slice]:
     size = max(CACHE // scores.shape[1], 1)
     return [slice(start, start + size) for start in range(0, scores.shape[0], size)]
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype

@@ -131,8 +131,11 @@ def log_bin_mass(value: Tensor, means: Tensor, log_scales: Tensor, levels: int) 
     The last bin omits the first term, the first bin the second term, and both omit the third.
     """
     a, b = standard_edges(value, means, log_scales, levels)
-    first, last = value <= 0, value >= levels - 1
-    log_width = math.log(2 / levels) - log_scales
+    return _log_difference(a, b, math.log(2 / levels) - log_scales, value <= 0, value >= levels - 1)
+
+
+def _log_difference(a: Tensor, b: Tensor, log_width: Tensor, first: Tensor, last: Tensor) -> Tensor:
+    """Return log(σ(b) − σ(a)) from log(b − a); `first` and `last` intervals include the whole tail."""
     return (
         logsigmoid(b).masked_fill(last, 0)
         + logsigmoid(-a).masked_fill(first, 0)
@@ -216,15 +219,8 @@ class IntegerLogisticMixture(LocationScaleMixture):
             for end, half in ((first, -0.5), (last, 0.5))
         )
         log_width = (last - first + 1).log().unsqueeze(-1) - self.log_scales
-        open_below, open_above = (
-            (first <= self.low).unsqueeze(-1),
-            ((last >= HALF_RANGE - 1) & (first < last)).unsqueeze(-1),
-        )
-        return (
-            logsigmoid(b).masked_fill(open_above, 0)
-            + logsigmoid(-a).masked_fill(open_below, 0)
-            + log_one_minus_exp(log_width).masked_fill(open_below | open_above, 0)
-        )
+        open_below, open_above = first <= self.low, (last >= HALF_RANGE - 1) & (first < last)
+        return _log_difference(a, b, log_width, open_below.unsqueeze(-1), open_above.unsqueeze(-1))
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
         """Encode or decode integers in [−2^53, 2^53) by bisection, in the floating dtype of the parameters."""

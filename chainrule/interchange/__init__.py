@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.interchange._exporting import export_run
-    from chainrule.interchange._importing import import_model
-
-__all__ = ["export_run", "import_model"]
+    from chainrule.interchange._exporting import export_run as export_run
+    from chainrule.interchange._importing import import_model as import_model
 
 __getattr__, __dir__ = attach(__name__)

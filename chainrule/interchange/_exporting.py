@@ -5,12 +5,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from safetensors.torch import save_file
 
-from chainrule._app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, REPORT, VOCABULARY
+from chainrule._app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, REPORT, TRAINING_PAGE, VOCABULARY
 from chainrule._app.tasks.task import Task
 from chainrule._app.tasks.text.task import TextTask
 from chainrule._printing import one_line
@@ -63,9 +64,7 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
     return tokenizer
 
 
-def model_card(
-    run: Task[Any], *, library: str, load: str, language: str = "python", notes: tuple[str, ...] = ()
-) -> str:
+def model_card(run: Task[Any], *, library: str, load: str, notes: tuple[str, ...] = ()) -> str:
     """Markdown with the front matter that the Hugging Face Hub reads."""
     about = {"facts": None}
     facts = {name: text for name, text in run.describe(about).items() if name}
@@ -100,7 +99,7 @@ def model_card(
         "## Options\n",
         _table({name: str(value) for name, value in options.items()}),
         "## Load it\n",
-        f"```{language}\n{load}\n```\n",
+        f"```python\n{load}\n```\n",
         *(f"{note}\n" for note in notes),
     ]
     return "\n".join(parts)
@@ -120,7 +119,7 @@ def _cell(text: str) -> str:
 
 
 Form = Literal["hub", "onnx", "torch-export"]
-_LEFT = (CHECKPOINT, REPORT, "tensorboard", ".*")
+_LEFT = (CHECKPOINT, REPORT, TRAINING_PAGE, "tensorboard", "wandb", "tracking.json", "valid.json", ".*")
 _KEPT = (".json", ".safetensors", ".pt")  # of the prepared data: what describes them, not the data
 
 
@@ -152,20 +151,21 @@ def _write_hub(run: Task[Any], folder: Path) -> list[str]:
         assert isinstance(model, TransformerLM)
         assert isinstance(run, TextTask)
         return _write_causal_lm(run, model, folder)
-    shutil.copytree(run.path, folder, ignore=_ignored, dirs_exist_ok=True)
+    shutil.copytree(run.path, folder, ignore=partial(_ignored, Path(run.PREPARED).name), dirs_exist_ok=True)
     sources = {name: None if path is None else Path(path).name for name, path in run.config.sources.items()}
-    write_json(folder / CONFIG, replace(run.config, sources=sources).to_json(run.name))
+    init = None if run.config.init is None else replace(run.config.init, run=Path(run.config.init.run).name)
+    write_json(folder / CONFIG, replace(run.config, sources=sources, init=init).to_json(run.name))
     load = 'import chainrule\n\nrun = chainrule.load("path/of/this/folder")\nprint(run)'
     note = f"The folder is a run of chainrule: transformers has no such model ({reason})."
     write_text(folder / "README.md", model_card(run, library="chainrule", load=load, notes=(note,)))
     return ["format: chainrule's own, read by chainrule.load and every verb", f"reason: {reason}"]
 
 
-def _ignored(folder: str, names: list[str]) -> set[str]:
-    """Return the names to leave out of a copy: checkpoints, pages, and prepared data."""
+def _ignored(manifest: str, folder: str, names: list[str]) -> set[str]:
+    """Return the names to leave out of a copy: checkpoints, pages, logs that name the machine, and prepared data."""
     exclusions = set(shutil.ignore_patterns(*_LEFT)(folder, names))
     if Path(folder).name == DATA:
-        exclusions |= {name for name in names if not name.endswith(_KEPT)}
+        exclusions |= {name for name in names if name == manifest or not name.endswith(_KEPT)}
     return exclusions
 
 

@@ -121,7 +121,7 @@ def _start(model: nn.Module) -> int:
     elif isinstance(model, WaveNet):
         reason = "a WaveNet with labels or a mixture of logistics has no scores of symbols"
     else:
-        reason = f"a {type(model).__name__} is not a RecurrentLM, TransformerLM, WaveNet or MADE"
+        reason = f"it is of the class {type(model).__name__}, not RecurrentLM, TransformerLM, WaveNet or MADE"
     raise ValueError(f"this model has no graph: {reason}")
 
 

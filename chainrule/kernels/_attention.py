@@ -1,6 +1,7 @@
 """Causal attention with its cache written in place, and over a bounded past as bands of scores."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,11 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.kernels._row_vectors import numpy_may_compute, prepared_linear
-from chainrule.layers._multi_head_attention import as_bias, distances, repeated_heads, visible_keys
-from chainrule.layers._positions import distance_slopes, rotate, rotations
 from chainrule.state import State
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer
+
+
+class Rotary(NamedTuple):
+    """The functions by which a layer turns queries and keys by their positions."""
+
+    rotations: Callable[[Tensor, int, Tensor], Tensor]
+    rotate: Callable[[Tensor, Tensor], Tensor]
 
 
 class CausalAttentionSteps:
@@ -35,9 +41,10 @@ class CausalAttentionSteps:
         num_heads: int,
         num_kv_heads: int,
         window: int,
-        position: str | None,
+        slopes: Tensor | None,
+        rotary: Rotary | None,
     ):
-        self.heads, self.groups, self.window, self.position = num_heads, num_kv_heads, window, position
+        self.heads, self.groups, self.window, self.rotary = num_heads, num_kv_heads, window, rotary
         self.head_size = out_weight.shape[0] // num_heads
         # Queries come divided by √d.
         scale = torch.ones(len(in_weight), dtype=in_weight.dtype, device=in_weight.device)
@@ -46,7 +53,8 @@ class CausalAttentionSteps:
             in_bias = None if in_bias is None else in_bias * scale
             self.project = prepared_linear(in_weight * scale.unsqueeze(1), in_bias)
         self.output = prepared_linear(out_weight, out_bias)
-        self.slopes = distance_slopes(num_heads, in_weight.device).to(in_weight).view(num_kv_heads, -1, 1)
+        self.slopes = None if slopes is None else slopes.to(in_weight).view(num_kv_heads, -1, 1)
+        self.like = out_weight
         self._last: State = None
         self._end = 0  # the first slot behind the last state
         self._buffer: _Buffer
@@ -76,14 +84,14 @@ class CausalAttentionSteps:
         """Write the last element of a cache, and read it: (B, (H + 2G)d) to (B, D)."""
         buffer, rows, heads = self._buffer, len(heads), heads.unflatten(1, (-1, self.head_size))
         turned = heads[:, : -self.groups]
-        if buffer.turns is not None:
-            turned = rotate(turned, buffer.turns[end - 1])
+        if self.rotary is not None and buffer.turns is not None:
+            turned = self.rotary.rotate(turned, buffer.turns[end - 1])
         buffer.keys[:, :, end - 1] = turned[:, self.heads :]
         buffer.values[:, :, end - 1] = heads[:, -self.groups :]
         queries = turned[:, : self.heads].reshape(rows * self.groups, self.heads // self.groups, self.head_size)
         # The heads of one key side by side: a product for each row and key head.
         scores = queries @ buffer.keys[:, :, begin:end].transpose(2, 3).flatten(0, 1)
-        if self.position == "alibi":
+        if buffer.penalties is not None:
             scores = scores.unflatten(0, (rows, -1)).sub(buffer.penalties[..., begin - end :]).flatten(0, 1)
         if buffer.empty is not None:
             empty = buffer.empty[..., begin:end]
@@ -115,20 +123,20 @@ class CausalAttentionSteps:
         # Written in place later, whatever mode the caller is in then.
         with torch.inference_mode(False), torch.no_grad():
             for cache in (keys, values):
-                copies.append(self.slopes.new_empty(rows, groups, length, size))
+                copies.append(self.like.new_empty(rows, groups, length, size))
                 copies[-1][:, :, :cached] = cache
         # The position of the element in each slot, (slots, B); the slots before a row's first hold nothing.
         places = torch.arange(length + 1, device=keys.device).unsqueeze(1) - cached + count
         alike = bool((count == count[:1]).all())
         full = alike and bool((count >= cached).all())
         turns = None
-        if self.position == "rotary":
+        if self.rotary is not None:
             wanted = places[:, :1] if alike else places
-            turns = rotations(wanted, size, keys).unsqueeze(2)  # (slots, B or 1, 1, d/2)
-        penalties = self.slopes * torch.arange(length, device=keys.device).flip(0)
+            turns = self.rotary.rotations(wanted, size, keys).unsqueeze(2)  # (slots, B or 1, 1, d/2)
+        penalties = None if self.slopes is None else self.slopes * torch.arange(length, device=keys.device).flip(0)
         empty = None if full else (places[:-1] < 0).t()[:, None, None]
         arrays = None
-        if rows == 1 and full and numpy_may_compute(copies[0]) and self.position != "alibi":
+        if rows == 1 and full and numpy_may_compute(copies[0]) and penalties is None:
             turned = None if turns is None else turns[:, 0].numpy()
             arrays = _Arrays(copies[0][0].numpy(), copies[1][0].numpy(), turned)
         self._buffer = _Buffer(copies[0], copies[1], places.unbind(), turns, penalties, empty, arrays)
@@ -144,24 +152,17 @@ class _Arrays(NamedTuple):
 
 
 class _Buffer(NamedTuple):
-    """A cache with room behind it.
+    """A cache with room behind it."""
 
-    Attributes:
-        keys: (B, G, slots, d).
-        values: (B, G, slots, d).
-        counts: (B,) elements that have been read before each slot is filled, for all slots and the one after them.
-        turns: (slots + 1, B or 1, 1, d/2) of the element in each slot; see `rotations`.
-        penalties: (G, H/G, slots) of the scores, for the last slots of a window the last ones.
-        empty: (B, 1, 1, slots) which slots hold nothing; None where every slot holds something.
-        arrays: keys (G, slots, d), values and turns (slots + 1, 1, d/2) in NumPy; None where torch computes.
-    """
-
-    keys: Tensor
-    values: Tensor
+    keys: Tensor  # (B, G, slots, d)
+    values: Tensor  # (B, G, slots, d)
+    # (B,) elements that have been read before each slot is filled, for all slots and the one after them
     counts: tuple[Tensor, ...]
-    turns: Tensor | None
-    penalties: Tensor
-    empty: Tensor | None
+    turns: Tensor | None  # (slots + 1, B or 1, 1, d/2) of the element in each slot; see `rotations`
+    # (G, H/G, slots) of the scores by ALiBi, for the last slots of a window the last ones; or None
+    penalties: Tensor | None
+    empty: Tensor | None  # (B, 1, 1, slots) which slots hold nothing; None where every slot holds something
+    # keys (G, slots, d), values and turns (slots + 1, 1, d/2) in NumPy; None where torch computes
     arrays: _Arrays | None
 
 
@@ -188,17 +189,22 @@ def banded_attention(
 
     def of_blocks(x: Tensor) -> Tensor:
         """(B, G, n + T, d) -> (B, H, blocks, keys of a block, d)."""
-        x = nn.functional.pad(repeated_heads(x, heads), (0, 0, earlier * block - cached, behind))
+        x = x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
+        x = nn.functional.pad(x, (0, 0, earlier * block - cached, behind))
         x = x.unflatten(2, (earlier + blocks, block))
         return torch.cat([x[:, :, first : first + blocks] for first in range(earlier + 1)], 3)
 
     slots = torch.arange((blocks + earlier) * block, device=queries.device).unfold(0, (earlier + 1) * block, block)
     real = slots >= earlier * block - cached  # (blocks, keys of a block): what is before the first key is padding
-    read = visible_keys(block, earlier * block, window, queries.device) & real.unsqueeze(1)
+    far = slots[0, -block:].unsqueeze(1) - slots[0]  # (S, keys of a block) from each key to each query
+    read = _in_window(far, window) & real.unsqueeze(1)
     scores = queries @ of_blocks(keys).transpose(3, 4)
-    bias = as_bias(read, scores.dtype)
+    bias = torch.zeros((), dtype=scores.dtype, device=scores.device).masked_fill(~read, -torch.inf)
     if slopes is not None:
-        far = distances(block, earlier * block, queries.device)
         bias = bias - slopes.to(bias).view(-1, 1, 1, 1) * far
     weights = (scores + bias).softmax(-1)
     return (weights @ of_blocks(values)).flatten(2, 3)[:, :, :time]
+
+
+def _in_window(far: Tensor, window: int) -> Tensor:
+    return (far >= 0) & (far < window)

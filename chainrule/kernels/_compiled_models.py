@@ -14,13 +14,27 @@ from chainrule.kernels._machine_code import compiled, compiled_sums, kept
 
 @compiled_sums
 def add_product(weight: Any, x: Any, y: Any) -> None:
-    """y += W x: weight (M, N), x (N,), y (M,)."""
-    for row in range(len(y)):
-        weights = weight[row]
-        total = y.dtype.type(0)
+    """y += W x: weight (M, N), x (N,), y (M,). Four rows at once read x once, and their sums wait for no other."""
+    zero, row = y.dtype.type(0), 0
+    while row + 4 <= len(y):
+        a, b, c, d = weight[row], weight[row + 1], weight[row + 2], weight[row + 3]
+        sum_a, sum_b, sum_c, sum_d = zero, zero, zero, zero
         for column in range(len(x)):
-            total += weights[column] * x[column]
-        y[row] += total
+            sum_a += a[column] * x[column]
+            sum_b += b[column] * x[column]
+            sum_c += c[column] * x[column]
+            sum_d += d[column] * x[column]
+        y[row] += sum_a
+        y[row + 1] += sum_b
+        y[row + 2] += sum_c
+        y[row + 3] += sum_d
+        row += 4
+    while row < len(y):
+        a, sum_a = weight[row], zero
+        for column in range(len(x)):
+            sum_a += a[column] * x[column]
+        y[row] += sum_a
+        row += 1
 
 
 @compiled_sums
@@ -139,7 +153,7 @@ def embed(symbol: int, recent: Any, symbols: int, embedding: Any, tables: Any, b
         recent: (N − 1,) the symbols before it, the oldest first; it enters them.
         symbols: how many different ones there are.
         embedding: (symbols, E).
-        tables: (R, E), the tables of n-grams one after another, as `chainrule.layers._ngram_embedding` makes them.
+        tables: (R, E), the tables of n-grams one after another, as `chainrule.layers._ngrams` makes them.
         begins: (N,) the first row of each, and R.
         exact: the longest n-gram with a separate row.
         x: written.
@@ -228,16 +242,16 @@ def rectified_layers(
     """Three linear layers with ReLU between; hidden (2, S) is scratch."""
     copy(first_bias, hidden[0])
     add_product(first, x, hidden[0])
-    _rectify(hidden[0])
+    rectify(hidden[0])
     copy(second_bias, hidden[1])
     add_product(second, hidden[0], hidden[1])
-    _rectify(hidden[1])
+    rectify(hidden[1])
     copy(third_bias, scores)
     add_product(third, hidden[1], scores)
 
 
 @compiled_sums
-def _rectify(x: Any) -> None:
+def rectify(x: Any) -> None:
     for j in range(len(x)):
         x[j] = x.dtype.type(0) if x[j] < 0 else x[j]  # NaN stays
 
@@ -312,10 +326,13 @@ def add_softmax(weight: float, scores: Any, p: Any) -> None:
         p[v] += share * scores[v]
 
 
+_LEAST_NOISE = float(np.finfo(np.float32).tiny)  # noise may be 0
+
+
 @kept
 @compiled
-def draw(scores: Any, log_noise: Any, temperature: float) -> int:
-    """Return the symbol with the greatest score less its log exponential noise; −1 if no score is greatest."""
+def draw(scores: Any, noise: Any, temperature: float) -> int:
+    """Return the symbol with the greatest score less the log of its exponential noise; −1 if no score is greatest."""
     most = scores[0]
     for v in range(len(scores)):
         if scores[v] > most or math.isnan(scores[v]):
@@ -328,7 +345,7 @@ def draw(scores: Any, log_noise: Any, temperature: float) -> int:
                 return v
     chosen, best = -1, -math.inf
     for v in range(len(scores)):
-        value = (scores[v] - most) / temperature - log_noise[v]
+        value = (scores[v] - most) / temperature - math.log(max(noise[v], _LEAST_NOISE))
         if value > best:
             chosen, best = v, value
     return chosen

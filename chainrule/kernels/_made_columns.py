@@ -3,18 +3,21 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
 from chainrule.heads import Bernoulli
+from chainrule.kernels._compiled import compiled_loops
 from chainrule.layers._cells import project
 from chainrule.state import State
 
 BLOCK = 64  # columns between two large products
+MANY = 256  # columns of a sample from which on a compiled loop draws them; loading numba pays after some samples
 
 
 @dataclass(frozen=True)
@@ -140,33 +143,90 @@ class Columns:
                 if not in_prefix:
                     yield drawn
 
+    def has_loop(self, count: int) -> bool:
+        """Return whether `rows` may draw the last `count` columns, and pays for loading numba."""
+        return count >= MANY and compiled_loops(self.layers[0].bias) is not None
+
+    @torch.no_grad()
+    def rows(self, n: int, context: Tensor | None, prefix: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        """Return the columns after a prefix, (n, .), drawn by a compiled loop as `draws` gives them.
+
+        The numbers of a block are drawn from the generator at once, which gives them in the same order.
+        """
+        known = 0 if prefix is None else prefix.shape[1]
+        sizes = [len(place) for place in self.sorted[:-1]]
+        units = self.layers[0].bias.new_zeros(sum(sizes), n)
+        values = units.split(sizes)
+        for first in range(0, self.size, BLOCK):
+            columns = values[0][first : first + BLOCK]
+            given = min(max(known - first, 0), len(columns))
+            if prefix is not None:
+                columns[:given] = prefix[:, first : first + given].t()
+            columns[given:].uniform_(generator=generator)
+            self._draw(first, given, units, values, context)
+        return values[0][known:].t()
+
+    def _draw(self, first: int, given: int, units: Tensor, values: Sequence[Tensor], context: Tensor | None) -> None:
+        """Draw the columns of a block but for the given ones, which hold uniform numbers; units are all values."""
+        from chainrule.kernels._compiled_made import draw_block
+
+        complete = self._complete_in(first)
+        done = [value[: counts[0]] for value, counts in zip(values, complete, strict=False)]
+        *begun, logits = self._begun(first, done, context)
+        for value, counts, activations in zip(values[1:], complete[1:], begun, strict=False):
+            value[counts[0] : counts[-1]] = activations
+        # Of the logits, the matrix that reads the last hidden layer comes first.
+        matrices = [
+            weights[source][:, complete[source][0] : complete[source][-1]]
+            for weights in self._block(first)
+            for source in sorted(weights, reverse=True)
+        ]
+        begins = accumulate((matrix.numel() for matrix in matrices[:-1]), initial=0)
+        starts = accumulate(map(len, values[:-1]), initial=0)
+        wrong = draw_block(
+            units.numpy(),
+            np.array([start + counts[0] for start, counts in zip(starts, complete[:-1], strict=True)]),
+            np.array([[count - counts[0] for count in counts] for counts in complete[:-1]]),
+            torch.cat([matrix.flatten() for matrix in matrices]).numpy(),
+            np.array([(begin, matrix.shape[1]) for begin, matrix in zip(begins, matrices, strict=True)]),
+            logits.numpy(),
+            given,
+        )
+        if wrong < len(logits):
+            Bernoulli(logits[wrong]).sample()  # raises
+
+    def _complete_in(self, first: int) -> list[list[int]]:
+        """Return, for each place, how many units are complete before and after each column of a block."""
+        last = min(first + BLOCK, self.size)
+        return [[complete[first - 1] if first else 0, *complete[first:last]] for complete in self.complete]
+
     def _exact(self) -> AbstractContextManager[Any]:
         """Disable autocast, which some of the fused products here do not support."""
         kind = self.layers[0].bias.device.type
         return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
-    def _opened(self, first: int, values: list[Tensor], context: Tensor | None) -> tuple[Any, ...]:
+    def _opened(self, first: int, values: Sequence[Tensor], context: Tensor | None) -> tuple[Any, ...]:
         """Cut a block of `draws` into steps.
 
         Returns its columns; for each hidden layer what it reads, how many units each column completes, and their
         weights, pre-activations and values; what the logits read, with which weights; and what they begin with.
         """
-        last = min(first + BLOCK, self.size)
-        done = [complete[first - 1] if first else 0 for complete in self.complete]
-        ends = [complete[last - 1] for complete in self.complete]
-        recent = [value[start:end] for value, start, end in zip(values, done, ends, strict=False)]
-        begun = self._begun(first, [value[:end] for value, end in zip(values, done, strict=False)], context)
+        complete = self._complete_in(first)
+        begun = self._begun(
+            first, [value[: counts[0]] for value, counts in zip(values, complete, strict=False)], context
+        )
+        recent = [value[counts[0] : counts[-1]] for value, counts in zip(values, complete, strict=False)]
         *hidden, output = self._block(first)
         layers = []
         for index, rows in enumerate(hidden, start=1):
-            complete = [done[index], *self.complete[index][first:last]]
-            counts = {j: stop - start for j, (start, stop) in enumerate(pairwise(complete)) if start < stop}
+            sizes = {j: stop - start for j, (start, stop) in enumerate(pairwise(complete[index])) if start < stop}
             ((source, weight),) = rows.items()
-            parts = (begun[index - 1], weight[:, done[source] : ends[source]], recent[index])
-            cut = (dict(zip(counts, part.split(list(counts.values())), strict=True)) for part in parts)
+            parts = (begun[index - 1], weight[:, complete[source][0] : complete[source][-1]], recent[index])
+            cut = (dict(zip(sizes, part.split(list(sizes.values())), strict=True)) for part in parts)
             layers.append((recent[source], *cut))
         readings = [
-            (recent[source].t(), weight[:, done[source] : ends[source]].unbind(0)) for source, weight in output.items()
+            (recent[source].t(), weight[:, complete[source][0] : complete[source][-1]].unbind(0))
+            for source, weight in output.items()
         ]
         return recent[0].unbind(0), layers, readings, begun[-1].unbind(0)
 

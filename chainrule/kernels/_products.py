@@ -1,4 +1,4 @@
-"""Products of float32 matrices by the faster of torch's two libraries, and look-ups with a faster gradient.
+"""Products of float32 matrices by the faster of torch's two libraries; look-ups with a faster gradient.
 
 On a processor torch multiplies float32 by MKL, which leaves AVX-512 unused on AMD processors. oneDNN, which torch
 uses for convolutions and bfloat16, takes 0.4 of the time on Zen 5 (benchmarks/LOG.md).
@@ -6,12 +6,14 @@ uses for convolutions and bfloat16, takes 0.4 of the time on Zen 5 (benchmarks/L
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chainrule.kernels._transforms import custom_gradients_work
 
@@ -140,3 +142,34 @@ class _LookUp(torch.autograd.Function):
         one_hot = gradient.new_zeros(ctx.rows, len(symbols))
         one_hot.scatter_(0, symbols.unsqueeze(0), 1.0)
         return product(one_hot, gradient.t()), None
+
+
+@cache
+def _onednn_runs_lstm(dtype: torch.dtype) -> bool:
+    """Return whether oneDNN's LSTM runs under autocast to this type, found by trying: without AVX-512 it raises."""
+    cell = nn.LSTM(1, 1, device="cpu", dtype=torch.float32)
+    try:
+        with torch.no_grad(), torch.autocast("cpu", dtype):
+            cell(torch.zeros(1, 1, 1, device="cpu", dtype=torch.float32))
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def onednn_where_it_runs(x: Tensor) -> Iterator[None]:
+    """Without oneDNN, torch's own kernel, where autocast would send oneDNN a type that it refuses on this processor."""
+    onednn = torch.backends.mkldnn
+    refused = (
+        x.device.type == "cpu"
+        and torch.is_autocast_enabled("cpu")
+        and onednn.enabled
+        and not _onednn_runs_lstm(torch.get_autocast_dtype("cpu"))
+    )
+    try:
+        if refused:
+            onednn.enabled = False  # type: ignore[assignment]  # a property of the module, which mypy misreads
+        yield
+    finally:
+        if refused:
+            onednn.enabled = True  # type: ignore[assignment]  # likewise

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from chainrule._ranges import check_sizes
 from chainrule.kernels import enabled
-from chainrule.kernels._attention import CausalAttentionSteps, banded_attention
+from chainrule.kernels._attention import CausalAttentionSteps, Rotary, banded_attention
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._multi_head_attention import (
@@ -17,7 +17,7 @@ from chainrule.layers._multi_head_attention import (
     scaled_dot_product,
     visible_keys,
 )
-from chainrule.layers._positions import distance_slopes
+from chainrule.layers._positions import distance_slopes, rotate, rotations
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
 from chainrule.state import State
 
@@ -76,8 +76,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         x, real = self._checked(x, lengths)
         queries, keys, values, even, state = self._read(x, state)
         if even and enabled() and x.shape[1] >= _BANDED * self.window:
-            slopes = distance_slopes(self.num_heads) if self.position == "alibi" else None
-            heads = banded_attention(queries, keys, values, self.window, slopes)
+            heads = banded_attention(queries, keys, values, self.window, self._slopes())
         else:
             mask = self._mask(queries, keys, even, state)
             heads = scaled_dot_product(queries, keys, values, mask, causal=mask is None and x.shape[1] > 1)
@@ -103,8 +102,13 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
             num_heads=self.num_heads,
             num_kv_heads=self.num_kv_heads,
             window=self.window,
-            position=self.position,
+            slopes=self._slopes(),
+            rotary=Rotary(rotations, rotate) if self.position == "rotary" else None,
         )
+
+    def _slopes(self) -> Tensor | None:
+        alibi = self.position == "alibi"
+        return distance_slopes(self.num_heads, self.in_proj_weight.device) if alibi else None
 
     def attended(self, x: Tensor, state: State = None) -> Tensor:
         """α of a chunk, (B, H, T, n + T), n elements in the cache; 0 where a query may not read."""
@@ -147,8 +151,8 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         if not even:  # the cache of a row that has read less begins with slots that hold nothing
             held = torch.arange(-cached, time, device=queries.device) >= -state["count"].unsqueeze(1)
             mask = mask & held[:, None, None]
-        if self.position == "alibi":
-            slopes = distance_slopes(self.num_heads, queries.device).to(queries).view(-1, 1, 1)
+        if (slopes := self._slopes()) is not None:
+            slopes = slopes.to(queries).view(-1, 1, 1)
             return (-slopes * distances(time, cached, queries.device)).masked_fill(~mask, -torch.inf)
         return mask
 

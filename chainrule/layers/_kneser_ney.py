@@ -26,17 +26,12 @@ MOST_ORDER = 32
 
 @dataclass(frozen=True)
 class NgramCounts:
-    """The distinct n-grams of one order k >= 2, in order of their keys; the number of an n-gram is its place.
+    """The distinct n-grams of one order k >= 2, in order of their keys; the number of an n-gram is its place."""
 
-    Args:
-        keys: m·V + v of the n-gram that is the one of order k − 1 with number m, its context, and symbol v after it.
-        counts: how often each is there.
-        shorter: the number of the n-gram of order k − 1 that is left without the first symbol.
-    """
-
+    # m·V + v of the n-gram that is the one of order k − 1 with number m, its context, and symbol v after it
     keys: Integers
-    counts: Integers
-    shorter: Integers
+    counts: Integers  # how often each is there
+    shorter: Integers  # the number of the n-gram of order k − 1 that is left without the first symbol
 
 
 def count_ngrams(text: Integers, vocab_size: int, order: int) -> Iterator[NgramCounts]:

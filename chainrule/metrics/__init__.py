@@ -5,38 +5,21 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.metrics._bleu import bleu, caption_bleu, chrf
-    from chainrule.metrics._classification import classification_scores
-    from chainrule.metrics._forecasting import (
-        coverage,
-        crps_of_gaussian_mixture,
-        crps_of_samples,
-        mean_absolute_error,
-        persistence,
-        pinball_loss,
-        quantiles_of_samples,
-        root_mean_squared_error,
-        seasonal_naive,
-    )
-    from chainrule.metrics._tagging import entity_scores, find_entities, tag_accuracy
-
-__all__ = [
-    "bleu",
-    "caption_bleu",
-    "chrf",
-    "classification_scores",
-    "coverage",
-    "crps_of_gaussian_mixture",
-    "crps_of_samples",
-    "entity_scores",
-    "find_entities",
-    "mean_absolute_error",
-    "persistence",
-    "pinball_loss",
-    "quantiles_of_samples",
-    "root_mean_squared_error",
-    "seasonal_naive",
-    "tag_accuracy",
-]
+    from chainrule.metrics._bleu import bleu as bleu
+    from chainrule.metrics._bleu import caption_bleu as caption_bleu
+    from chainrule.metrics._bleu import chrf as chrf
+    from chainrule.metrics._classification import classification_scores as classification_scores
+    from chainrule.metrics._forecasting import coverage as coverage
+    from chainrule.metrics._forecasting import crps_of_gaussian_mixture as crps_of_gaussian_mixture
+    from chainrule.metrics._forecasting import crps_of_samples as crps_of_samples
+    from chainrule.metrics._forecasting import mean_absolute_error as mean_absolute_error
+    from chainrule.metrics._forecasting import persistence as persistence
+    from chainrule.metrics._forecasting import pinball_loss as pinball_loss
+    from chainrule.metrics._forecasting import quantiles_of_samples as quantiles_of_samples
+    from chainrule.metrics._forecasting import root_mean_squared_error as root_mean_squared_error
+    from chainrule.metrics._forecasting import seasonal_naive as seasonal_naive
+    from chainrule.metrics._tagging import entity_scores as entity_scores
+    from chainrule.metrics._tagging import find_entities as find_entities
+    from chainrule.metrics._tagging import tag_accuracy as tag_accuracy
 
 __getattr__, __dir__ = attach(__name__)

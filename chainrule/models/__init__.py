@@ -5,80 +5,44 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.models._attentive_decoder import AttentiveDecoder
-    from chainrule.models._autoencoder import Autoencoder
-    from chainrule.models._captioner import Captioner
-    from chainrule.models._forecaster import Forecaster, LinearForecaster
-    from chainrule.models._gated_pixel_cnn import GatedPixelCNN
-    from chainrule.models._image_classifier import ConvNet, ImageClassifier
-    from chainrule.models._image_model import ImageModel
-    from chainrule.models._image_transformer import ImageTransformer
-    from chainrule.models._logits_model import LogitsModel
-    from chainrule.models._made import MADE
-    from chainrule.models._made_ensemble import MADEEnsemble
-    from chainrule.models._model_mean import CalibratedMixture, Ensemble
-    from chainrule.models._multi_scale_pixel_cnn import MultiScalePixelCNN
-    from chainrule.models._ngram_lm import NgramLM
-    from chainrule.models._pixel_cnn import PixelCNN
-    from chainrule.models._pixel_cnn_pp import PixelCNNPP
-    from chainrule.models._pixel_rnn import PixelRNN
-    from chainrule.models._pixel_vae import PixelVAE
-    from chainrule.models._recurrent_lm import RecurrentLM, VectorToSequence
-    from chainrule.models._rnn_made import RNNMADE
-    from chainrule.models._sentence_vae import SentenceVAE
-    from chainrule.models._seq2seq import Seq2Seq
-    from chainrule.models._sequence_classifier import SequenceClassifier
-    from chainrule.models._sequence_regressor import SequenceRegressor
-    from chainrule.models._sequence_tagger import SequenceTagger
-    from chainrule.models._swin_transformer import SwinTransformer
-    from chainrule.models._table_made import TableMADE
-    from chainrule.models._table_vae import TableVAE
-    from chainrule.models._transformer_lm import TransformerLM
-    from chainrule.models._transformer_seq2seq import TransformerSeq2Seq
-    from chainrule.models._vae import VAE, HierarchicalVAE
-    from chainrule.models._vision_transformer import CompactTransformer, VisionTransformer
-    from chainrule.models._wavenet import WaveNet
-
-__all__ = [
-    "MADE",
-    "RNNMADE",
-    "VAE",
-    "AttentiveDecoder",
-    "Autoencoder",
-    "CalibratedMixture",
-    "Captioner",
-    "CompactTransformer",
-    "ConvNet",
-    "Ensemble",
-    "Forecaster",
-    "GatedPixelCNN",
-    "HierarchicalVAE",
-    "ImageClassifier",
-    "ImageModel",
-    "ImageTransformer",
-    "LinearForecaster",
-    "LogitsModel",
-    "MADEEnsemble",
-    "MultiScalePixelCNN",
-    "NgramLM",
-    "PixelCNN",
-    "PixelCNNPP",
-    "PixelRNN",
-    "PixelVAE",
-    "RecurrentLM",
-    "SentenceVAE",
-    "Seq2Seq",
-    "SequenceClassifier",
-    "SequenceRegressor",
-    "SequenceTagger",
-    "SwinTransformer",
-    "TableMADE",
-    "TableVAE",
-    "TransformerLM",
-    "TransformerSeq2Seq",
-    "VectorToSequence",
-    "VisionTransformer",
-    "WaveNet",
-]
+    from chainrule.models._attentive_decoder import AttentiveDecoder as AttentiveDecoder
+    from chainrule.models._autoencoder import Autoencoder as Autoencoder
+    from chainrule.models._captioner import Captioner as Captioner
+    from chainrule.models._forecaster import Forecaster as Forecaster
+    from chainrule.models._forecaster import LinearForecaster as LinearForecaster
+    from chainrule.models._gated_pixel_cnn import GatedPixelCNN as GatedPixelCNN
+    from chainrule.models._image_classifier import ConvNet as ConvNet
+    from chainrule.models._image_classifier import ImageClassifier as ImageClassifier
+    from chainrule.models._image_model import ImageModel as ImageModel
+    from chainrule.models._image_transformer import ImageTransformer as ImageTransformer
+    from chainrule.models._logits_model import LogitsModel as LogitsModel
+    from chainrule.models._made import MADE as MADE
+    from chainrule.models._made_ensemble import MADEEnsemble as MADEEnsemble
+    from chainrule.models._model_mean import CalibratedMixture as CalibratedMixture
+    from chainrule.models._model_mean import Ensemble as Ensemble
+    from chainrule.models._multi_scale_pixel_cnn import MultiScalePixelCNN as MultiScalePixelCNN
+    from chainrule.models._ngram_lm import NgramLM as NgramLM
+    from chainrule.models._pixel_cnn import PixelCNN as PixelCNN
+    from chainrule.models._pixel_cnn_pp import PixelCNNPP as PixelCNNPP
+    from chainrule.models._pixel_rnn import PixelRNN as PixelRNN
+    from chainrule.models._pixel_vae import PixelVAE as PixelVAE
+    from chainrule.models._recurrent_lm import RecurrentLM as RecurrentLM
+    from chainrule.models._recurrent_lm import SentenceVAE as SentenceVAE
+    from chainrule.models._recurrent_lm import VectorToSequence as VectorToSequence
+    from chainrule.models._rnn_made import RNNMADE as RNNMADE
+    from chainrule.models._seq2seq import Seq2Seq as Seq2Seq
+    from chainrule.models._sequence_classifier import SequenceClassifier as SequenceClassifier
+    from chainrule.models._sequence_classifier import SequenceRegressor as SequenceRegressor
+    from chainrule.models._sequence_tagger import SequenceTagger as SequenceTagger
+    from chainrule.models._table_made import TableMADE as TableMADE
+    from chainrule.models._table_vae import TableVAE as TableVAE
+    from chainrule.models._transformer_lm import TransformerLM as TransformerLM
+    from chainrule.models._transformer_seq2seq import TransformerSeq2Seq as TransformerSeq2Seq
+    from chainrule.models._vae import VAE as VAE
+    from chainrule.models._vae import HierarchicalVAE as HierarchicalVAE
+    from chainrule.models._vision_transformer import CompactTransformer as CompactTransformer
+    from chainrule.models._vision_transformer import SwinTransformer as SwinTransformer
+    from chainrule.models._vision_transformer import VisionTransformer as VisionTransformer
+    from chainrule.models._wavenet import WaveNet as WaveNet
 
 __getattr__, __dir__ = attach(__name__)

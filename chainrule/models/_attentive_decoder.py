@@ -1,4 +1,4 @@
-"""Base of encoder-decoder models: a recurrent decoder with attention to a memory."""
+"""Bases of encoder-decoder models: what they share, and a recurrent decoder with attention to a memory."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Context, Executor
+from chainrule._base import ChunkModel, Context, Executor
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
@@ -24,20 +24,71 @@ SCHEDULED_SAMPLING = "scheduled_sampling_rate"
 
 @dataclass(frozen=True)
 class Encoded:
-    """The input of a decoder.
+    """The input of a decoder."""
 
-    Attributes:
-        memory: (B, S, N) what can be attended to.
-        lengths: (B,) real positions of each row; None if all are real.
-        summary: (B, F) the whole input in one vector.
+    memory: Tensor  # (B, S, N) what can be attended to
+    lengths: Tensor | None  # (B,) real positions of each row; None if all are real
+    summary: Tensor  # (B, F) the whole input in one vector
+
+
+class EncoderDecoder(ChunkModel, ABC):
+    r"""p(x | c) of V symbols, from features that a decoder makes of the elements before and of an encoded context c.
+
+    `log_prob` is the likelihood in either mode. The terms of `training_objective` are, with label smoothing ε,
+    :math:`(1 - \varepsilon) \log p(x_t) + \varepsilon \frac1V \sum_v \log p(v)` (Szegedy et al. 2016).
     """
 
-    memory: Tensor
-    lengths: Tensor | None
-    summary: Tensor
+    vocab_size: int
+    label_smoothing: float
+    embedding: nn.Embedding
+    weight_ho: nn.Parameter | None
+    bias_ho: nn.Parameter
+
+    @abstractmethod
+    def _features(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
+        """Features that predict each element of a chunk, (B, T, E), and the state after the chunk."""
+
+    def read(
+        self, x: Tensor, state: State, x_prev: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[Categorical, State]:
+        features, state = self._features(zero_past_ends(x, lengths), state, x_prev)
+        return Categorical(self._scores(features)), state
+
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        return self._sums_of_terms(x, context, lengths, 0.0)
+
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        return self._sums_of_terms(x, context, lengths, self.label_smoothing)
+
+    def _sums_of_terms(self, x: Tensor, context: Context, lengths: Tensor | None, label_smoothing: float) -> Tensor:
+        x = zero_past_ends(symbols_of(x), lengths)
+        features, _ = self._features(x, self.initial_state(len(x), context), None)
+        return self._sums(features, x, lengths, label_smoothing)
+
+    def _sums(self, features: Tensor, x: Tensor, lengths: Tensor | None, label_smoothing: float) -> Tensor:
+        """Sum (1 - ε) log p(x_t) + ε mean_v log p(v) over the real elements of each row, (B,)."""
+        rows, steps, real = scored_places(x, lengths)
+        features, symbols = features[rows, steps], x[rows, steps]  # of real elements alone, (R, E) and (R,)
+        terms = Categorical(self._scores(features)).log_prob(symbols)
+        if label_smoothing:  # the normaliser cancels and scores are linear: a product with a vector, no table (R, V)
+            weight, bias = self._output_weight(), self.bias_ho
+            direction = weight.mean(0) - nn.functional.embedding(symbols, weight)
+            above = (features.to(direction.dtype) * direction).sum(1) + bias.mean() - bias[symbols]
+            terms = terms + label_smoothing * above
+        terms = terms if real is None else terms.masked_fill(~real, 0)
+        return terms.new_zeros(len(x)).index_add(0, rows, terms)
+
+    def _scores(self, features: Tensor) -> Tensor:
+        return linear(features, self._output_weight(), self.bias_ho)
+
+    def _output_weight(self) -> Tensor:
+        return self.embedding.weight[: self.vocab_size] if self.weight_ho is None else self.weight_ho
+
+    def _start(self, rows: int) -> Tensor:
+        return torch.full((rows,), self.vocab_size, device=self.bias_ho.device)
 
 
-class AttentiveDecoder(AutoregressiveModel, ABC):
+class AttentiveDecoder(EncoderDecoder):
     r"""A recurrent decoder of V symbols with attention to a memory; a subclass makes the memory in `encode`.
 
     .. math::
@@ -52,10 +103,8 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
     The first element follows a start symbol, which is only an input: it has number V and an embedding, but no
     probability.
 
-    `log_prob` is the likelihood in either mode. `training_objective` differs from it: with
-    `label_smoothing` its terms are :math:`(1 - \varepsilon) \log p(x_t) + \varepsilon \frac1V \sum_v \log p(v)`
-    (Szegedy et al. 2016). If the context has an entry "scheduled_sampling_rate", (B,) probabilities, the model reads a
-    word that it draws itself instead of the given one with that probability (Bengio et al. 2015).
+    In `training_objective`, if the context has an entry "scheduled_sampling_rate", (B,) probabilities, the model reads
+    a word that it draws itself instead of the given one with that probability (Bengio et al. 2015).
 
     Args:
         vocab_size: V.
@@ -124,32 +173,13 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
             ValueError: the context is not what the model is conditioned on.
         """
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Categorical:
-        x = zero_past_ends(x, lengths)
-        return self.unroll(x, self.initial_state(len(x), context))[0]
-
-    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        return self._sum_of_terms(x, context, lengths, None, 0.0)
-
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         scheduled_sampling_rate = context.get(SCHEDULED_SAMPLING) if isinstance(context, dict) else None
-        return self._sum_of_terms(x, context, lengths, scheduled_sampling_rate, self.label_smoothing)
-
-    def _sum_of_terms(
-        self,
-        x: Tensor,
-        context: Context,
-        lengths: Tensor | None,
-        scheduled_sampling_rate: Tensor | None,
-        label_smoothing: float,
-    ) -> Tensor:
-        x = zero_past_ends(symbols_of(x), lengths)
-        state = self.initial_state(len(x), context)
         if scheduled_sampling_rate is None or not x.shape[1]:
-            combined, _ = self._read(x, state, None)
-        else:
-            combined = self._read_own(x, state, scheduled_sampling_rate)
-        return sums_of_terms(combined, x, lengths, self._output_weight(), self.bias_ho, label_smoothing)
+            return super().training_objective(x, context, lengths)
+        x = zero_past_ends(symbols_of(x), lengths)
+        combined = self._read_own(x, self.initial_state(len(x), context), scheduled_sampling_rate)
+        return self._sums(combined, x, lengths, self.label_smoothing)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         encoded = self.encode(context)
@@ -166,10 +196,6 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         first, memory = expand((first, memory), batch_size)
         fed = first.new_zeros(batch_size, self.embedding.embedding_dim) if self.input_feeding else None
         return {"h": tuple(first.unbind(1)) if self.decoder.has_cell else first[:, 0], "fed": fed, "memory": memory}
-
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
-        combined, state = self._read(x, state, x_prev)
-        return Categorical(self._scores(combined)), state
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         if x_prev is not None:
@@ -236,8 +262,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         combined, alpha = self._combined(h, state["memory"])
         return combined, alpha, {**state, "h": last, "fed": combined if self.input_feeding else None}
 
-    def _read(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
-        """Features that predict each element of a chunk, (B, T, E), and the state after the chunk."""
+    def _features(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
         embedded = self._embedded(symbols_before(x, x_prev, self.vocab_size))
         if self.input_feeding:
             return self._read_fed(embedded, state)
@@ -286,15 +311,6 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
     def _embedded(self, symbols: Tensor) -> Tensor:
         return nn.functional.dropout(self.embedding(symbols_of(symbols)), self.dropout, self.training)
 
-    def _scores(self, combined: Tensor) -> Tensor:
-        return linear(combined, self._output_weight(), self.bias_ho)
-
-    def _output_weight(self) -> Tensor:
-        return self.embedding.weight[: self.vocab_size] if self.weight_ho is None else self.weight_ho
-
-    def _start(self, rows: int) -> Tensor:
-        return torch.full((rows,), self.vocab_size, device=self.bias_ho.device)
-
 
 def _attention(kind: str | None, memory_size: int, query_size: int, value_size: int) -> Attention | None:
     match kind:
@@ -305,18 +321,3 @@ def _attention(kind: str | None, memory_size: int, query_size: int, value_size: 
         case "multiplicative":
             return MultiplicativeAttention(memory_size, query_size, value_size)
     raise ValueError(f"attention: expected one of {', '.join(ATTENTIONS)}, or None for a fixed vector, got {kind!r}")
-
-
-def sums_of_terms(
-    features: Tensor, x: Tensor, lengths: Tensor | None, weight: Tensor, bias: Tensor, label_smoothing: float
-) -> Tensor:
-    """Sum (1 - ε) log p(x_t) + ε mean_v log p(v) over the real elements of each row, (B,), from features (B, T, E)."""
-    rows, steps, real = scored_places(x, lengths)
-    features, symbols = features[rows, steps], x[rows, steps]  # of real elements alone, (R, E) and (R,)
-    terms = Categorical(linear(features, weight, bias)).log_prob(symbols)
-    if label_smoothing:  # the normaliser cancels and scores are linear: a product with a vector, no table (R, V)
-        direction = weight.mean(0) - nn.functional.embedding(symbols, weight)
-        above = (features.to(direction.dtype) * direction).sum(1) + bias.mean() - bias[symbols]
-        terms = terms + label_smoothing * above
-    terms = terms if real is None else terms.masked_fill(~real, 0)
-    return terms.new_zeros(len(x)).index_add(0, rows, terms)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from chainrule._base import Context
 from chainrule._latent import CodeModel, Weight
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
-from chainrule.layers._image_code import ImageCodeDecoder, ImageCodeEncoder
+from chainrule.layers._image_encoder import ImageCodeDecoder, ImageCodeEncoder
 from chainrule.layers._pointwise import Linear
 from chainrule.models._image_model import ImageInput
 

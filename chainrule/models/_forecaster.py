@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypedDict, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Context
+from chainrule._base import ChunkModel, Context
 from chainrule._modes import wide
 from chainrule._ranges import Layers, Probability, Range, check_sizes
 from chainrule.heads._real_mixtures import GaussianMixture, LocationScaleMixture, StudentTMixture
@@ -31,38 +31,19 @@ class ForecastState(TypedDict):
     window: WindowState
 
 
-class SeriesModel(AutoregressiveModel):
-    """A model of the next value of a series: its context, and steps as chunks of one."""
+class SeriesModel(ChunkModel):
+    """A model of the next value of a series, in the user's units: its context, and steps as chunks of one."""
 
     window: SeriesWindow
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> LocationScaleMixture:
-        """Return all conditionals p(y_t | y_<t, c) in the user's units, of batch shape (B, T).
-
-        Args:
-            x: (B, T) real numbers.
-            context: covariates and past, see `Forecaster`.
-            lengths: (B,) real elements of each row of x.
-
-        Raises:
-            ValueError: the context is not what the model needs, or does not fit x.
-        """
-        if x.dim() != 2:
-            raise ValueError(f"x: expected shape (B, T), got {tuple(x.shape)}")
-        return self.read(x, self.initial_state(len(x), context), None, lengths)[0]
-
     @abstractmethod
     def read(
-        self, x: Tensor, state: Any, x_prev: Tensor | None, lengths: Tensor | None = None
-    ) -> tuple[LocationScaleMixture, Any]:
-        """Read a chunk (B, T) in one pass and return the state that is ready to read its last element."""
+        self, x: Tensor, state: Any, x_prev: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[LocationScaleMixture, Any]: ...
 
     @abstractmethod
     def window_of(self, state: Any) -> WindowState:
         """The window's part of a state."""
-
-    def unroll(self, x: Tensor, state: Any, x_prev: Tensor | None = None) -> tuple[LocationScaleMixture, Any]:
-        return self.read(x, state, x_prev)
 
     def step(self, x_prev: Tensor | None, state: Any) -> tuple[LocationScaleMixture, Any]:
         unread = self.window_of(state)["recent"][:, :1]  # of a chunk of one, its value is unread
@@ -159,7 +140,7 @@ class Forecaster(SeriesModel):
         return state["window"]
 
     def read(
-        self, x: Tensor, state: ForecastState, x_prev: Tensor | None, lengths: Tensor | None = None
+        self, x: Tensor, state: ForecastState, x_prev: Tensor | None = None, lengths: Tensor | None = None
     ) -> tuple[LocationScaleMixture, ForecastState]:
         readings, window = self.window.read(x, state["window"], x_prev)
         inputs = self._inputs(readings)
@@ -301,7 +282,7 @@ class LinearForecaster(SeriesModel):
         return state
 
     def read(
-        self, x: Tensor, state: WindowState, x_prev: Tensor | None, lengths: Tensor | None = None
+        self, x: Tensor, state: WindowState, x_prev: Tensor | None = None, lengths: Tensor | None = None
     ) -> tuple[LocationScaleMixture, WindowState]:
         readings, state = self.window.read(x, state, x_prev)
         own = wide(self.coefficients[readings.series].unsqueeze(1))  # (B, 1, N)

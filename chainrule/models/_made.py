@@ -126,13 +126,28 @@ class _ColumnExecutor(Executor):
         self.made, self.columns = made, columns
 
     def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+        columns = self._columns(prefix)
+        if columns is None:
+            return super().draws(n, context, prefix, pick)
+        return columns.draws(n, self.made._context(context, n), prefix, pick)
+
+    def rows(
+        self, n: int, count: int, context: Context, prefix: Tensor | None, pick: Draw, eos: int | None = None
+    ) -> Tensor:
+        columns = self._columns(prefix)
+        plain = (pick.temperature, pick.top_k, pick.top_p, eos) == (1, None, None, None)
+        if columns is None or not plain or not columns.has_loop(count):
+            return super().rows(n, count, context, prefix, pick, eos)
+        return columns.rows(n, self.made._context(context, n), prefix, pick.generator)
+
+    def _columns(self, prefix: Tensor | None) -> Columns | None:
+        """Return the columns without gradients, None where modules must be called."""
         if prefix is not None:
             check_binary(prefix, "prefix")
-        columns = self.columns
-        if isinstance(columns, _PlainColumns):
-            return super().draws(n, context, prefix, pick)
-        columns.layers = [layer.detached() for layer in columns.layers]
-        return columns.draws(n, self.made._context(context, n), prefix, pick)
+        if isinstance(self.columns, _PlainColumns):
+            return None
+        self.columns.layers = [layer.detached() for layer in self.columns.layers]
+        return self.columns
 
 
 class _PlainColumns:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, length_mask
+from chainrule._base import AutoregressiveModel, Context
+from chainrule._checks import length_mask
 from chainrule._modes import evaluating, wide
 from chainrule.heads import Head
 from chainrule.heads._computed_categorical import mean_of

@@ -51,17 +51,12 @@ def parts_of(cache: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class CacheLayout:
-    """Axis of the batch in each part of a cache; the state holds the parts batch first.
+    """Axis of the batch in each part of a cache; the state holds the parts batch first."""
 
-    Attributes:
-        template: a cache whose parts are all 0.
-        axes: of each part, the axis of the batch, which may hold a multiple of it; `None` if rows share the part.
-        integers: of each part, whether it is an integer.
-    """
-
-    template: Any
+    template: Any  # a cache whose parts are all 0
+    # of each part, the axis of the batch, which may hold a multiple of it; `None` if rows share the part
     axes: tuple[int | None, ...]
-    integers: tuple[bool, ...]
+    integers: tuple[bool, ...]  # of each part, whether it is an integer
 
     @classmethod
     def of(cls, two: Any, three: Any) -> Self:
@@ -118,29 +113,17 @@ CACHES += ("prev_state", "initial_state")
 
 @dataclass(frozen=True)
 class ModuleCall:
-    """Arguments that a module takes besides the symbols, and the places of logits and cache in its answer.
+    """Arguments that a module takes besides the symbols, and the places of logits and cache in its answer."""
 
-    Attributes:
-        vocab_size: V; 0 until it is known.
-        length: symbols that it must be given, fewer are padded; `None` if it takes any number.
-        arguments: names of the arguments of `forward`.
-        required: name of a cache that has no default, and is `None` at first.
-        with_targets: whether it returns all logits only when it is given `targets`, as nanoGPT does.
-        cache_name: argument of `forward` that takes a cache; empty without one.
-        step: reads one symbol more, instead of `forward`.
-        layout: of its cache; `None` without one.
-        one_by_one: whether a cache takes one symbol at a time.
-    """
-
-    vocab_size: int
-    length: int | None
-    arguments: frozenset[str]
-    required: str = ""
-    with_targets: bool = False
-    cache_name: str = ""
-    step: CacheStep | None = None
-    layout: CacheLayout | None = None
-    one_by_one: bool = False
+    vocab_size: int  # V; 0 until it is known
+    length: int | None  # symbols that it must be given, fewer are padded; `None` if it takes any number
+    arguments: frozenset[str]  # names of the arguments of `forward`
+    required: str = ""  # name of a cache that has no default, and is `None` at first
+    with_targets: bool = False  # whether it returns all logits only when it is given `targets`, as nanoGPT does
+    cache_name: str = ""  # argument of `forward` that takes a cache; empty without one
+    step: CacheStep | None = None  # reads one symbol more, instead of `forward`
+    layout: CacheLayout | None = None  # of its cache; `None` without one
+    one_by_one: bool = False  # whether a cache takes one symbol at a time
 
     @classmethod
     def of(cls, module: nn.Module, length: int | None, *, cache: bool, step: CacheStep | None) -> Self:

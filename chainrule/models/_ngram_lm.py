@@ -4,7 +4,8 @@ from typing import Any, Self, final
 
 from torch import Tensor
 
-from chainrule._base import AutoregressiveModel, Context, refuse_context
+from chainrule._base import ChunkModel, Context
+from chainrule._checks import refuse_context
 from chainrule.heads._computed_categorical import LookedUpCategorical
 from chainrule.layers._kneser_ney import KneserNey
 from chainrule.models._executors import NgramExecutor
@@ -12,7 +13,7 @@ from chainrule.state import State
 
 
 @final
-class NgramLM(AutoregressiveModel):
+class NgramLM(ChunkModel):
     r"""An n-gram language model with interpolated modified Kneser-Ney smoothing.
 
     .. math:: p(x_t \mid x_{<t}) = p_n(x_t \mid x_{t-n+1}, \ldots, x_{t-1})
@@ -41,9 +42,6 @@ class NgramLM(AutoregressiveModel):
         """Count the n-grams of a text; arguments as for `KneserNey.fit`."""
         return cls(KneserNey.fit(text, vocab_size, order, **options))
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> LookedUpCategorical:
-        return self.unroll(x, self.initial_state(len(x), context))[0]
-
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         """Return the contexts before the first symbol, (B, n − 1)."""
         refuse_context(context)
@@ -54,7 +52,9 @@ class NgramLM(AutoregressiveModel):
             state = self.ngrams.step(x_prev, state)
         return LookedUpCategorical(state, self.ngrams), state
 
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[LookedUpCategorical, State]:
+    def read(
+        self, x: Tensor, state: State, x_prev: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[LookedUpCategorical, State]:
         if x_prev is not None:
             state = self.ngrams.step(x_prev, state)
         before, after = self.ngrams.read(x, state)

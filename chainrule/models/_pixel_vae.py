@@ -13,7 +13,7 @@ from chainrule.heads import Categorical
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.kernels._raster_bodies import RasterResidualBlocks
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
-from chainrule.layers._image_code import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
+from chainrule.layers._image_encoder import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
 from chainrule.layers._pixel_layers import MaskedResidualBlock
 from chainrule.models._conditioned import Conditioned

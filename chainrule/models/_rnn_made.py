@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from chainrule._base import AutoregressiveModel, Context, refuse_context
+from chainrule._base import ChunkModel, Context
+from chainrule._checks import refuse_context
 from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads._adapter import head_of
 from chainrule.heads._categorical import check_filters
@@ -97,7 +98,7 @@ class MADEConditional(Head):
 
 
 @final
-class RNNMADE(AutoregressiveModel):
+class RNNMADE(ChunkModel):
     r"""A recurrent network whose every element is a frame of D binary values, modelled jointly by a MADE.
 
     .. math:: h_t = \mathrm{cell}(x_{t-1}, h_{t-1}), \qquad
@@ -142,20 +143,11 @@ class RNNMADE(AutoregressiveModel):
         self.made = MADE(num_features, made_hidden, context_size=hidden_size, direct=direct, dropout=dropout)
         self.recurrent = recurrent_stack(cell, num_features + 1, hidden_size, num_layers, dropout)
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> MADEConditional:
-        """Return all conditionals p(x_t | x_<t), of batch shape (B, T) and event shape (D,).
-
-        Args:
-            x: (B, T, D) of 0 and 1 in any type.
-            context: None: this model is not conditioned on anything.
-            lengths: (B,) frames of each row.
-        """
-        state = self.initial_state(len(x), context)
-        h, _ = self.recurrent(self._inputs(x, None), state, lengths)
-        return self._conditional(h)
-
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[MADEConditional, State]:
-        h, state = self.recurrent(self._inputs(x, x_prev), state)
+    def read(
+        self, x: Tensor, state: State, x_prev: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[MADEConditional, State]:
+        """Return the conditionals p(x_t | x_<t) of frames x (B, T, D) of 0 and 1, batch shape (B, T), event (D,)."""
+        h, state = self.recurrent(self._inputs(x, x_prev), state, lengths)
         return self._conditional(h), state
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:

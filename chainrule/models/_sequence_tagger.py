@@ -11,10 +11,9 @@ from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
 from chainrule.layers import CharacterEncoder
 from chainrule.layers._cells import check_vocabulary, symbols_of
-from chainrule.layers._character_encoder import CHARACTER_ENCODERS, AffixEmbedding, WordForm
-from chainrule.layers._hashed_scores import TemplateScores
 from chainrule.layers._pointwise import dropout
 from chainrule.layers._row_encoders import row_encoder
+from chainrule.layers._word_forms import CHARACTER_ENCODERS, AffixEmbedding, TemplateScores, WordForm
 
 TAG_HEADS = ("crf", "softmax")
 _FORMS = ("cnn+affixes", "affixes", *CHARACTER_ENCODERS, "none")

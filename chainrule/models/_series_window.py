@@ -134,23 +134,14 @@ class WindowState(TypedDict):
 
 @dataclass(frozen=True)
 class Readings:
-    """Inputs that are known at each of T steps.
+    """Inputs that are known at each of T steps."""
 
-    Args:
-        ratios: (B, T, N) :math:`(y_{t-l} - a_t) / s_t` for each lag l but the anchor.
-        covariates: (B, T, F), or None.
-        series: (B,) which series each row is of.
-        anchor: (B, T) a, in the user's units.
-        scale: (B, T) s, in the user's units.
-        finest: (B, T) the smallest standard deviation of a distribution, in units of s.
-    """
-
-    ratios: Tensor
-    covariates: Tensor | None
-    series: Tensor
-    anchor: Tensor
-    scale: Tensor
-    finest: Tensor
+    ratios: Tensor  # (B, T, N) (y_{t−l} − a_t) / s_t for each lag l but the anchor
+    covariates: Tensor | None  # (B, T, F), or None
+    series: Tensor  # (B,) which series each row is of
+    anchor: Tensor  # (B, T) a, in the user's units
+    scale: Tensor  # (B, T) s, in the user's units
+    finest: Tensor  # (B, T) the smallest standard deviation of a distribution, in units of s
 
     def in_user_units(self, means: Tensor, log_scales: Tensor) -> tuple[Tensor, Tensor]:
         """Means and log-scales (B, T, K) of components, from units of s about the anchor to the user's units."""
@@ -225,6 +216,8 @@ class SeriesWindow(nn.Module):
 
     def read(self, x: Tensor, state: WindowState, x_prev: Tensor | None) -> tuple[Readings, WindowState]:
         """Return the readings of a chunk (B, T), and the state that is ready to read its last element."""
+        if x.dim() != 2:
+            raise ValueError(f"x: expected shape (B, T), got {tuple(x.shape)}")
         recent, num_real, read, time = state["recent"], state["known"], state["read"], x.shape[1]
         if x_prev is not None:
             recent = torch.cat([recent[:, 1:], x_prev.to(recent).unsqueeze(1)], 1)

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, Executor, refuse_context
+from chainrule._base import AutoregressiveModel, Context, Executor
+from chainrule._checks import refuse_context
 from chainrule._modes import device_of
 from chainrule.heads import Categorical
 from chainrule.layers._cells import symbol_before, symbols_before
-from chainrule.layers._ngram_embedding import NgramEmbedding
+from chainrule.layers._ngrams import NgramEmbedding
 from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._pointwise import dropout, linear
 from chainrule.layers._sequence_layer import SequenceLayer, stepping

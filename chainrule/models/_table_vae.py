@@ -1,7 +1,7 @@
 """Variational autoencoder of the rows of a table of mixed columns."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Unpack, final
+from typing import Annotated, Unpack, final
 
 import torch
 from torch import Tensor, nn
@@ -9,33 +9,11 @@ from torch import Tensor, nn
 from chainrule._latent import LatentModel, OneLayerObjective
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
-from chainrule.heads._head import Head
+from chainrule.heads._joint import Joint
 from chainrule.heads._table_column import Column
-from chainrule.layers._image_code import gated_layers
+from chainrule.layers._image_encoder import gated_layers
 from chainrule.layers._pointwise import Linear
 from chainrule.models._table_layout import TableLayout
-
-
-class Joint(Head):
-    """The product over the last axis of a head's batch: batch shape (...), events (D,)."""
-
-    def __init__(self, parts: Head):
-        self.parts = parts
-        super().__init__(parts.batch_shape[:-1], parts.batch_shape[-1:] + parts.event_shape, validate_args=False)
-
-    @property
-    def support(self) -> Any:
-        return None
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Return the sum over the last axis of the parts, (...), nats."""
-        return self.parts.log_prob(value).sum(-1)
-
-    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
-        return self.parts.sample(sample_shape, generator=generator)
-
-    def __repr__(self) -> str:
-        return f"Joint({self.parts})"
 
 
 @final

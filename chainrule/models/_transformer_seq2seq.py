@@ -8,7 +8,7 @@ from typing import Literal, Unpack, cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Context, Executor
+from chainrule._base import Context, Executor
 from chainrule._ranges import Layers, Probability, Size, check_shares, check_sizes
 from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
@@ -16,11 +16,10 @@ from chainrule.kernels._row_vectors import prepared_linear
 from chainrule.layers._attention import CrossAttention
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
-from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import dropout, linear
+from chainrule.layers._pointwise import dropout
 from chainrule.layers._residual_block import BlockOptions, ResidualBlock, last_norm, shrink_residuals
 from chainrule.layers._row_encoders import TransformerEncoder
-from chainrule.models._attentive_decoder import sums_of_terms
+from chainrule.models._attentive_decoder import EncoderDecoder
 from chainrule.models._conditioned import checked_source
 from chainrule.state import Memory, Shared, State, count_rows, expand
 
@@ -81,7 +80,7 @@ class DecoderBlock(ResidualBlock):
 
 
 @final
-class TransformerSeq2Seq(AutoregressiveModel):
+class TransformerSeq2Seq(EncoderDecoder):
     r"""A Transformer encoder, and a decoder that attends to it (Vaswani et al. 2017).
 
     .. math:: p(y \mid x) = \prod_t p(y_t \mid y_{<t}, x), \qquad m = \mathrm{encoder}(x), \qquad
@@ -90,9 +89,6 @@ class TransformerSeq2Seq(AutoregressiveModel):
     The context is a dict, as in `Seq2Seq`: "tokens" (B, S), integers in [0, source_vocab_size), and "lengths"
     (B,), the real ones of each row, 0 allowed. What the decoder's blocks need of the memory m is computed once for each
     row, and held once for all forks of it in a search. A block reads the last `context_length` elements of the target.
-
-    `log_prob` is the likelihood in either mode; the terms of `training_objective` are, with label smoothing ε,
-    :math:`(1 - \varepsilon) \log p(y_t) + \varepsilon \frac1V \sum_v \log p(v)` (Szegedy et al. 2016).
 
     Args:
         source_vocab_size: symbols of the source.
@@ -177,21 +173,6 @@ class TransformerSeq2Seq(AutoregressiveModel):
         """The elements that the windows of all blocks reach."""
         return 1 + sum(block.mixer.window - 1 for block in self._blocks)
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Categorical:
-        x = zero_past_ends(x, lengths)
-        return self.unroll(x, self.initial_state(len(x), context))[0]
-
-    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        return self._sum_of_terms(x, context, lengths, 0.0)
-
-    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        return self._sum_of_terms(x, context, lengths, self.label_smoothing)
-
-    def _sum_of_terms(self, x: Tensor, context: Context, lengths: Tensor | None, label_smoothing: float) -> Tensor:
-        x = zero_past_ends(symbols_of(x), lengths)
-        h, _ = self._read(x, self.initial_state(len(x), context), None)
-        return sums_of_terms(h, x, lengths, self._output_weight(), self.bias_ho, label_smoothing)
-
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         memory, lengths = self._encoded(context)
         if len(memory) not in (1, batch_size):
@@ -201,10 +182,6 @@ class TransformerSeq2Seq(AutoregressiveModel):
             "blocks": tuple(block.mixer.initial_state(batch_size) for block in self._blocks),
             "memory": expand(remembered, batch_size),
         }
-
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
-        h, state = self._read(x, state, x_prev)
-        return Categorical(self._scores(h)), state
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         if x_prev is not None:
@@ -257,7 +234,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
         hooks = [block.cross.register_forward_pre_hook(watch) for block in self._blocks]
         try:
-            self._read(x, state, None)
+            self._features(x, state, None)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -269,8 +246,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
         features = self.source_embedding(tokens) * self.source_embedding.embedding_dim**0.5
         return self.encoder(features, lengths)[0], lengths
 
-    def _read(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
-        """Features to predict each element of a chunk from, (B, T, D), and the state after the chunk."""
+    def _features(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
         h, after = self._embedded(symbols_before(x, x_prev, self.vocab_size)), []
         for block, before, memory in zip(self._blocks, state["blocks"], _memories(state), strict=True):
             h, following = block(h, before, memory)
@@ -279,7 +255,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
     def _advance(self, steps: list[DecoderStep], x_prev: Tensor | None, state: State) -> tuple[Tensor, State]:
         if x_prev is None:
-            x_prev = torch.full((count_rows(state["blocks"]),), self.vocab_size, device=self.bias_ho.device)
+            x_prev = self._start(count_rows(state["blocks"]))
         h, after = self._embedded(symbols_of(x_prev)), []
         for step, before, memory in zip(steps, state["blocks"], _memories(state), strict=True):
             h, following = step(h, before, memory)
@@ -289,12 +265,6 @@ class TransformerSeq2Seq(AutoregressiveModel):
     def _embedded(self, symbols: Tensor) -> Tensor:
         features = self.embedding(symbols) * self.embedding.embedding_dim**0.5
         return dropout(features, self.dropout, self.training)
-
-    def _scores(self, h: Tensor) -> Tensor:
-        return linear(h, self._output_weight(), self.bias_ho)
-
-    def _output_weight(self) -> Tensor:
-        return self.embedding.weight[: self.vocab_size] if self.weight_ho is None else self.weight_ho
 
 
 def _memories(state: State) -> list[State]:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from chainrule._latent import Draw, LatentModel, LatentObjective, OneLayerObjective
 from chainrule._ranges import Range, Size, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
-from chainrule.heads._pixels import IndependentPixels, PixelKind
-from chainrule.layers._image_code import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork, gated_layers
+from chainrule.heads._joint import IndependentPixels, PixelKind
+from chainrule.layers._image_encoder import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork, gated_layers
 from chainrule.models._image_model import ImageInput
 
 

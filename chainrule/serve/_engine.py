@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from chainrule._app.run import Run
+from chainrule._app.tasks.config import MOST_SEED
 from chainrule._app.tasks.run_directory import VOCABULARY
 from chainrule._app.tasks.text.sampler import Decoder, cover_log_probs
 from chainrule._app.tasks.text.sampling import begin_prompt, encode_prompt, fitting_prompt
@@ -124,7 +125,8 @@ class Engine:
         return begin_prompt(self.vocabulary, text)
 
     def _check_length(self, text: str) -> None:
-        text.encode()  # no half of a surrogate pair
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError("prompt: expected a text, got half of a surrogate pair")
         if len(text) > 16 * self.limits.prompt:
             raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols")
 
@@ -177,8 +179,8 @@ class Engine:
             raise ValueError(f"max_tokens: expected 0 to {self.limits.tokens}, got {request.max_tokens}")
         if not 0 <= request.alternatives <= self.limits.alternatives:
             raise ValueError(f"logprobs: expected 0 to {self.limits.alternatives}, got {request.alternatives}")
-        if request.seed is not None and not 0 <= request.seed < 1 << 63:
-            raise ValueError(f"seed: expected 0 to {(1 << 63) - 1}, got {request.seed}")
+        if request.seed is not None and not 0 <= request.seed <= MOST_SEED:
+            raise ValueError(f"seed: expected 0 to {MOST_SEED}, got {request.seed}")
         if len(request.prompt) > self.limits.prompt:
             raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols, got {len(request.prompt)}")
         if request.start is not None and not request.prompt:

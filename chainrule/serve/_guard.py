@@ -6,6 +6,7 @@ page cannot do.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -59,6 +60,14 @@ def status_of(error: Exception) -> tuple[int, str]:
     return 500, "the server made a mistake; its log says which"
 
 
+def final_error(error: Exception) -> dict[str, Any]:
+    """Return the content of an error that ends a stream; the log gets a mistake of the server's."""
+    status, message = status_of(error)
+    if status == 500:
+        logging.getLogger(__name__).error("a stream ended early", exc_info=error)
+    return error_body(status, message)
+
+
 def answer_errors(app: FastAPI) -> None:
     """Let all errors be answered in one shape."""
 
@@ -92,9 +101,10 @@ class Limits:
         body: bytes of a request's body.
         body_seconds: until a request's head, and then its body, must have come.
         prompt: symbols of a prompt.
-        n: samples of one prompt.
+        n: samples of one prompt, and partial translations or captions that a search keeps.
         alternatives: likeliest symbols reported with each symbol.
         tokens: symbols to draw, and the largest integer that an option may be.
+        sound_seconds: length of a sound or of a piece of music to draw.
         seconds: until a request must be answered, streams included.
         rows: texts drawn side by side.
         waiting: texts, or other requests, that wait for a worker; further ones get status 429.
@@ -107,6 +117,7 @@ class Limits:
     n: int = 64
     alternatives: int = 20
     tokens: int = 1 << 14
+    sound_seconds: float = 60.0
     seconds: float = 300.0
     rows: int = 64
     waiting: int = 512

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from chainrule.data._vocabulary import Beginning
 from chainrule.serve import _stream
 from chainrule.serve._engine import Engine
-from chainrule.serve._guard import Limits, error_body, status_of, while_wanted
+from chainrule.serve._guard import Limits, final_error, while_wanted
 from chainrule.serve._state import ServerState
 from chainrule.serve._stream import Stream, Token
 
@@ -161,24 +161,18 @@ def openai_router(state: ServerState) -> APIRouter:
     def model(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": began, "owned_by": "chainrule"}
 
-    def engine_of(name: str) -> Engine:
-        if name not in state.engines:
-            names = ", ".join(state.engines) or "none"
-            raise HTTPException(404, f"model: no run of a text is called {name!r:.80}; there are: {names}")
-        return state.engines[name]
-
     @router.get("/models")
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": list(map(model, state.engines))}
 
     @router.get("/models/{name}")
     async def one_model(name: str) -> dict[str, Any]:
-        engine_of(name)
+        _engine_of(state, name)
         return model(name)
 
     @router.post("/completions", response_model=None)
     async def completions(body: Completion, request: Request) -> Response:
-        engine = engine_of(body.model)
+        engine = _engine_of(state, body.model)
         n, prompts = body.samples(state.limits), body.prompts(engine)
         if n * len(prompts) > state.limits.waiting:
             raise ValueError(f"prompt: expected at most {state.limits.waiting // n} prompts of {n} samples each")
@@ -201,6 +195,16 @@ def openai_router(state: ServerState) -> APIRouter:
         return JSONResponse({**head, "choices": bodies, "usage": _usage(read, drawn)})
 
     return router
+
+
+def _engine_of(state: ServerState, name: str | None) -> Engine:
+    """Return the engine of a run; of the only one where no run is named."""
+    if name is None and len(state.engines) == 1:
+        return next(iter(state.engines.values()))
+    if name is None or name not in state.engines:
+        what = "name a run of a text" if name is None else f"no run of a text is called {name!r:.80}"
+        raise HTTPException(404, f"model: {what}; there are: {', '.join(state.engines) or 'none'}")
+    return state.engines[name]
 
 
 def _request(body: Completion, prompt: Beginning, index: int) -> _stream.Request:
@@ -237,7 +241,7 @@ async def _events(
         if counted:
             yield _event({**head, "choices": [], "usage": _usage(read, drawn)})
     except Exception as error:
-        yield _event(error_body(*status_of(error)))
+        yield _event(final_error(error))
     yield "data: [DONE]\n\n"
 
 
@@ -292,27 +296,20 @@ def tokenizer_router(state: ServerState) -> APIRouter:
     """Return the routes by which lm-evaluation-harness reads the symbols of a run, as vLLM serves them."""
     router = APIRouter()
 
-    def engine_of(name: str | None) -> Engine:
-        if name is None and len(state.engines) == 1:
-            return next(iter(state.engines.values()))
-        if name not in state.engines:
-            raise HTTPException(404, f"model: name a run of a text; there are: {', '.join(state.engines) or 'none'}")
-        return state.engines[name]
-
     @router.get("/tokenizer_info")
     async def info() -> dict[str, Any]:
-        newline = engine_of(None).encode("\n", scored=True)
-        unknown = engine_of(None).vocabulary.unknown
-        return {"bos_token": None, "eos_token": None if unknown in newline else "\n"}
+        engine = _engine_of(state, None)
+        unknown = engine.vocabulary.unknown in engine.encode("\n", scored=True)
+        return {"bos_token": None, "eos_token": None if unknown else "\n"}
 
     @router.post("/tokenize")
     async def tokenize(body: Text) -> dict[str, Any]:
-        tokens = engine_of(body.model).encode(body.prompt, scored=True)
+        tokens = _engine_of(state, body.model).encode(body.prompt, scored=True)
         return {"tokens": tokens, "count": len(tokens)}
 
     @router.post("/detokenize")
     async def detokenize(body: TokenIds) -> dict[str, Any]:
-        engine = engine_of(body.model)
+        engine = _engine_of(state, body.model)
         return {"prompt": engine.decode(engine.vocabulary.check_ids(body.tokens).tolist())}
 
     return router

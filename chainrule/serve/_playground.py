@@ -3,8 +3,10 @@
 All of them are below /playground. What streams is one JSON object a line (application/x-ndjson).
 """
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -18,8 +20,8 @@ from chainrule.serve import _playground_images as images
 from chainrule.serve import _playground_latent as latent
 from chainrule.serve import _playground_sound as sounds
 from chainrule.serve import _playground_text as texts
-from chainrule.serve._guard import Busy
-from chainrule.serve._routes import finite
+from chainrule.serve._guard import final_error
+from chainrule.serve._routes import bytes_of, finite
 from chainrule.serve._state import ServerState
 from chainrule.serve._stream import Request as TextRequest
 
@@ -34,7 +36,6 @@ T = TypeVar("T")
 
 Seed = Annotated[int, Field(ge=0, lt=1 << 31)]
 Count = Annotated[int, Field(ge=0, lt=1 << 31)]
-Symbols = Annotated[list[int], Field(max_length=1 << 16)]
 Text = Annotated[str, Field(max_length=1 << 18)]
 Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 TopP = Annotated[float, Field(gt=0, le=1)] | None
@@ -49,7 +50,7 @@ class TextBody(_Body):
     """A text to draw: after a prompt, or after symbols whose last may differ from the drawn one."""
 
     prompt: Text = ""
-    symbols: Symbols | None = None
+    symbols: Annotated[list[Count], Field(max_length=1 << 16)] | None = None
     session: str | None = None
     max_tokens: Count = 200
     temperature: Temperature = 1.0
@@ -61,7 +62,7 @@ class TextBody(_Body):
 class InsideBody(_Body):
     """A unit or a head to look into."""
 
-    symbols: Annotated[list[int], Field(min_length=1, max_length=texts.LONGEST_INSPECTED)]
+    symbols: Annotated[list[Count], Field(min_length=1, max_length=texts.LONGEST_INSPECTED)]
     layer: Count = 0
     unit: Count = 0
 
@@ -119,7 +120,7 @@ class AnswerBody(_Body):
 class ImageBody(_Body):
     """An image file to answer, in base64."""
 
-    image: Annotated[bytes, Field(max_length=1 << 23)]
+    image: Annotated[str, Field(max_length=1 << 23)]
 
 
 class SeriesBody(_Body):
@@ -163,9 +164,7 @@ def playground_router(state: ServerState) -> APIRouter:
         run_of(body, "text")
         engine = state.engines[body.run]
         anew = body.symbols is None
-        symbols = engine.encode(body.prompt) if body.symbols is None else body.symbols
-        if body.symbols is not None and not all(0 <= symbol < texts.size_of(engine.run) for symbol in symbols):
-            raise HTTPException(400, "symbols: expected symbols of the run's vocabulary")
+        symbols = engine.encode(body.prompt) if anew else engine.vocabulary.check_ids(body.symbols or ()).tolist()
         request = TextRequest(
             symbols,
             body.max_tokens,
@@ -177,12 +176,12 @@ def playground_router(state: ServerState) -> APIRouter:
             score_prompt=anew,
             keep_states=True,
         )
-        return lines(texts.stream_text(engine, sessions[body.run], request, body.session))
+        return lines(texts.stream_text(engine, sessions[body.run], request, body.session), state.limits.seconds)
 
     @router.post("/playground/read")
     async def read(body: AnswerBody) -> StreamingResponse:
         run_of(body, "text")
-        return lines(texts.read_text(state.engines[body.run], body.text))
+        return lines(texts.read_text(state.engines[body.run], body.text), state.limits.seconds)
 
     @router.post("/playground/inside")
     async def inside(body: InsideBody) -> Any:
@@ -197,7 +196,7 @@ def playground_router(state: ServerState) -> APIRouter:
     async def draw(body: DrawBody) -> StreamingResponse:
         run = run_of(body, "image")
         drawing = images.Drawing(body.n, body.seed, body.temperature, body.label, body.pixels, body.known)
-        return lines(images.stream_images(state, run, drawing))
+        return lines(images.stream_images(state, run, drawing), state.limits.seconds)
 
     @router.post("/playground/image-example")
     async def image_example(body: NumberBody) -> Any:
@@ -222,7 +221,7 @@ def playground_router(state: ServerState) -> APIRouter:
     async def sound(body: SoundBody) -> StreamingResponse:
         run = run_of(body, "sound")
         request = sounds.SoundRequest(**body.model_dump(exclude={"run"}))
-        return lines(sounds.stream_sound(state, run, request))
+        return lines(sounds.stream_sound(state, run, request), state.limits.seconds)
 
     @router.post("/playground/sound-example")
     async def sound_example(body: NumberBody) -> Any:
@@ -243,18 +242,15 @@ def playground_router(state: ServerState) -> APIRouter:
     @router.post("/playground/answer")
     async def answer_text(body: AnswerBody) -> Any:
         run = run_of(body, "tag", "classify", "translate")
-        match run.task:
-            case "tag":
-                return await answer(answers.tag_sentence, run, body.text)
-            case "classify":
-                return await answer(answers.classify_text, run, body.text)
-        return await answer(answers.translate_text, run, body.text, body.beam)
+        if run.task == "translate":
+            return await answer(answers.translate_text, run, body.text, body.beam)
+        return await answer(answers.tag_sentence if run.task == "tag" else answers.classify_text, run, body.text)
 
     @router.post("/playground/answer-image")
     async def answer_image(body: ImageBody) -> Any:
         run = run_of(body, "classify-images", "caption")
         look = answers.caption_image if run.task == "caption" else answers.classify_image
-        return await answer(look, run, answers.decoded(body.image))
+        return await answer(look, run, bytes_of(body.image, "image"))
 
     @router.post("/playground/forecast")
     async def forecast(body: SeriesBody) -> Any:
@@ -270,14 +266,7 @@ def view_of(run: Run, *, has_engine: bool) -> str:
     """Return the view of a run in the playground; empty if it has no view."""
     if getattr(run._task, "has_code", False):
         return "latent"
-    match run.task:
-        case "text":
-            return "text" if has_engine else ""
-        case (
-            "tag" | "classify" | "classify-images" | "translate" | "caption" | "forecast" | "image" | "sound" | "table"
-        ):
-            return run.task
-    return ""
+    return "" if run.task == "music" or (run.task == "text" and not has_engine) else run.task
 
 
 def about(name: str, run: Run, has_engine: bool) -> dict[str, Any]:
@@ -310,16 +299,15 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
     return {}
 
 
-def lines(records: AsyncGenerator[Mapping[str, Any], None]) -> StreamingResponse:
-    """Return a stream of JSON lines; an error after the first line becomes the last line."""
+def lines(records: AsyncGenerator[Mapping[str, Any], None], seconds: float) -> StreamingResponse:
+    """Return a stream of JSON lines that ends after some seconds; an error becomes the last line."""
 
     async def written() -> AsyncIterator[bytes]:
         try:
-            async for record in records:
-                yield json.dumps(finite(record)).encode() + b"\n"
-        except (ValueError, TimeoutError, Busy) as error:
-            yield json.dumps({"error": str(error)}).encode() + b"\n"
-        finally:
-            await records.aclose()
+            async with aclosing(records), asyncio.timeout(seconds):
+                async for record in records:
+                    yield json.dumps(finite(record)).encode() + b"\n"
+        except Exception as error:
+            yield json.dumps({"error": final_error(error)["error"]["message"]}).encode() + b"\n"
 
     return StreamingResponse(written(), media_type="application/x-ndjson")

@@ -1,6 +1,5 @@
 """Answers of the playground: rows of tables with gaps, tags, labels, translations, captions and forecasts."""
 
-from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
@@ -188,14 +187,6 @@ def translate_text(run: "Run", text: str, beam: int) -> dict[str, Any]:
             }
         sentences.append(sentence)
     return {"sentences": sentences}
-
-
-def decoded(image: bytes) -> bytes:
-    """Decode a base64 file; raise ValueError if it is not base64."""
-    try:
-        return b64decode(image, validate=True)
-    except ValueError:
-        raise ValueError("image: expected an image file in base64") from None
 
 
 def read_upload(run: "Run", content: bytes) -> Any:

@@ -39,11 +39,6 @@ def task_of(run: "Run") -> "ImageTask":
     return cast("ImageTask", run._task)
 
 
-def model_of(run: "Run") -> Any:
-    """Return the model of a run of images: one of pixels, or one with a code."""
-    return run.model
-
-
 def about_images(run: "Run") -> dict[str, Any]:
     """Facts about the images of a run that the page needs."""
     task = task_of(run)
@@ -76,7 +71,7 @@ class _Draw:
         from chainrule._modes import device_of
         from chainrule.heads._categorical import check_filters
 
-        self._task, self._model, self._temperature = task_of(run), model_of(run), drawing.temperature
+        self._task, self._model, self._temperature = task_of(run), cast(Any, run.model), drawing.temperature
         check_filters(drawing.temperature, None, None)
         classes = self._task.conditions
         if (classes is None) != (drawing.label is None) or not 0 <= (drawing.label or 0) < len(classes or "_"):

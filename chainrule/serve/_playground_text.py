@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from math import exp
 from secrets import token_urlsafe
@@ -34,21 +35,24 @@ class Session:
     symbols: list[int]  # read or drawn
     # by the place of the symbol that was drawn from it; of some places only
     states: dict[int, State] = field(default_factory=dict)
-    # bytes of each block of memory that the states are in, by its address; states may share one
-    storages: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the states."""
-        return sum(self.storages.values())
+    storages: set[int] = field(default_factory=set)  # addresses of the memory of the states, which may share some
+    size: int = 0  # bytes of that memory
 
     def add(self, symbol: int, state: State) -> None:
         """Add the next symbol."""
         if state is not None:
             self.states[len(self.symbols)] = state
-            blocks = [leaf.untyped_storage() for leaf in leaves(state)]
-            self.storages.update((block.data_ptr(), block.nbytes()) for block in blocks)
+            for block in (leaf.untyped_storage() for leaf in leaves(state)):
+                if block.data_ptr() not in self.storages:
+                    self.storages.add(block.data_ptr())
+                    self.size += block.nbytes()
         self.symbols.append(symbol)
+
+    def clear(self) -> None:
+        """Forget the states."""
+        self.states.clear()
+        self.storages.clear()
+        self.size = 0
 
 
 class Sessions:
@@ -61,12 +65,12 @@ class Sessions:
         self._most_bytes, self._most = most_bytes, most
         self._kept: OrderedDict[str, Session] = OrderedDict()
 
-    def start(self, symbols: Sequence[int]) -> tuple[str, Session]:
-        """Return a new session of a text, and its identifier."""
+    def start(self, symbols: Sequence[int]) -> str:
+        """Begin a session of a text, and return its identifier."""
         name = token_urlsafe(18)
-        session = self._kept[name] = Session(list(symbols))
-        self.trim()
-        return name, session
+        self._kept[name] = Session(list(symbols))
+        self._trim()
+        return name
 
     def fork(self, name: str | None, symbols: Sequence[int]) -> State:
         """Return the state that has read all of `symbols` but the last, if a session has it; else None."""
@@ -77,18 +81,20 @@ class Sessions:
         self._kept.move_to_end(name)
         return session.states.get(last)
 
-    def trim(self) -> None:
-        """Forget sessions until the others fit; of the last one, the states."""
-        while len(self._kept) > 1 and (len(self._kept) > self._most or self._size > self._most_bytes):
-            self._kept.popitem(last=False)
-        for session in self._kept.values():
-            if session.size > self._most_bytes:
-                session.states.clear()
-                session.storages.clear()
+    def add(self, name: str, symbol: int, state: State) -> None:
+        """Add the next symbol to a session, unless it is forgotten; see `_trim`."""
+        if (session := self._kept.get(name)) is not None:
+            session.add(symbol, state)
+            self._kept.move_to_end(name)
+            self._trim()
 
-    @property
-    def _size(self) -> int:
-        return sum(session.size for session in self._kept.values())
+    def _trim(self) -> None:
+        """Forget sessions until the others fit; of the last one, the states."""
+        while len(self._kept) > self._most or sum(one.size for one in self._kept.values()) > self._most_bytes:
+            if len(self._kept) > 1:
+                self._kept.popitem(last=False)
+            else:
+                next(iter(self._kept.values())).clear()
 
 
 async def stream_text(
@@ -107,22 +113,19 @@ async def stream_text(
     """
     symbols = list(request.prompt)
     start = sessions.fork(session, symbols)
-    name, own = sessions.start(symbols)
+    name = sessions.start(symbols)
     if start is not None:
         request = Request(**{**vars(request), "start": start, "prompt": symbols[-1:]})
     window = symbols[-_WINDOW:]
     added = engine.decode(window)[len(engine.decode(window[:-1])) :] if window else ""
     yield {"session": name, "forked": start is not None, "text": added}
-    finish, stream = "length", engine.generate(request)
-    try:
+    finish = "length"
+    async with aclosing(engine.generate(request)) as stream:
         async for token in stream:
             yield token_record(engine, token)
             if token.drawn:
-                own.add(token.symbol, token.state)
+                sessions.add(name, token.symbol, token.state)
             finish = token.finish or finish
-    finally:
-        await stream.aclose()
-        sessions.trim()
     yield {"finish": finish}
 
 
@@ -133,8 +136,9 @@ async def read_text(engine: Engine, text: str) -> AsyncGenerator[dict[str, Any],
     parts = ended_lines(text) if engine.run._task.data.reading == "lines" else [text]
     for part in parts:
         request = Request(engine.encode(part, scored=True), 0, alternatives=ALTERNATIVES, score_prompt=True)
-        async for token in engine.generate(request):
-            yield token_record(engine, token)
+        async with aclosing(engine.generate(request)) as stream:
+            async for token in stream:
+                yield token_record(engine, token)
     yield {"finish": "stop"}
 
 
@@ -156,15 +160,10 @@ def vocabulary_of(run: "Run") -> "Vocabulary":
     return cast("TextTask", run._task).vocabulary
 
 
-def size_of(run: "Run") -> int:
-    """V, the symbols of the vocabulary of a run of texts."""
-    return len(vocabulary_of(run))
-
-
 def about_text(run: "Run") -> dict[str, Any]:
     """Facts about a run of texts that the page needs."""
     data = run._task.data
-    return {"level": data.level, "reading": data.reading, "symbols": size_of(run), "inside": insides(run)}
+    return {"level": data.level, "reading": data.reading, "symbols": len(vocabulary_of(run)), "inside": insides(run)}
 
 
 def insides(run: "Run") -> dict[str, Any]:

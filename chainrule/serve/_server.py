@@ -122,12 +122,9 @@ def create_app(
 _CLOSING = 5  # seconds for answers that are being written when the server ends
 
 
-def serve_runs(
-    runs: Mapping[str, Run], *, host: str, port: int, token: str | None, open_page: bool, limits: Limits | None = None
-) -> None:
+def serve_runs(runs: Mapping[str, Run], *, host: str, port: int, token: str | None, open_page: bool) -> None:
     """Serve runs until Ctrl-C or SIGTERM."""
-    limits = limits or Limits()
-    listening = _listen(host, port)
+    limits, listening = Limits(), _listen(host, port)
     with listening:
         display_host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
         address = f"http://{f'[{display_host}]' if ':' in display_host else display_host}:{listening.getsockname()[1]}/"

@@ -31,11 +31,13 @@ from chainrule.testing._invariance import (
 )
 from chainrule.testing._isolation import Widened, isolated
 from chainrule.testing._latent_checks import check_bounds, check_decoder, check_kl_divergence, check_posterior
-from chainrule.testing._sampling import check_samples_follow_log_prob
+from chainrule.testing._probability import (
+    check_samples_follow_log_prob,
+    check_total_probability,
+)
 from chainrule.testing._sequence_subject import SequenceSubject
-from chainrule.testing._stepping import check_chunk_invariance, check_step_equals_forward
+from chainrule.testing._stepping import check_chunk_invariance, check_log_prob_equals_forward, check_step_equals_forward
 from chainrule.testing._subject import DoesNotApply
-from chainrule.testing._total_probability import check_log_prob_equals_forward, check_total_probability
 from chainrule.testing._values import distance
 
 CHECKS: tuple[Check, ...] = (

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, length_mask
+from chainrule._base import AutoregressiveModel
+from chainrule._checks import length_mask
 from chainrule.testing._agreement import require_equal, rounding, trials, weighted
 from chainrule.testing._contract_check import KINDS, contract_check
 from chainrule.testing._isolation import reseed

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule._base import Context, LikelihoodModel, length_mask
+from chainrule._base import Context, LikelihoodModel
+from chainrule._checks import length_mask
 from chainrule._latent import LatentModel
 from chainrule.heads import Head
 from chainrule.heads._adapter import head_of

@@ -1,4 +1,4 @@
-"""Checks that `forward`, `step` and `unroll` compute the same conditionals."""
+"""Checks that `forward`, `step` and `unroll` compute the same conditionals, and `forward` and `log_prob` of labels."""
 
 import torch
 from torch import Tensor
@@ -6,11 +6,13 @@ from torch.distributions import Distribution
 
 from chainrule._base import AutoregressiveModel, Step
 from chainrule.state import State, flatten, map_state, select, share_memories
-from chainrule.testing._agreement import TOLERANCE, require_equal, rounded
+from chainrule.testing._agreement import TOLERANCE, require_equal, rounded, trials
 from chainrule.testing._contract_check import contract_check
+from chainrule.testing._isolation import as_called
 from chainrule.testing._module_values import changed
+from chainrule.testing._row_subjects import LabelSubject
 from chainrule.testing._sequence_subject import InVisitingOrder, SequenceSubject, Taken
-from chainrule.testing._subject import Batch, DoesNotApply, Violation
+from chainrule.testing._subject import Batch, DoesNotApply, Violation, in_type, independent_copy
 from chainrule.testing._values import distance
 
 LONG = 48  # steps that reveal caches limited to the length of x, and wrong counters
@@ -218,3 +220,20 @@ def _check_useful_prefix(subject: SequenceSubject) -> None:
         numbers, expected = (subject.numbers(subject.of(elements))[:, start:] for elements in (x, subject.x))
         message = f"useful_prefix: expected elements before the last {useful} to have no influence, got {{gap}} nats"
         require_equal(numbers, expected, 1e3 * TOLERANCE, message)
+
+
+@contract_check(LabelSubject)
+@torch.no_grad()
+def check_log_prob_equals_forward(subject: LabelSubject) -> str:
+    """Check that `log_prob` agrees with the distribution of `forward`, in float64 and in the model's own dtype."""
+    batch = subject.batch()
+    for label, model, _ in trials(subject, batch):
+        message = f"{label}log_prob of row {{row}} is {{gap}} nats off forward(...).log_prob"
+        require_equal(subject.numbers(batch, model), subject.further(batch, model)["forward"], TOLERANCE, message)
+    own, narrow = independent_copy(subject.original, double=False), subject.own_type
+    with as_called():
+        batch = Batch(*in_type(tuple(batch._replace(x=subject.x.unsqueeze(1))), narrow))
+        got, expected = subject.numbers(batch, own), subject.further(batch, own)["forward"]
+    message = f"in {narrow}, log_prob of row {{row}} is {{gap}} nats off forward(...).log_prob"
+    require_equal(got.double(), expected.double(), 200 * torch.finfo(narrow).eps, message)
+    return f"{subject.probes.shape[1]} values of y, and the rows' own in {narrow}".replace("torch.", "")

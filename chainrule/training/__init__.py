@@ -5,49 +5,27 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.training._callbacks import Callback
-    from chainrule.training._checkpoint import load_weights, save_weights
-    from chainrule.training._dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
-    from chainrule.training._evaluate import (
-        Batch,
-        Evaluation,
-        Objective,
-        TrainingBatches,
-        TrainingResult,
-        ValidationBatches,
-        bits,
-        evaluate,
-    )
-    from chainrule.training._gradient_monitor import NonFiniteLossError
-    from chainrule.training._loop import train
-    from chainrule.training._optimiser import learning_rate, make_optimiser
-    from chainrule.training._options import TrainingOptions
-    from chainrule.training._parallel import Interrupted, process_shard
-    from chainrule.training._validation import MetricValue, ValidationMetric
-
-__all__ = [
-    "Batch",
-    "Callback",
-    "DynamicEvaluator",
-    "Evaluation",
-    "Interrupted",
-    "MetricValue",
-    "NonFiniteLossError",
-    "Objective",
-    "TrainingBatches",
-    "TrainingOptions",
-    "TrainingResult",
-    "ValidationBatches",
-    "ValidationMetric",
-    "bits",
-    "dynamic_evaluation",
-    "evaluate",
-    "learning_rate",
-    "load_weights",
-    "make_optimiser",
-    "process_shard",
-    "save_weights",
-    "train",
-]
+    from chainrule.training._callbacks import Callback as Callback
+    from chainrule.training._checkpoint import load_weights as load_weights
+    from chainrule.training._checkpoint import save_weights as save_weights
+    from chainrule.training._dynamic_evaluation import DynamicEvaluator as DynamicEvaluator
+    from chainrule.training._dynamic_evaluation import dynamic_evaluation as dynamic_evaluation
+    from chainrule.training._evaluate import Batch as Batch
+    from chainrule.training._evaluate import Evaluation as Evaluation
+    from chainrule.training._evaluate import Objective as Objective
+    from chainrule.training._evaluate import TrainingBatches as TrainingBatches
+    from chainrule.training._evaluate import TrainingResult as TrainingResult
+    from chainrule.training._evaluate import ValidationBatches as ValidationBatches
+    from chainrule.training._evaluate import bits as bits
+    from chainrule.training._evaluate import evaluate as evaluate
+    from chainrule.training._gradient_monitor import NonFiniteLossError as NonFiniteLossError
+    from chainrule.training._loop import train as train
+    from chainrule.training._optimiser import learning_rate as learning_rate
+    from chainrule.training._optimiser import make_optimiser as make_optimiser
+    from chainrule.training._options import TrainingOptions as TrainingOptions
+    from chainrule.training._parallel import Interrupted as Interrupted
+    from chainrule.training._parallel import process_shard as process_shard
+    from chainrule.training._validation import MetricValue as MetricValue
+    from chainrule.training._validation import ValidationMetric as ValidationMetric
 
 __getattr__, __dir__ = attach(__name__)

@@ -41,23 +41,14 @@ Precision = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class Work:
-    """Description of a model and its batches, the input of the rules.
+    """Description of a model and its batches, the input of the rules."""
 
-    Args:
-        layers: kind of the widest recurrent layer, "LSTM", "GRU" or "RNN"; "other" without recurrent layers.
-        units: width of the widest recurrent layer, 0 without one.
-        rows: batch size.
-        full: true if all rows have the same length.
-        vendor: true if a vendor's kernel can compute the recurrent layers.
-        multiplies: average number of multiply-adds at once.
-    """
-
-    layers: str
-    units: int
-    rows: int
-    full: bool
-    vendor: bool
-    multiplies: float
+    layers: str  # kind of the widest recurrent layer, "LSTM", "GRU" or "RNN"; "other" without recurrent layers
+    units: int  # width of the widest recurrent layer, 0 without one
+    rows: int  # batch size
+    full: bool  # true if all rows have the same length
+    vendor: bool  # true if a vendor's kernel can compute the recurrent layers
+    multiplies: float  # average number of multiply-adds at once
 
     @classmethod
     def of(cls, model: nn.Module, batch: Batch) -> "Work":

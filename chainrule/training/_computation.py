@@ -19,18 +19,13 @@ from chainrule.layers._recurrent import Backend, Recurrent
 class Computation:
     """Settings of a training step's computation.
 
-    Args:
-        threads: number of CPU threads.
-        precision: number format of matrix products.
-        backend: backend of recurrent layers, see `chainrule.layers`; ignored by other models.
-
     >>> str(Computation(2, "float32", "vendor"))
     'float32, vendor kernel, 2 threads'
     """
 
-    threads: int
-    precision: Literal["float32", "bfloat16"] = "float32"
-    backend: Backend = "auto"
+    threads: int  # number of CPU threads
+    precision: Literal["float32", "bfloat16"] = "float32"  # number format of matrix products
+    backend: Backend = "auto"  # backend of recurrent layers, see `chainrule.layers`; ignored by other models
 
     def __str__(self) -> str:
         backend = {"auto": "", "vendor": "vendor kernel, ", "bptt": "written-out recurrence, "}[self.backend]

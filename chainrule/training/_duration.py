@@ -23,54 +23,32 @@ class Position:
 
     The data cursor is `step`, the learning rate is a function of `step` or `elapsed`, and all randomness of a step is
     derived from (seed, step, process): there is no other state.
-
-    Args:
-        step: number of weight updates.
-        elements: number of training elements.
-        elapsed: wall-clock seconds that count, including earlier sessions but not the start-up of a resumed run.
-        training_seconds: seconds spent in training steps.
-        ended_budget: budget that the run has used up; None while it trains.
-        validated: step of the last validation.
-        validated_at: elapsed seconds at its end.
-        validated_all: true if it covered all validation data.
-        validation_batches: number of batches it scored.
-        measured_rows: number of rows it compared.
-        validation_seconds: its duration including saving; None before the first validation.
-        validation_spacing: seconds between the end of the previous validation and its start.
-        sample_seconds: minimum time for drawing a sample.
-        saving_seconds: duration of the last checkpoint.
-        stale: number of consecutive validations without improvement.
-        best_step: step of the best validation.
-        best: its result as (nats, elements).
-        best_batches: number of batches it scored.
-        best_value: its metric; None if the likelihood decides.
-        highest_value: highest metric so far, which is `best_value` without a margin.
-        best_rows: number of rows it compared.
-        last: result of the last validation, as `best`.
-        steps_far_over, vanished_looks, exploded_looks: counters of `GradientAlarms`.
     """
 
-    step: int = 0
-    elements: int = 0
+    step: int = 0  # number of weight updates
+    elements: int = 0  # number of training elements
+    # wall-clock seconds that count, including earlier sessions but not the start-up of a resumed run
     elapsed: float = 0.0
-    training_seconds: float = 0.0
-    ended_budget: float | None = None
-    validated: int = 0
-    validated_at: float = 0.0
-    validated_all: bool = False
-    validation_batches: int = 0
-    measured_rows: int = 0
-    validation_seconds: float | None = None
-    validation_spacing: float = 0.0
-    sample_seconds: float = 0.0
-    saving_seconds: float = 0.0
-    stale: int = 0
-    best_step: int = 0
-    best: tuple[float, int] | None = None
-    best_batches: int = 0
-    best_value: float | None = None
-    highest_value: float | None = None
-    best_rows: int = 0
+    training_seconds: float = 0.0  # seconds spent in training steps
+    ended_budget: float | None = None  # budget that the run has used up; None while it trains
+    validated: int = 0  # step of the last validation
+    validated_at: float = 0.0  # elapsed seconds at its end
+    validated_all: bool = False  # true if it covered all validation data
+    validation_batches: int = 0  # number of batches it scored
+    measured_rows: int = 0  # number of rows it compared
+    validation_seconds: float | None = None  # its duration including saving; None before the first validation
+    validation_spacing: float = 0.0  # seconds between the end of the previous validation and its start
+    sample_seconds: float = 0.0  # minimum time for drawing a sample
+    saving_seconds: float = 0.0  # duration of the last checkpoint
+    stale: int = 0  # number of consecutive validations without improvement
+    best_step: int = 0  # step of the best validation
+    best: tuple[float, int] | None = None  # its result as (nats, elements)
+    best_batches: int = 0  # number of batches it scored
+    best_value: float | None = None  # its metric; None if the likelihood decides
+    highest_value: float | None = None  # highest metric so far, which is `best_value` without a margin
+    best_rows: int = 0  # number of rows it compared
+    # result of the last validation, as `best`. steps_far_over, vanished_looks, exploded_looks: counters of
+    # `GradientAlarms`
     last: tuple[float, int] | None = None
     steps_far_over: int = 0
     vanished_looks: int = 0

@@ -19,8 +19,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from chainrule._base import AutoregressiveModel, fill_padding, length_mask
-from chainrule._checks import check_lengths
+from chainrule._base import AutoregressiveModel
+from chainrule._checks import check_lengths, fill_padding, length_mask
 from chainrule.state import State, detach
 
 RATE = 3e-4

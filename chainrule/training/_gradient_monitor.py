@@ -29,14 +29,10 @@ class Profile:
         \qquad \delta_{b,t} = \frac{\partial \ell_{b, n_b}}{\partial h_{b,t}}
 
     The sums are over the rows b that are longer than k.
-
-    Args:
-        norm: mean ‖δ‖ at the loss, nats per unit of h.
-        relative: r_0 = 1, r_1, ... up to the longest row; not finite if the gradient overflows.
     """
 
-    norm: float
-    relative: tuple[float, ...]
+    norm: float  # mean ‖δ‖ at the loss, nats per unit of h
+    relative: tuple[float, ...]  # r_0 = 1, r_1, ... up to the longest row; not finite if the gradient overflows
 
     @property
     def reach(self) -> int | None:

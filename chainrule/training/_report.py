@@ -244,8 +244,6 @@ class Bar(Display):
 
 def make_display(*, enabled: bool) -> Display:
     """Choose a display: a curve in a notebook, a bar on a terminal, plain lines elsewhere."""
-    from chainrule.training._report import LiveCurve, in_notebook
-
     if not enabled:
         return Silent()
     if in_notebook():

@@ -23,15 +23,10 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Preview:
-    """Sample of a model at a validation.
+    """Sample of a model at a validation."""
 
-    Args:
-        text: text for the terminal.
-        png: picture, for models of images and music.
-    """
-
-    text: str
-    png: bytes = b""
+    text: str  # text for the terminal
+    png: bytes = b""  # picture, for models of images and music
 
 
 OnValidation = Callable[[TrainableModel, int, float], str | Preview | None]
@@ -77,17 +72,11 @@ class ValidationMetric:
 
 @dataclass(frozen=True)
 class Findings:
-    """Extra metrics of a model at a validation.
+    """Extra metrics of a model at a validation."""
 
-    Args:
-        figures: metrics by name.
-        text: text to show.
-        warning: warning with a remedy, or empty.
-    """
-
-    figures: dict[str, float]
-    text: str = ""
-    warning: str = ""
+    figures: dict[str, float]  # metrics by name
+    text: str = ""  # text to show
+    warning: str = ""  # warning with a remedy, or empty
 
 
 Observe = Callable[[TrainableModel], Findings]
@@ -103,38 +92,24 @@ class Calibrated(Protocol):
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Likelihood of validation data, and of its part in common with the best validation so far.
+    """Likelihood of validation data, and of its part in common with the best validation so far."""
 
-    Args:
-        evaluation: likelihood of all scored batches.
-        common: likelihood of the common part.
-        batches: number of scored batches.
-        whole: true if these are all batches.
-    """
-
-    evaluation: Evaluation
-    common: Evaluation
-    batches: int
-    whole: bool
+    evaluation: Evaluation  # likelihood of all scored batches
+    common: Evaluation  # likelihood of the common part
+    batches: int  # number of scored batches
+    whole: bool  # true if these are all batches
 
 
 @dataclass(frozen=True)
 class MetricResult:
-    """Value of a metric, and its value on the rows in common with the best validation so far.
+    """Value of a metric, and its value on the rows in common with the best validation so far."""
 
-    Args:
-        metric: value on all answered rows.
-        common: value on the common rows.
-        rows: number of answered rows.
-        whole: true if these are all rows.
-        margin: later weights are kept unless `common` is lower than the highest value by more than this: the metric's
-            margin, and for a part of the rows at least its standard error.
-    """
-
-    metric: MetricValue
-    common: float
-    rows: int
-    whole: bool
+    metric: MetricValue  # value on all answered rows
+    common: float  # value on the common rows
+    rows: int  # number of answered rows
+    whole: bool  # true if these are all rows
+    # later weights are kept unless `common` is lower than the highest value by more than this: the metric's margin,
+    # and for a part of the rows at least its standard error
     margin: float = 0.0
 
 

@@ -3,10 +3,8 @@
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from chainrule._app.cli.main import OPTION_SYNONYMS, VERB_SYNONYMS, edits
+from chainrule._app.cli.main import OPTION_SYNONYMS, VERB_SYNONYMS
 from chainrule._app.cli.selection import described_verbs
 from chainrule._app.cli.signature import TaskName
 from chainrule._app.tasks import TASKS
@@ -94,13 +92,6 @@ def test_every_synonym_leads_to_a_verb_or_an_option(helped):
     assert all(set(ours) <= known and word not in known for word, ours in VERB_SYNONYMS.items())
     options = "".join(map(helped, FORMS))
     assert not [ours for words in OPTION_SYNONYMS.values() for ours in words if f"--{ours}" not in options]
-
-
-@given(st.text("abc", max_size=6), st.text("abc", max_size=6))
-def test_edits_are_a_distance(first, second):
-    assert edits(first, second) == edits(second, first)
-    assert (edits(first, second) == 0) == (first == second)
-    assert abs(len(first) - len(second)) <= edits(first, second) <= max(len(first), len(second))
 
 
 def test_a_run_in_the_place_of_data_gets_the_command_that_continues_it(refused, runs):

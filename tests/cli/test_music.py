@@ -147,11 +147,11 @@ def test_a_damaged_file_is_named_and_skipped_only_if_asked(command, refused, mad
     assert "--skip-bad" in message
     assert not (tmp_path / "run").exists()
     outcome = command("train", "--skip-bad", home, "--out", tmp_path / "run", "--steps", 1, *TINY)
-    assert "skipped: " in outcome.err
+    assert "skipped: 04.mid: cut short" in outcome.err
     assert "04.mid" in refused("score", made, home)
     *_, total, _, skipped = command("score", made, home, "--skip-bad").out.splitlines()
     assert total.startswith("files 19, ")
-    assert skipped.startswith("skipped: ")
+    assert skipped.startswith("skipped: 04.mid: ")
 
 
 def test_what_cannot_be_is_refused_in_one_line(refused, made, pieces, tmp_path):

@@ -43,10 +43,10 @@ def test_a_folder_without_images_or_sounds_is_refused(refused, tmp_path):
     (tmp_path / "notes.txt").write_text("text")
     said = refused("train", tmp_path)
     assert (
-        f"{tmp_path}: expected a file, or a directory of images, sounds or MIDI files, got a directory without any"
+        f"{tmp_path}: expected a file, or a directory mostly of images, sounds or MIDI files; name the task of another"
         in said
     )
-    assert said.endswith(f": name a file in it: chainrule train {tmp_path / 'notes.txt'}")
+    assert said.endswith(f", or a file in it: chainrule train {tmp_path / 'notes.txt'}")
 
 
 def test_a_folder_of_files_that_stand_for_themselves_names_one(refused, tmp_path):

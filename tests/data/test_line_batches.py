@@ -2,11 +2,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_tokens import MemoryTokens
 
 from chainrule.data import LineBatches, StreamBatches
 from chainrule.data import _corpus_batches as corpus_batches
 from chainrule.data._corpus_batches import line_evaluation
-from chainrule.data._vocabulary import MemoryTokens
 
 EOS = 1
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_tokens import MemoryTokens
 
 from chainrule.data import StreamBatches, stream_evaluation
-from chainrule.data._vocabulary import MemoryTokens
 
 
 @st.composite

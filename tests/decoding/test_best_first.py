@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.decoding._best_symbols import WIDE, best_first
+from chainrule.decoding._decoded import WIDE, best_first
 
 
 @given(st.integers(0, 2**31), st.integers(1, 40), st.integers(1, 8), st.integers(1, 30))

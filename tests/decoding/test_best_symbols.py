@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import distributions
 
-from chainrule.decoding import _best_symbols as module
-from chainrule.decoding._best_symbols import best_first, best_symbols
+from chainrule.decoding import _decoded as module
+from chainrule.decoding._decoded import best_first, best_symbols
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 
 

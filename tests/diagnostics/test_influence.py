@@ -8,7 +8,7 @@ from recurrences import KINDS, B, N, T
 from torch import nn
 
 from chainrule.diagnostics import gradient_flow
-from chainrule.diagnostics._jacobians import memory_length
+from chainrule.diagnostics._gradient_flow import memory_length
 from chainrule.layers import LSTM, RNN
 from chainrule.models import RecurrentLM
 
@@ -42,7 +42,7 @@ def test_influence_passes_through_the_layers_below():
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_derivative_predicts_small_changes(kind, monkeypatch):
     """Noise as small as 1e-6 meets the derivative; the noise of the library is as large as the data."""
-    from chainrule.diagnostics import _jacobians as module
+    from chainrule.diagnostics import _gradient_flow as module
 
     changes = module._changes
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from recurrences import KINDS, B, N, T, jacobians
 
-from chainrule.diagnostics import _jacobians as module
-from chainrule.diagnostics._jacobians import jacobian_norms, products_of_bounds, running_products
+from chainrule.diagnostics import _backpropagation as module
+from chainrule.diagnostics._backpropagation import jacobian_norms, products_of_bounds, running_products
 from chainrule.diagnostics._subject import replay, subject_of
 
 LENGTHS = torch.tensor([7, 4, 2, 1])

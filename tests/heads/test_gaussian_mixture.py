@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from chainrule.heads import GaussianMixture
-from chainrule.testing._total_probability import integral
+from chainrule.testing._values import integral
 
 
 def mixture(*shape, components=3, seed=0, dtype=torch.float64):

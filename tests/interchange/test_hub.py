@@ -115,6 +115,27 @@ def test_other_models_are_exported_as_runs(text_run, tmp_path, command):
     assert not (tmp_path / "hub" / "checkpoint.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    ("task", "data", "ask"),
+    [
+        ("classify", [(f"a good film {n}", "good") for n in range(20)] + [("a bad one", "bad")] * 9, "a good film"),
+        ("tag", [[(f"private{n}", "A"), ("b", "B")] for n in range(20)], "private1 b"),
+    ],
+)
+def test_an_exported_run_holds_no_data_and_no_trace_of_the_machine(task, data, ask, tmp_path):
+    run = chainrule.fit(data, task=task, steps=1, plain=True, out=tmp_path / "run")
+    held_out = run.path / "data" / "valid.json"
+    assert held_out.is_file()
+    (run.path / "wandb").mkdir()
+    for name in ("wandb/run.log", "tracking.json", "training.html", "report.html"):
+        (run.path / name).write_text("secret")
+    run.export("hub", tmp_path / "hub")
+    files = {file.relative_to(tmp_path / "hub").as_posix(): file for file in (tmp_path / "hub").rglob("*")}
+    assert not {"data/valid.json", "wandb", "tracking.json", "training.html", "report.html"} & files.keys()
+    assert chainrule.load(tmp_path / "hub").predict([ask])["nats" if task == "tag" else "label"]
+    assert chainrule.load(tmp_path / "hub").predict([ask]).to_dict() == run.predict([ask]).to_dict()
+
+
 def test_card_has_figures_and_escapes_names(text_run, tmp_path):
     run = text_run(**SMALL)
     record = {"event": "validation", "step": 1, "nats_per_element": 1.0, "elements": 90, "best": True}

@@ -8,17 +8,10 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from chainrule.layers import linear_scan
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 TOLERANCE = 1e-12  # float64; sums of terms of size one, whose weights fall geometrically
 B, M = 2, 3
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.fixture(params=["by pairs", "in order"])

@@ -13,6 +13,8 @@ from chainrule.layers._lattice_lstm import _plain as plain_lattice
 from chainrule.layers._lattice_lstm import lattice_lstm
 from chainrule.models import RecurrentLM
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 B, T, N, M = 3, 4, 2, 3
 KINDS = {
     "lstm": lambda **options: LSTM(N, M, **options),
@@ -24,15 +26,6 @@ KINDS = {
     "identity": lambda **options: RNN(N, M, nonlinearity="identity", **options),
 }
 LENGTHS = {"full": None, "unequal": torch.tensor([4, 0, 2])}
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
 
 
 def parts(state):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.layers._character_encoder import AffixEmbedding
+from chainrule.layers._word_forms import AffixEmbedding
 
 
 def spelled(*words):

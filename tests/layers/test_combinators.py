@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from chainrule.layers import GRU, LSTM, RNN, CausalConv1d, DilatedStack, Map, Parallel, Residual, SequenceLayer, Serial
-from chainrule.layers._ngram_embedding import NgramEmbedding
+from chainrule.layers._ngrams import NgramEmbedding
 from chainrule.state import select
 
 N, B, T, SYMBOLS = 3, 4, 7, 5

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from chainrule.layers import DeltaNet, LinearAttention, MinGRU, MinLSTM, SequenceLayer
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 B, N = 3, 4
 TOLERANCE = 1e-10  # float64; sums of some hundred terms of size one
 DECAYS = ("none", "fixed", "gated")
@@ -21,15 +23,6 @@ KINDS = {
     **{f"delta, {decay}": lambda decay=decay, **kw: DeltaNet(N, 2, decay=decay, **kw) for decay in DECAYS},
 }
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
 
 
 def made(kind, chunk_size=4):

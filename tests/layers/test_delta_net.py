@@ -8,16 +8,9 @@ from hypothesis import strategies as st
 from chainrule.layers import DeltaNet
 from chainrule.layers._linear_attention import delta_rule, delta_rule_step
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 B, H, T, D = 2, 3, 13, 4
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
 
 
 def unit(x):

@@ -8,17 +8,10 @@ from hypothesis import strategies as st
 from chainrule.layers import LinearAttention, sum_rule
 from chainrule.layers._linear_attention import sum_rule_step
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 B, H, T, D = 2, 3, 13, 4
 TOLERANCE = 1e-12  # float64; the same sums in another order
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
 
 
 def weights_of_all_pairs(log_decay):

@@ -5,16 +5,9 @@ import torch
 
 from chainrule.layers import MinGRU, MinLSTM
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 B, T, N, M = 3, 9, 4, 5
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
 
 
 def shares_of_a_gru(layer, x):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.layers._ngram_embedding import NgramEmbedding
+from chainrule.layers._ngrams import NgramEmbedding
 
 SYMBOLS, PADDING = 4, 3
 

@@ -9,6 +9,8 @@ from torch import nn
 from chainrule.kernels import enabled
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 B, T, N, M = 5, 7, 3, 4
 TOLERANCE = 1e-10  # float64; sums of some hundred terms of size one
 KINDS = {
@@ -28,15 +30,6 @@ LENGTHS = {
     "none reaches the end": torch.tensor([1, 1, 2, 1, 0]),
     "full or empty": torch.tensor([7, 0, 7, 7, 0]),
 }
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(before)
 
 
 def parts(state):
@@ -226,7 +219,7 @@ def test_bfloat16_autocast_stays_near_float32_and_keeps_float32_states(kind):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_vendors_lstm_runs_under_autocast_whatever_onednn_refuses(dtype, refused, monkeypatch):
     if refused:
-        monkeypatch.setattr("chainrule.kernels._vendor._onednn_runs_lstm", lambda dtype: False)
+        monkeypatch.setattr("chainrule.kernels._products._onednn_runs_lstm", lambda dtype: False)
     layer, x = KINDS["lstm"](backend="vendor").float(), torch.randn(B, T, N, dtype=torch.float32)
     expected, _ = layer(x)
     with torch.autocast("cpu", dtype):

@@ -8,7 +8,7 @@ from torch import nn
 
 from chainrule import layers
 from chainrule.layers import TransformerBlock, TransformerStack
-from chainrule.layers._ngram_embedding import NgramEmbedding
+from chainrule.layers._ngrams import NgramEmbedding
 from chainrule.layers._packing import AttentionPooling
 from chainrule.layers._row_encoders import BidirectionalAttention, EncoderBlock, TransformerEncoder
 

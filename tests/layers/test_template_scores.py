@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from chainrule.layers import _hashed_scores as template_scores
-from chainrule.layers._hashed_scores import TemplateScores
+from chainrule.layers import _word_forms as template_scores
+from chainrule.layers._word_forms import TemplateScores
 
 ALPHABET = "abcABC19."
 NUMBERS = {character: number for number, character in enumerate(ALPHABET, 1)}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.layers._character_encoder import WordForm
+from chainrule.layers._word_forms import WordForm
 
 WORDS = torch.tensor([[3, 1, 20, 0], [3, 1, 20, 19], [0, 0, 0, 0]]).repeat(200, 1).unsqueeze(0)
 

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from chainrule.layers._window_attention import WindowAttention
 from chainrule.models import CompactTransformer, ConvNet, SwinTransformer, VisionTransformer
 
 SMALL = {
@@ -170,6 +171,7 @@ def test_places_are_told_apart_before_training(name):
 
 
 def test_every_other_block_of_a_swin_transformer_is_shifted_where_there_are_several_windows():
-    layers = SwinTransformer((1, 32, 32), 3, model_size=8, num_heads=2, window=4, blocks=2, stages=3).window_layers()
+    model = SwinTransformer((1, 32, 32), 3, model_size=8, num_heads=2, window=4, blocks=2, stages=3)
+    layers = [module for module in model.modules() if isinstance(module, WindowAttention)]
     assert [(layer.window, layer.shift) for layer in layers] == [(4, 0), (4, 2), (4, 0), (4, 2), (4, 0), (4, 0)]
     assert [layer.in_proj.in_features for layer in layers] == [8, 8, 16, 16, 32, 32]

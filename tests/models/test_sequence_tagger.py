@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chainrule.heads import TagConstraints, TagSequences, bio_constraints
-from chainrule.layers._hashed_scores import TemplateScores
+from chainrule.layers._word_forms import TemplateScores
 from chainrule.models import SequenceTagger
 
 K, V, C = 3, 6, 5

@@ -92,8 +92,8 @@ def test_bodies_have_a_limit(app, ask):
         served, "POST", URL, content=pieces(), headers={"Content-Type": "application/json", "Content-Length": "9"}
     )
     assert lie.status_code in (400, 413)
-    odd = {"Content-Type": "application/json", "Content-Length": "٣"}
-    assert ask(served, "POST", URL, content=b"{}", headers={**odd, "Content-Length": b"+3"}).status_code == 413
+    odd = {"Content-Type": "application/json", "Content-Length": b"+3"}
+    assert ask(served, "POST", URL, content=b"{}", headers=odd).status_code == 413
     assert ask(served, "POST", URL, json=BODY).status_code == 200
 
 
@@ -125,7 +125,9 @@ def test_broken_bodies_are_refused_and_nothing_breaks(content, app, ask):
             assert answer.status_code == 200  # it stops nowhere
             continue
         assert answer.status_code == 400, (path, answer.text)
-        assert answer.json()["error"]["message"]
+        message = answer.json()["error"]["message"]
+        assert message
+        assert "codec" not in message
     assert ask(served, "GET", "/healthz").json() == {"status": "ok"}
 
 

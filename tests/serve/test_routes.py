@@ -136,6 +136,14 @@ def test_answers_are_those_of_the_method(task, capability, runs, post):
         assert found["rows"] == [np.asarray(row).tolist() for row in rows]
 
 
+@pytest.mark.parametrize("task", ["table", "forecast", "tag", "classify"])
+def test_answers_do_not_say_where_a_run_lies(task, runs, post):
+    status, found = post(task, "inspect", {})
+    assert status == 200, found
+    assert found["findings"]
+    assert str(runs(task).path.parent) not in str(found)
+
+
 def test_bytes_are_base64(post):
     data = b"1 is a number\n" * 20
     status, packed = post("text", "compress", {"data": base64.b64encode(data).decode()})
@@ -189,10 +197,12 @@ def test_the_schema_of_a_request_is_told(runs):
         ("save", {"path": "/tmp/x"}, 404, "no such capability"),
         ("_answer", {}, 404, "no such capability"),
         ("sample", {"n": 65}, 400, "n: expected at most 64"),
+        ("inspect", {"property": "(a|aa)+$"}, 400, "property: expected one of quotes, "),
         ("sample", {"n": 0}, 400, "n: expected"),
         ("sample", {"length": 1 << 20}, 400, "length: expected at most"),
         ("sample", {"temperature": -1}, 400, "temperature"),
         ("sample", {"seed": "1"}, 400, "seed"),
+        ("sample", {"seed": 1 << 63}, 400, "seed: expected 0 to 9223372036854775807"),
         ("sample", {"out": "/tmp/file"}, 400, "out"),
         ("sample", {"device": "cuda"}, 400, "device"),
         ("sample", [], 400, "dictionary"),
@@ -207,6 +217,25 @@ def test_invalid_requests_are_refused(capability, body, status, message, post):
     found, answer = post("text", capability, body)
     assert found == status
     assert message in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("task", "capability", "body", "message"),
+    [
+        ("sound", "sample", {"seconds": 60.1}, "seconds: expected at most 60, got 60.1"),
+        ("music", "sample", {"seconds": 60.1}, "seconds: expected at most 60, got 60.1"),
+        ("translate", "translate", {"data": ["a"], "beam": 65}, "beam: expected at most 64, got 65"),
+        (
+            "forecast",
+            "forecast",
+            {"data": HOURS, "paths": 1 << 14, "horizon": 1 << 14},
+            "paths: expected at most 1048576 values of all paths: ask for fewer",
+        ),
+    ],
+)
+def test_work_beyond_the_limits_is_refused(task, capability, body, message, post):
+    status, answer = post(task, capability, body)
+    assert (status, answer["error"]["message"]) == (400, message)
 
 
 def strings_at(value, place):

@@ -1,6 +1,5 @@
 import json
 import os
-import shutil
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from chainrule import open_run
 from chainrule._app.tasks.config import FORMAT, Duration, Fingerprint, RunConfig, Settled
-from chainrule._app.tasks.run_directory import CONFIG, VOCABULARY, WEIGHTS
+from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY, WEIGHTS
 from chainrule._app.tasks.task import Task
 from chainrule._app.tasks.text.options import TextData, TextTraining
 from chainrule._app.tasks.text.task import TextCounts, TextFacts, TextTask
@@ -305,9 +304,9 @@ def test_an_empty_directory_is_free(tmp_path):
 def test_overwriting_follows_no_link_out_of_the_run(run, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "train.tokens").write_text("precious")
-    shutil.rmtree(run.path / "corpus", ignore_errors=True)
-    (run.path / "corpus").symlink_to(tmp_path / "elsewhere")
+    (run.path / DATA).symlink_to(tmp_path / "elsewhere")
     TextTask.create(run.path, ASKED, overwrite=True)
+    assert not (run.path / DATA).is_symlink()
     assert (tmp_path / "elsewhere" / "train.tokens").read_text() == "precious"
 
 

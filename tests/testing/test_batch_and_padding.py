@@ -4,7 +4,7 @@ import pytest
 import torch
 from sound_models import Tiny, TinyNormal
 
-from chainrule._base import length_mask
+from chainrule._checks import length_mask
 from chainrule.testing import check_batch_independence, check_model, check_padding_invariance
 
 X = torch.randint(5, (3, 8), generator=torch.Generator().manual_seed(0))

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule._base import LikelihoodModel, length_mask
+from chainrule._base import LikelihoodModel
+from chainrule._checks import length_mask
 from chainrule.heads import Categorical, IndependentTags, TagSequences, bio_constraints
 from chainrule.models import SequenceTagger
 from chainrule.testing import check_model

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
+from difflib import get_close_matches
 from inspect import Parameter, cleandoc, signature
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -254,31 +255,11 @@ def suggestion(word: str, choices: Iterable[str], synonyms: Mapping[str, tuple[s
     if dashes:
         matches = matches[:1]
     if not matches and len(stem) > 1:
-        near = min(choices, key=lambda other: edits(word.lower(), other), default="")
-        if near and edits(word.lower(), near) <= max(1, len(stem) // 3):
-            matches = [near]
+        matches = get_close_matches(word.lower(), choices, 1, cutoff=0.7)
     if not matches:
         return ""
     *others, last = matches
     return f" Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
-
-
-def edits(first: str, second: str) -> int:
-    """Count the letters to insert, delete, replace or swap to turn one word into another.
-
-    >>> edits("hlep", "help"), edits("evalute", "evaluate"), edits("", "abc")
-    (1, 1, 3)
-    """
-    rows = [list(range(len(second) + 1))]
-    for index, letter in enumerate(first, 1):
-        above, row = rows[-1], [index]
-        for column, other in enumerate(second, 1):
-            best = min(above[column] + 1, row[-1] + 1, above[column - 1] + (letter != other))
-            if index > 1 and column > 1 and letter == second[column - 2] and other == first[index - 2]:
-                best = min(best, rows[-2][column - 2] + 1)
-            row.append(best)
-        rows.append(row)
-    return rows[-1][-1]
 
 
 def description(verb: Verb) -> str:

@@ -13,12 +13,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
-from chainrule._app.cli.compare import compare_verb
 from chainrule._app.cli.exchange import compress, decompress, export, import_verb, serve_verb
-from chainrule._app.cli.info import check, info, report, runs_verb
+from chainrule._app.cli.info import check, compare_verb, info, report, runs_verb
 from chainrule._app.cli.train import train_verb
 from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
-from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class
+from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class, unrecognised
 from chainrule._app.tasks.capabilities import Predicts
 from chainrule._app.tasks.display import Verb, resume_command
 from chainrule._app.tasks.run_directory import CONFIG, read_config, task_of
@@ -153,10 +152,7 @@ def _task_to_train(line: Line) -> str:
         return "text"
     recognised = recognise(Path(data))
     if recognised is None and Path(data).is_dir():
-        raise ValueError(
-            f"{data}: expected a file, or a directory of images, sounds or MIDI files, got a directory without any"
-            f"{_inside(Path(data))}"
-        )
+        raise ValueError(f"{unrecognised(data)}{_inside(Path(data))}")
     return recognised or "text"
 
 
@@ -168,7 +164,7 @@ def _inside(folder: Path) -> str:
         name = path.name.lower()
         return recognise(path) is None, "label" in name, "train" not in name, name
 
-    return f": name a file in it: chainrule train {quote(str(min(files, key=rank)))}" if files else ""
+    return f", or a file in it: chainrule train {quote(str(min(files, key=rank)))}" if files else ""
 
 
 def _is_known_data(word: str) -> bool:

@@ -65,6 +65,13 @@ def recognise(path: Path) -> str | None:
     return next((name for name, is_its in RECOGNISED.items() if is_its(first)), None)
 
 
+def unrecognised(folder: Path | str) -> ValueError:
+    """Return the error for a directory whose task `recognise` does not tell."""
+    return ValueError(
+        f"{folder}: expected a file, or a directory mostly of images, sounds or MIDI files; name the task of another"
+    )
+
+
 def open_run(path: str | Path) -> "Task[Any]":
     """Open a run of any task: `open_run("runs/x").model()` is the trained model.
 

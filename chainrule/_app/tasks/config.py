@@ -67,6 +67,19 @@ class SplitOptions(CheckedOptions):
 
 
 @dataclass(frozen=True)
+class HeaderOptions(SplitOptions):
+    """Options for reading a file of columns and holding out rows."""
+
+    header: Literal["auto", "yes", "no"] = "auto"
+    """Treat the first row as a header; auto detects it."""
+
+    @property
+    def has_header(self) -> bool | None:
+        """True or False as requested; None to detect it."""
+        return {"auto": None, "yes": True, "no": False}[self.header]
+
+
+@dataclass(frozen=True)
 class Duration(CheckedOptions):
     """Length of training: one of steps, epochs and budget."""
 

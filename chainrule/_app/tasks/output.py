@@ -54,11 +54,11 @@ def page_report(
     return Report(facts | figures, (f"{run.path}: {about or content.lead}", *lines), str(content))
 
 
-def save_figure(figure: "Figure", path: Path, dpi: float = 120) -> None:
+def save_figure(figure: "Figure", path: Path) -> None:
     from chainrule.data._atomic import write_bytes
 
     content = io.BytesIO()
-    figure.savefig(content, format=path.suffix.removeprefix(".").lower() or "png", dpi=dpi)
+    figure.savefig(content, format=path.suffix.removeprefix(".").lower() or "png", dpi=120)
     write_bytes(path, content.getvalue())
 
 

@@ -18,7 +18,6 @@ from chainrule.data._store import Store, StoreWriter
 from chainrule.data._vocabulary import Ids
 
 TextLevel = Literal["word", "char", "byte"]
-TEXT_LEVELS: tuple[TextLevel, ...] = ("word", "char", "byte")
 NGRAMS = range(3, 7)  # lengths, of a word between < and >
 _WORD = re.compile(r"[\w'’\-]+|[^\w\s]")
 _BYTES = 256

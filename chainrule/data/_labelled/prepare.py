@@ -19,7 +19,7 @@ from chainrule.data._labelled.labelled_file import LabelledFile, LabelledText
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._text import fingerprint
 from chainrule.data._word_vectors import read_vectors
-from chainrule.layers._hashed_scores import NgramScores
+from chainrule.layers._ngrams import NgramScores
 
 
 class Labels(Record):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
+    from chainrule.data._series.frequency import clock as clock
     from chainrule.data._series.prepare import PreparedSeries as PreparedSeries
     from chainrule.data._series.prepare import SeriesSchema as SeriesSchema
     from chainrule.data._series.prepare import future_dates as future_dates

@@ -16,7 +16,7 @@ Unit = Literal["seconds", "business days", "months", "month ends"]
 DAY = 86_400
 _MOST = 10**9
 _LATEST_CHANGE = 3  # hour of the day to which clocks are set back
-_NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week"}
+_NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week", 1: "second"}
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,9 @@ class Frequency:
         if self.unit != "seconds":
             name = self.unit[:-1]
             return f"every {name}" if self.count == 1 else f"every {self.count} {self.unit}"
-        for seconds in sorted(_NAMES, reverse=True):
-            if self.count % seconds == 0:
-                count = self.count // seconds
-                return f"every {_NAMES[seconds]}" if count == 1 else f"every {count} {_NAMES[seconds]}s"
-        return f"every {self.count} seconds"
+        seconds = max(seconds for seconds in _NAMES if self.count % seconds == 0)
+        count = self.count // seconds
+        return f"every {_NAMES[seconds]}" if count == 1 else f"every {count} {_NAMES[seconds]}s"
 
 
 Floats = npt.NDArray[np.float64]

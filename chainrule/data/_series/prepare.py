@@ -26,7 +26,7 @@ _MOST_CATEGORIES = 64  # of a column that never changes
 class SeriesSchema(Record):
     """Columns to forecast, their covariates and their units."""
 
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     targets: tuple[str, ...]  # names of the series
     covariates: tuple[str, ...]  # names of the columns that are known in advance
@@ -45,6 +45,7 @@ class SeriesSchema(Record):
     statics: tuple[str, ...]  # names of what never changes, a number each
     static_values: tuple[tuple[float, ...], ...]  # (S, statics) of each series
     date_format: str  # see `SeriesFile`
+    header: bool  # whether the file had one
     fitted_rows: int  # the number of training rows that it was fitted on
     trained_until: str | None  # the date of the last training row, by ISO 8601; None where rows are counted
 
@@ -99,6 +100,7 @@ class SeriesSchema(Record):
             statics=statics,
             static_values=static_values,
             date_format=file.date_format,
+            header=file.header,
             fitted_rows=rows,
             trained_until=_last_date(file, rows),
         )
@@ -132,6 +134,7 @@ class SeriesSchema(Record):
             ",".join(self.targets) if self.item is None else self.value,
             ",".join(self.covariates),
             self.date or "none",
+            header=self.header,
             item=self.item or "none",
             date_format=self.date_format,
             fill=self.fill,
@@ -258,6 +261,7 @@ def prepare_series(
     horizon: int,
     covariates: str = "",
     date: str = "auto",
+    header: bool | None = None,
     item: str = "auto",
     static: str = "",
     date_format: str = "",
@@ -277,7 +281,7 @@ def prepare_series(
         target: see `read_series`.
         horizon: rows of a forecast; at least this many rows are held out.
         covariates: see `read_series`.
-        date, item, static, date_format, fill: see `read_series`.
+        date, header, item, static, date_format, fill: see `read_series`.
         season: rows of a season; None takes the usual one for the step between dates.
         anchor: reference of the values: the "last" value, the value a "season" ago, or the "centre".
         validation_fraction: share of the rows that is held out, the last ones.
@@ -290,7 +294,10 @@ def prepare_series(
     if anchor not in ANCHORS:
         raise ValueError(f"anchor: expected one of {', '.join(ANCHORS)}, got {anchor!r}")
     if schema is None:
-        file = read_series(path, target, covariates, date, item=item, static=static, date_format=date_format, fill=fill)
+        file = read_series(
+            path, target, covariates, date,
+            header=header, item=item, static=static, date_format=date_format, fill=fill,
+        )  # fmt: skip
     else:
         file = schema.open(path)
     rows = len(file.values)

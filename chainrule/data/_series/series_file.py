@@ -199,6 +199,7 @@ class SeriesFile:
     value: str = ""  # the name of the column of their values
     statics: tuple[tuple[str, ...], ...] = ()  # of each item, the cells of the columns that tell what never changes
     date_format: str = ""  # how dates are written, see `datetime.strptime`; empty for ISO 8601
+    header: bool = True  # whether the first row names the columns
 
     @property
     def future(self) -> int:
@@ -226,6 +227,7 @@ def read_series(
     covariates: str = "",  # names of the columns that are known in advance, separated by commas
     date: str = "auto",  # the name of the column of dates
     *,
+    header: bool | None = None,  # whether the first row is a header; None looks
     item: str = "auto",  # the column that names the series of each row, of a file in long form
     static: str = "",  # names of columns that are the same in all rows of an item, separated by commas
     date_format: str = "",  # how dates are written, such as "%d/%m/%Y"; ISO 8601 and day.month.year if empty
@@ -234,7 +236,7 @@ def read_series(
     utc_offset: int | None = None,  # of the clock that dates with a zone are read by, in seconds
 ) -> SeriesFile:
     """Read a file of series."""
-    file = TableFile(path)
+    file = TableFile(path, header=header)
     rows = list(_rows(file))
     if not rows:
         raise ValueError(f"{path}: expected rows under the header, got none")
@@ -275,7 +277,7 @@ def read_series(
         spans = np.tile(np.array([[0, len(part.values)]]), (len(targets), 1))
         return SeriesFile(
             where, tuple(targets), tuple(known_names), date_name, part.step, part.dates, utc_offset, monthly,
-            part.values, part.known, part.observed, spans, date_format=date_format,
+            part.values, part.known, part.observed, spans, date_format=date_format, header=file.header,
         )  # fmt: skip
     groups: dict[str, list[int]] = {}
     for number, (line, row) in enumerate(rows):
@@ -289,6 +291,7 @@ def read_series(
     return SeriesFile(
         where, tuple(groups), tuple(known_names), date_name, layout.step, layout.dates, utc_offset, monthly,
         layout.values, layout.known, layout.observed, layout.spans, item_name, targets[0], statics, date_format,
+        file.header,
     )  # fmt: skip
 
 
@@ -339,7 +342,10 @@ def _columns(file: TableFile, names: str, option: str) -> list[str]:
     columns = [name.strip() for name in names.split(",") if name.strip()]
     for index, name in enumerate(columns):
         if name not in file.names:
-            raise ValueError(f"{option}: {file.path} has no column {name!r} (there are: {', '.join(file.names):.200})")
+            remedy = "" if file.header else ": say --header yes if the first row names them"
+            raise ValueError(
+                f"{option}: {file.path} has no column {name!r} (there are: {', '.join(file.names):.200}){remedy}"
+            )
         if name in columns[:index]:
             raise ValueError(f"{option}: {name!r} is named twice: name it once")
     return columns

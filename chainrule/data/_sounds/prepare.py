@@ -13,10 +13,9 @@ import torch
 
 from chainrule._typed_json import read_value
 from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, by_length, check_fraction, padded
-from chainrule.data._members import Members
+from chainrule.data._members import read_each
 from chainrule.data._sounds.sound_file import (
     Collection,
-    SoundFacts,
     SoundFile,
     SoundLevels,
     make_levels,
@@ -193,7 +192,7 @@ class Writing:
             if not self.skip_bad or clips:
                 raise
             first.codes.truncate(before)
-            self.skipped.append({"file": file.name, "reason": str(error)})
+            self.skipped.append(file.skipped(error))
             return
         if read:
             (rest if clips else first).end(label)
@@ -283,9 +282,9 @@ def prepare_sounds(
     quantised = make_levels(law, levels)
     skipped: list[dict[str, str]] = []
     collection = Collection(source)
-    sounds = list(_headers(collection, skipped, skip_bad=skip_bad))
+    sounds = list(read_each(collection.files, sound_facts, skipped, skip_bad=skip_bad))
     held_out = None if validation is None else Collection(validation)
-    others = [] if held_out is None else list(_headers(held_out, skipped, skip_bad=skip_bad))
+    others = [] if held_out is None else list(read_each(held_out.files, sound_facts, skipped, skip_bad=skip_bad))
     rates = Counter(facts.rate for _, facts in sounds)
     rate = rate or min(*rates, HIGHEST_USUAL_RATE)
     if rate < LOWEST_RATE:
@@ -307,7 +306,7 @@ def prepare_sounds(
             writing.whole((file for file, _ in sounds), parts["train"])
             writing.whole((file for file, _ in others), parts["valid"])
         elif len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
-            chosen = OneInEvery(round(1 / validation_fraction), seed).take(len(sounds))
+            chosen = OneInEvery(validation_fraction, seed).take(len(sounds))
             for held, (file, _) in zip(chosen, sounds, strict=True):
                 writing.whole([file], parts["valid" if held else "train"])
         else:
@@ -350,18 +349,6 @@ def open_sounds(directory: str | Path) -> Sounds:
             if manifest["labels"]:
                 labels[part] = np.array(store.array(f"{part}.labels", "i8", (clips,), len(manifest["labels"])))
     return Sounds(levels, tokens["train"], tokens["valid"], labels["train"], labels["valid"], manifest)
-
-
-def _headers(
-    collection: Members, skipped: list[dict[str, str]], *, skip_bad: bool
-) -> Iterator[tuple[SoundFile, SoundFacts]]:
-    for file in collection.files:
-        try:
-            yield file, sound_facts(file)
-        except ValueError as error:
-            if not skip_bad:
-                raise ValueError(f"{error}; --skip-bad leaves such files out") from None
-            skipped.append({"file": file.name, "reason": str(error)})
 
 
 def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling | None:

@@ -238,6 +238,7 @@ def _look_at(cell: str) -> tuple[float, str]:
 
 _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
 _DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?![^ T])")  # with dots nobody writes the month first
+_ZONE_APART = re.compile(r"(?<=:\d\d) (UTC|[+-]\d\d:?\d\d)$")
 _MONTH_NAMES = (
     "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
     "nov(?:ember)?|dec(?:ember)?"
@@ -256,6 +257,7 @@ def as_date(cell: str) -> datetime | None:
 
     None for any other text, such as 01/02/2020, which is in January or in February.
     """
+    cell = _ZONE_APART.sub(lambda match: "Z" if match[1] == "UTC" else match[1], cell, count=1)
     cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
     if month := _MONTH.fullmatch(cell):
         year, number = map(int, month.groups())

@@ -60,8 +60,7 @@ class ColumnFacts:
 
     def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
         """Take more cells, with their line numbers."""
-        if self.dates is not None:
-            cells = self.dates.integers(cells)
+        given, cells = cells, cells if self.dates is None else self.dates.integers(cells, alike=True)
         first = 0
         while first < len(cells):
             # At once where they repeat or are not listed any more; else in parts, so that few are listed in vain.
@@ -78,7 +77,7 @@ class ColumnFacts:
             ("_fraction", numbers.fraction),
         ):
             if position is not None and getattr(self, name) is None:
-                setattr(self, name, (int(lines[position]), cells.cell(position)))
+                setattr(self, name, (int(lines[position]), given.cell(position)))
         values = numbers.values[~np.isnan(numbers.values)]
         if len(values):
             self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))

@@ -1,8 +1,10 @@
 """Dates in the cells of a table, as whole numbers of months, days, hours, minutes, seconds or microseconds."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from chainrule.data._tables.cell_column import MISSING, CellColumn, ListedCells, as_number
 
@@ -10,7 +12,9 @@ _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 _DAY = 86_400_000_000
 _TIMES = {5: "minutes", 8: "seconds", 12: "milliseconds", 15: "microseconds"}  # by the characters of 12:34:56.789
 _UNITS = {"": _DAY, "minutes": 60_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1, "auto": 1}
-_ZONES = ("Z", "+00:00", " UTC")
+_UTC = "+00:00"
+_ZONE = re.compile(r"Z| UTC| ?[+-]\d\d:?\d\d")
+_TIME_BEGINS, _ZONE_BEGINS = len("2024-01-31T"), len("2024-01-31T12:30")
 _LOOKED_AT = 1000  # first cells of a column that tell whether it holds dates
 _NO_DATE = "not a date"  # neither a number nor missing
 
@@ -27,11 +31,13 @@ class DateFormat:
     unit: int  # of the integers, microseconds; 0 for the months of 2024-01
     time: str = ""  # last part of the time that is written, as `datetime.isoformat` names it; "" for a date alone
     separator: str = "T"  # of date and time
-    zone: str = ""  # suffix of every cell
+    zone: str = ""  # suffix of every cell, such as Z or +02:00
+    mixed: bool = False  # whether cells have several offsets from UTC: they are moments, and written in UTC
 
     def __post_init__(self) -> None:
         known = self.unit in (0, 3_600_000_000, *_UNITS.values()) and self.time in _UNITS
-        if not known or len(self.separator) != 1 or self.zone not in ("", *_ZONES):
+        zoned = _ZONE.fullmatch(self.zone) and self.time and _offset(self.zone) is not None
+        if not known or len(self.separator) != 1 or not (zoned or not self.zone) or self.mixed > (self.zone == _UTC):
             raise ValueError(f"dates: expected a format of ISO 8601, got {self}")
 
     @classmethod
@@ -40,8 +46,11 @@ class DateFormat:
         present = [cell for cell in cells if cell not in MISSING]
         if len(present) < 3:
             return None
-        written: DateFormat | None = cls._of(present[0])
-        while written is not None and None in (numbers := [written.number(cell) for cell in present]):
+        written: DateFormat | None
+        written = cls._of(present[0])
+        if len({_split(cell)[1] for cell in present}) > 1 and written.zone:
+            written = replace(written, zone=_UTC, mixed=True)
+        while written is not None and None in (numbers := [written.number(cell, alike=True) for cell in present]):
             written = written.finer()
         if written is None or not written.unit:
             return written
@@ -54,44 +63,87 @@ class DateFormat:
         """Return the format of one cell, with the finest unit that it can write; any format for another text."""
         if len(cell) == len("2024-01"):
             return cls(0)
-        zone = next((zone for zone in _ZONES if cell.endswith(zone)), "")
-        time = _TIMES.get(len(cell) - len(zone) - len("2024-01-31T"), "")
-        return cls(_UNITS[time], time, cell[10] if time else "T", zone if time else "")
+        local, zone = _split(cell)
+        time = _TIMES.get(len(local) - _TIME_BEGINS, "")
+        return cls(_UNITS[time], time, cell[10] if time else "T", zone if time and _offset(zone) is not None else "")
 
     def finer(self) -> "DateFormat | None":
-        """Return the same format with its finest unit, or else with fractions in some cells; None if it has both."""
+        """Return a format that holds more cells: finer ones, or with fractions in some, or of several offsets."""
         if self.unit > _UNITS[self.time]:
             return replace(self, unit=_UNITS[self.time])
-        return replace(self, unit=1, time="auto") if self.time in ("seconds", "microseconds") else None
+        if self.time in ("seconds", "microseconds"):
+            return replace(self, unit=1, time="auto")
+        return replace(self, zone=_UTC, mixed=True) if self.zone and not self.mixed else None
 
-    def number(self, cell: str) -> int | None:
-        """Return the integer of a cell; None if it is written in another way, or lies between two integers."""
-        try:
-            moment = datetime.fromisoformat(cell.removesuffix(self.zone) if self.unit else f"{cell}-01")
-        except ValueError:
+    def number(self, cell: str, *, alike: bool = False) -> int | None:
+        """Return the integer of a cell; None if it is written in another way, or lies between two integers.
+
+        Cells may have another offset from UTC than the format, unless they must be `alike`.
+        """
+        local, zone = _split(cell) if self.zone else (cell, "")
+        offset = _offset(zone)
+        if offset is None or bool(zone) != bool(self.zone) or (alike and not self.mixed and zone != self.zone):
             return None
-        if self.unit:
-            number, rest = divmod((moment.replace(tzinfo=None) - _EPOCH) // _TICK, self.unit)
-        else:
-            number, rest = 12 * moment.year + moment.month - 1, 0
-        return number if not rest and self.text(number) == cell else None
+        try:
+            moment = datetime.fromisoformat(local if self.unit else f"{local}-01")
+            if moment.tzinfo is not None or self._written(moment) != local:
+                return None
+            moment += (_offset(self.zone) or timedelta(0)) - offset
+        except (ValueError, OverflowError):
+            return None
+        if not self.unit:
+            return 12 * moment.year + moment.month - 1
+        number, rest = divmod((moment - _EPOCH) // _TICK, self.unit)
+        return None if rest else number
 
     def text(self, number: int) -> str:
         """Return the cell of an integer."""
         if not self.unit:
             return f"{number // 12:04}-{number % 12 + 1:02}"
-        moment = _EPOCH + number * self.unit * _TICK
-        return (moment.isoformat(self.separator, self.time) if self.time else moment.date().isoformat()) + self.zone
+        return self._written(_EPOCH + number * self.unit * _TICK) + self.zone
 
-    def integers(self, cells: CellColumn) -> ListedCells:
+    def _written(self, moment: datetime) -> str:
+        """Write a moment without its zone."""
+        if not self.unit:
+            return f"{moment.year:04}-{moment.month:02}"
+        return moment.isoformat(self.separator, self.time) if self.time else moment.date().isoformat()
+
+    def rewritten(self, cell: str) -> str:
+        """Return a date in another notation of ISO 8601 as the format writes it; any other text as it is."""
+        local, zone = _split(cell)
+        try:
+            moment = datetime.fromisoformat(local)
+            written = self._written(moment)
+            return written + zone if datetime.fromisoformat(written) == moment else cell
+        except (ValueError, TypeError):
+            return cell
+
+    def integers(self, cells: CellColumn, *, alike: bool = False) -> ListedCells:
         """Write the integers of a column's dates; any other text stays one, and a number becomes one."""
         texts = cells.texts()
-        numbers = {cell: self.number(cell) for cell in dict.fromkeys(texts)}
+        numbers = {cell: self.number(cell, alike=alike) for cell in dict.fromkeys(texts)}
         written = {
             cell: str(number) if number is not None else cell if as_number(cell) is None else _NO_DATE
             for cell, number in numbers.items()
         }
         return ListedCells([written[cell] for cell in texts])
+
+
+def _split(cell: str) -> tuple[str, str]:
+    """Split a date and time into its local time and its zone, which may be empty."""
+    zone = _ZONE.search(cell, _ZONE_BEGINS)
+    return (cell, "") if zone is None else (cell[: zone.start()], cell[zone.start() :])
+
+
+@lru_cache
+def _offset(zone: str) -> timedelta | None:
+    """Return the offset of a zone from UTC, zero without a zone; None where there is no such zone."""
+    if zone in ("", " UTC"):
+        return timedelta(0)
+    try:
+        return datetime.strptime(zone.strip(), "%z").utcoffset()
+    except ValueError:
+        return None
 
 
 def find_date_formats(columns: Mapping[str, CellColumn], types: Mapping[str, str]) -> dict[str, DateFormat | None]:

@@ -12,7 +12,7 @@ import torch
 from chainrule.data._batches import Batch, Batches, Rows, Shuffled, by_length, check_fraction, hold_out, in_order
 from chainrule.data._ragged import row_places
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._tagged.conll_file import ConllFile, Sentence, read_conll
+from chainrule.data._tagged.conll_file import ConllFile, Sentence, is_conllu, read_conll, read_lines_of
 from chainrule.data._tagged.vocabulary import (
     UNKNOWN,
     Numbers,
@@ -230,8 +230,6 @@ def open_tagged(directory: str | Path) -> TaggedCorpus:
 
 def column_for(path: str | Path, file: ConllFile) -> str | None:
     """Return the column of the tags in another file: as in `file`, unless only one of the two is CoNLL-U."""
-    from chainrule.data._tagged.conll_file import is_conllu, read_lines_of
-
     return file.column if is_conllu(read_lines_of(path)) == file.conllu else None
 
 

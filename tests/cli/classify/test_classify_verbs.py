@@ -19,7 +19,7 @@ from chainrule._app.tasks.classify.task import ClassifierTraining, ClassifyTask,
 from chainrule._app.tasks.config import Duration, RunConfig
 from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule._app.training_run import create_run
-from chainrule.layers._hashed_scores import NgramScores
+from chainrule.layers._ngrams import NgramScores
 from chainrule.training import save_weights
 
 

@@ -10,7 +10,7 @@ from tagged_words import SMALL
 
 from chainrule._app.tasks.tag import training as tag_training
 from chainrule._app.tasks.tag.task import TagTask
-from chainrule.layers._hashed_scores import TemplateScores
+from chainrule.layers._word_forms import TemplateScores
 
 
 def test_templates_are_fitted_once_and_kept_with_the_data(command, files, run, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from memory_tokens import MemoryTokens
 from safetensors.torch import load_file
 
 from chainrule._app.tasks import open_run
@@ -14,7 +15,6 @@ from chainrule._app.tasks.config import Duration
 from chainrule._app.tasks.run_directory import CHECKPOINT, NGRAMS
 from chainrule._app.tasks.text import preparing as text_ngrams
 from chainrule._app.tasks.text.preparing import corpus_of
-from chainrule.data._vocabulary import MemoryTokens
 from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, RecurrentLM
 from chainrule.training._checkpoint import read_sealed, write_sealed

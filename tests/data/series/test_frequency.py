@@ -55,6 +55,7 @@ def dates(frequency, count=40, start=START):
         (Frequency("seconds", 86_400), "every day", 7),
         (Frequency("seconds", 7 * 86_400), "every week", 52),
         (Frequency("seconds", 7), "every 7 seconds", 1),
+        (Frequency("seconds", 1), "every second", 86_400),
         (Frequency("business days", 1), "every business day", 5),
         (Frequency("months", 1), "every month", 12),
         (Frequency("months", 3), "every 3 months", 4),

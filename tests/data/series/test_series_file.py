@@ -42,6 +42,19 @@ def test_names_may_be_numbers_where_there_are_dates(tmp_path, header):
     assert without.values[:, 0].tolist() == [2, 4]
 
 
+def test_whether_the_first_row_is_a_header_can_be_said(tmp_path):
+    path = written(tmp_path, "7,101\n1,2\n3,4\n5,7\n")
+    assert read_series(path, "column2").values[:, 0].tolist() == [101, 2, 4, 7]
+    assert read_series(path, "101", header=True).values[:, 0].tolist() == [2, 4, 7]
+    with pytest.raises(ValueError, match=r"no column '101' .*: say --header yes if the first row names them"):
+        read_series(path, "101")
+    schema = SeriesSchema.fit(read_series(path, "101", header=True), 3, 1, 1)
+    assert schema.open(path).values[:, 0].tolist() == [2, 4, 7]
+    words = written(tmp_path, "low,high\n1,2\n3,4\n")
+    with pytest.raises(ValueError, match=r"line 1, column 'column2': expected a finite number, got 'high'"):
+        read_series(words, "column2", header=False)
+
+
 @pytest.mark.parametrize("first", ["2024-13-01,5.5", "01/01/2024,5", ",5.5", "NA,5.5", "2024-01-01T25:00,5"])
 def test_a_first_row_whose_date_is_missing_or_misspelled_is_no_header(tmp_path, first):
     """It was dropped without a word, and its value became the name of the series."""
@@ -62,13 +75,19 @@ def test_dates_with_dots_are_read_whatever_their_column_is_called(tmp_path):
     assert (file.date, str(file.frequency), file.dates[1]) == ("Zeit", "every hour", datetime(2026, 1, 5, 1))
 
 
+@pytest.mark.parametrize(("zone", "seconds"), [(" UTC", 0), (" +0130", 5400), ("Z", 0)])
+def test_a_zone_may_stand_apart(tmp_path, zone, seconds):
+    file = read_series(written(tmp_path, "when;Wert;n\n" + hours(lambda date: f"{date:%Y-%m-%d %H:%M}{zone}")), "Wert")
+    assert (file.utc_offset, file.dates[1]) == (seconds, datetime(2026, 1, 5, 1))
+
+
 @pytest.mark.parametrize(
     ("name", "notation"),
     [
         ("Date/Time", lambda date: f"{date:%m/%d/%Y %I:%M %p}"),
         ("Zeit", lambda date: f"{date:%d.%m.%y %H:%M}"),
         ("when", lambda date: f"{date:%d %b %Y %H:%M}"),
-        ("when", lambda date: f"{date:%Y-%m-%d %H:%M} UTC"),
+        ("when", lambda date: f"{date:%Y-%m-%d %H:%M} CET"),
         ("timestamp", lambda date: f"{date.timestamp():.0f}"),
         ("Time", lambda date: f"{date:%Y%m%d%H}"),
     ],

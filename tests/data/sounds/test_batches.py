@@ -4,9 +4,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from memory_tokens import MemoryTokens
 
 from chainrule.data import clip_batches, clip_evaluation
-from chainrule.data._vocabulary import MemoryTokens
 
 LENGTHS = [3, 17, 5, 40, 8, 8, 1, 23, 30, 12]
 

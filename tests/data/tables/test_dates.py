@@ -32,7 +32,7 @@ def days(count, start="2024-01-01", step=17, modulus=97):
     st.lists(st.datetimes(), min_size=3),
     st.sampled_from(sorted(WRITTEN)),
     st.sampled_from(" T"),
-    st.sampled_from(["", "Z", "+00:00", " UTC"]),
+    st.sampled_from(["", "Z", "+00:00", " UTC", "+01:00", "-0330", " +0100"]),
 )
 def test_each_date_is_an_integer_that_comes_back(moments, time, separator, zone):
     zone = zone if time else ""
@@ -75,7 +75,8 @@ def test_the_unit_is_the_coarsest_that_holds_every_date(cells, unit):
         ["2024-01-01", "2024-02-30", "2024-01-03"],
         ["2024-01-01", "2024-01-02 00:00", "2024-01-03"],
         ["01.02.2024", "02.02.2024", "03.02.2024"],
-        ["2024-01-01T00:00+01:00", "2024-01-02T00:00+02:00", "2024-01-03T00:00+01:00"],
+        ["2024-01-01T00:00+01:00", "2024-01-02T00:00", "2024-01-03T00:00+01:00"],
+        ["2024-01-01T00:00+25:00", "2024-01-02T00:00+25:00", "2024-01-03T00:00+25:00"],
         ["20240101", "20240102", "20240103"],
         ["red", "blue", "green"],
         ["2024-13", "2024-01", "2024-02"],
@@ -94,6 +95,58 @@ def test_a_column_of_dates_is_numeric_and_comes_back(tmp_path):
     assert sorted(row[0] for row in table.schema.decode(rows)) == sorted(cells)
     assert {column.decode(1e18), column.decode(-1e18)} == {max(cells), min(cells[:5])}  # kept within training
     assert column.parsed("2024-01-01") == "2024-01-01"
+
+
+BERLIN = ["2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00", "2024-03-31T04:00+02:00", "2024-03-30T23:30Z"]
+
+
+def test_dates_of_several_offsets_are_moments_written_in_utc():
+    """They were categories."""
+    dates = DateFormat.find(BERLIN)
+    assert (dates.mixed, dates.unit) == (True, 60_000_000)
+    written = [dates.text(dates.number(cell)) for cell in BERLIN]
+    assert written == [f"2024-03-3{time}+00:00" for time in ("1T00:00", "1T01:00", "1T02:00", "0T23:30")]
+    assert [dates.number(cell) for cell in written] == list(map(dates.number, BERLIN))
+    assert [dates.number(cell) for cell in ("2024-03-31T01:00", "0001-01-01T00:00+02:00", "2024-03-31 01:00Z")] == [
+        None
+    ] * 3
+
+
+def test_one_offset_is_kept_and_others_are_converted():
+    dates = DateFormat.find(BERLIN[1:3] * 2)
+    assert (dates.zone, dates.mixed) == ("+02:00", False)
+    assert dates.text(dates.number("2024-03-31T02:00Z")) == "2024-03-31T04:00+02:00"
+    assert dates.number("2024-03-31T02:00Z", alike=True) is None
+
+
+def test_an_offset_that_changes_later_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr("chainrule.data._tables.date_format._LOOKED_AT", 10)
+    winter = [f"{day}T0{number % 9}:00:00+01:00" for number, day in enumerate(days(300))]
+    summer = [cell.replace("+01:00", "+02:00") for cell in winter]
+    table, column = prepared(tmp_path, winter)
+    assert (column.dates.zone, column.dates.mixed) == ("+01:00", False)
+    assert column.encode(summer[0]) == column.encode(winter[0]) - 1
+    table, column = prepared(tmp_path, [*winter, *summer])
+    assert (column.kind, column.dates.mixed) == ("date", True)
+    moments = sorted(datetime.fromisoformat(cell) for cell in [*winter, *summer])
+    rows = np.concatenate([table.train, table.valid])
+    assert sorted(datetime.fromisoformat(row[0]) for row in table.schema.decode(rows)) == moments
+
+
+@pytest.mark.parametrize(
+    ("zone", "given", "written"),
+    [
+        ("+00:00", "2024-01-31 12:00:00+02:00", "2024-01-31T10:00:00+00:00"),
+        ("Z", "2024-01-31T12:00:00.000-01:00", "2024-01-31T13:00:00Z"),
+        ("", "2024-01-31", "2024-01-31T00:00:00"),
+    ],
+)
+def test_another_notation_is_rewritten(zone, given, written):
+    dates = DateFormat.find([f"2024-01-0{day}T10:00:00{zone}" for day in (1, 2, 3)])
+    dates = dates if given == "2024-01-31" else dates.finer()
+    assert dates.text(dates.number(dates.rewritten(given))) == written
+    assert DateFormat.find(days(3)).rewritten("2024-01-31 12:00") == "2024-01-31 12:00"  # the time would be lost
+    assert dates.rewritten("noon") == "noon"
 
 
 def test_a_list_and_a_file_are_encoded_alike(tmp_path):
@@ -125,7 +178,7 @@ def test_the_kind_can_be_named(tmp_path):
     assert prepared(tmp_path, ordered, types={"day": "date"})[1].kind == "date"
     for cells, message in (
         ([*days(300), "1.2.2024", "1.2.2024"], "line 30[23], column 'day': expected a date written as the others"),
-        ([*days(300), "20240101", "20240101"], "line 30[23], column 'day': expected a date written as the others"),
+        ([*days(300), "20240101", "20240101"], "line 30[23], column 'day': .* such as 2024-01-31, got '20240101'"),
         (["1", "2", "3"] * 50, "'day': expected three dates or more, written alike"),
     ):
         with pytest.raises(ValueError, match=message):

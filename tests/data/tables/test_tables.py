@@ -229,7 +229,7 @@ def test_bytes_that_are_no_text_and_a_broken_archive_are_refused(tmp_path):
 
 def test_a_damaged_schema_is_refused(table, tmp_path):
     path = tmp_path / "table" / "schema.json"
-    for old, new in (('"format": 4', '"format": 9'), ('"categorical"', '"text"'), ('"centre"', '"middle"')):
+    for old, new in (('"format": 5', '"format": 9'), ('"categorical"', '"text"'), ('"centre"', '"middle"')):
         text = path.read_text()
         assert old in text
         (tmp_path / "schema.json").write_text(text.replace(old, new))

@@ -1,5 +1,6 @@
 """The routes of the playground, without a browser: exact figures, forks of kept states, limits, and refusals."""
 
+import asyncio
 import json
 import time
 from base64 import b64decode, b64encode
@@ -76,36 +77,82 @@ def test_sessions_forget_the_oldest_and_the_largest() -> None:
     from chainrule.serve._playground_text import Sessions
 
     sessions = Sessions(most_bytes=1000, most=3)
-    names = []
-    for _ in range(4):
-        name, session = sessions.start([1])
-        session.add(2, torch.zeros(10))
-        session.add(3, session.states[1])  # the same memory counts once
-        names.append(name)
-    assert session.size == 40
+    names = [sessions.start([1]) for _ in range(4)]
+    for name in names:
+        sessions.add(name, 2, torch.zeros(10))
+        sessions.add(name, 3, sessions.fork(name, [1, 5]))  # the same memory counts once
     assert len(set(names)) == 4
     assert min(map(len, names)) >= 20
     assert sessions.fork(names[0], [1, 5]) is None
-    assert sessions.fork(names[3], [1, 5]) is not None
-    _, large = sessions.start([1])
-    large.add(2, torch.zeros(1000))
-    sessions.trim()
-    assert large.size == 0
-    assert large.symbols == [1, 2]
+    assert all(sessions.fork(name, [1, 5]) is not None for name in names[1:])
 
 
-def test_a_client_that_leaves_frees_its_row(client: Any, app: Any) -> None:
+def test_a_growing_session_keeps_the_states_that_fit() -> None:
+    from chainrule.serve._playground_text import Sessions
+
+    sessions, symbols, most = Sessions(most_bytes=1000), [0], 0
+    other = sessions.start([0])
+    sessions.add(other, 7, torch.zeros(200))
+    name = sessions.start(symbols)
+    for symbol in range(100):
+        sessions.add(name, symbol, torch.zeros(20))  # 80 bytes
+        symbols.append(symbol)
+        held = [place for place in range(1, len(symbols)) if sessions.fork(name, [*symbols[:place], 9]) is not None]
+        most = max(most, len(held))
+        assert 80 * len(held) <= 1000
+    assert most == 12
+    assert sessions.fork(other, [0, 9]) is None
+    sessions.add(other, 8, torch.zeros(1))  # forgotten: nothing is kept
+    assert sessions.fork(other, [0, 7, 9]) is None
+
+
+@pytest.mark.parametrize("path", ["text", "read"])
+def test_a_client_that_leaves_frees_its_row(client: Any, app: Any, path: str) -> None:
     engine = app.state.server.engines["lstm"]
-    with client.stream("POST", "/playground/text", json={"run": "lstm", "max_tokens": 10_000}) as answer:
+    before = engine.drawn + engine.read
+    body = {"prompt": "", "max_tokens": 10_000} if path == "text" else {"text": "the cat " * 8_000}
+    with client.stream("POST", f"/playground/{path}", json={"run": "lstm", **body}) as answer:
         taken = answer.iter_lines()
         next(taken), next(taken)
         assert engine.active == 1
-    drawn = engine.drawn
     until = time.monotonic() + 30
     while engine.active and time.monotonic() < until:
         time.sleep(0.01)
     assert engine.active == 0
-    assert engine.drawn - drawn < 10_000
+    assert engine.drawn + engine.read - before < (10_000 if path == "text" else 60_000)
+
+
+@pytest.mark.parametrize("path", ["text", "sound"])
+def test_a_stream_ends_after_the_limit_of_seconds(runs: dict[str, Any], path: str) -> None:
+    from chainrule.serve import Limits, create_app
+
+    body = {"text": {"run": "lstm", "max_tokens": 10_000}, "sound": {"run": "tones", "seconds": 20, "label": 0}}[path]
+    app = create_app({body["run"]: runs[body["run"]]}, limits=Limits(seconds=0.5))
+
+    async def asked() -> Any:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            return await client.post(f"/playground/{path}", json=body)
+
+    *records, last = map(json.loads, asyncio.run(asked()).text.splitlines())
+    app.state.server.close()
+    assert records
+    assert last == {"error": "the limit of time has passed: ask for less"}
+
+
+def test_an_error_in_a_stream_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    from chainrule.serve._playground import lines as stream
+
+    async def records() -> Any:
+        yield {"a": 1}
+        raise RuntimeError("a secret of the machine")
+
+    async def answered() -> list[Any]:
+        return [json.loads(line) async for line in stream(records(), 60.0).body_iterator]
+
+    first, last = asyncio.run(answered())
+    assert first == {"a": 1}
+    assert "its log says which" in last["error"]
+    assert "a secret of the machine" in caplog.text
 
 
 def test_lines_are_read_each_from_its_beginning(client: Any, runs: dict[str, Any]) -> None:
@@ -281,6 +328,9 @@ def test_uploads_are_decoded_by_the_readers_of_images(runs: dict[str, Any]) -> N
         ("text", {"run": "images"}, "cannot do this"),
         ("text", {"run": "lstm", "prompt": "日"}, "never saw"),
         ("text", {"run": "lstm", "symbols": [10**6]}, "symbols"),
+        ("text", {"run": "lstm", "symbols": [10**30]}, "symbols"),
+        ("inside", {"run": "lstm", "symbols": [10**30]}, "symbols"),
+        ("answer-image", {"run": "images", "image": "!"}, "cannot do this"),
         ("text", {"run": "lstm", "temperature": -1}, "temperature"),
         ("inside", {"run": "lstm", "symbols": [1], "unit": 99}, "unit: expected"),
         ("inside", {"run": "lstm", "symbols": [1] * 500}, "symbols"),

@@ -20,6 +20,7 @@ from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
+    from chainrule.data import WordVocabulary
     from chainrule.data._captions import PreparedCaptions
     from chainrule.models import Captioner
     from chainrule.training import Evaluation as Measurement
@@ -120,9 +121,15 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     def prepared(self) -> "PreparedCaptions":
         return caption_data.open_captions(self.path / DATA)
 
+    @cached_property
+    def vocabulary(self) -> "WordVocabulary":
+        from chainrule.data import WordVocabulary
+
+        return WordVocabulary.load(self.path / DATA / "vocabulary.json")
+
     def held_out_captions(self, image: int) -> list[str]:
         """Return the reference captions of a held-out image, as the vocabulary decodes them."""
-        valid, decode = self.prepared.valid, self.prepared.vocabulary.decode
+        valid, decode = self.prepared.valid, self.vocabulary.decode
         padded, lengths = valid.captions.padded(np.array(valid.captions_of(image)))
         rows = zip(padded.tolist(), lengths.tolist(), strict=True)
         return [decode(row[:length]).strip() for row, length in rows]
@@ -172,7 +179,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
                 validation_captions=sources["validation_captions"],
                 size=options.pop("image_size"),
                 seed=self.training.seed,
-                vocabulary=None if old is None else old.prepared.vocabulary,
+                vocabulary=None if old is None else old.vocabulary,
                 **options,
             ).manifest
         weights = sources["backbone_weights"]

@@ -50,7 +50,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
     if not images:
         raise ValueError("FILES: expected at least one image, got none")
     pixels = [read_image(Path(image), run.data) for image in images]
-    model, vocabulary = run.model(device), run.prepared.vocabulary
+    model, vocabulary = run.model(device), run.vocabulary
     results = search(
         model,
         pixels,
@@ -98,7 +98,7 @@ def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "
         raise ValueError("--plot: expected a run with attention, got one that reads a single vector")
     if not len(symbols):
         raise ValueError("--plot: the caption is empty, there is nothing to draw")
-    words = [run.prepared.vocabulary.decode([symbol]) for symbol in symbols.tolist()]
+    words = [run.vocabulary.decode([symbol]) for symbol in symbols.tolist()]
     return image_attention(pixels, words, attention_over(model, pixels, symbols))
 
 
@@ -128,7 +128,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
     people = caption_data.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
     shown_names = _turned(names, options.seed) if options.shuffle else names
-    model, vocabulary = run.model(device), run.prepared.vocabulary
+    model, vocabulary = run.model(device), run.vocabulary
     results = search(
         model,
         (store.image(name) for name in shown_names),
@@ -175,7 +175,7 @@ def _perplexity(
     from chainrule.data._ragged import Ragged
     from chainrule.training import evaluate
 
-    vocabulary, longest = run.prepared.vocabulary, run.data.max_length
+    vocabulary, longest = run.vocabulary, run.data.max_length
 
     def batches() -> "Iterator[Batch]":
         for image, captions in zip(shown_names, people, strict=True):
@@ -205,7 +205,7 @@ def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerIn
     from chainrule._app.pages.attention_page import AttentionExample
 
     images = _images(run, file, options.rows)
-    model, vocabulary = run.model(), run.prepared.vocabulary
+    model, vocabulary = run.model(), run.vocabulary
     results = search(model, [pixels for _, pixels, _ in images], vocabulary, beam=1, max_length=run.data.max_length)
     examples = []
     for (name, pixels, people), decoded in zip(images, results, strict=True):
@@ -280,7 +280,7 @@ def caption_metric(run: "CaptionTask") -> "ValidationMetric":
     from chainrule.metrics import caption_bleu
     from chainrule.training import MetricValue, ValidationMetric
 
-    vocabulary, valid = run.prepared.vocabulary, run.prepared.valid
+    vocabulary, valid = run.vocabulary, run.prepared.valid
     references = [run.held_out_captions(image) for image in range(min(_COMPARED, len(valid)))]
 
     def answer(model: "TrainableModel", rows: "Rows") -> Sequence[str]:

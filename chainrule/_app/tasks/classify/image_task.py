@@ -16,7 +16,7 @@ from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.classify.image_inspection import ImageClassifierInspection, inspect_classifier
-from chainrule._app.tasks.classify.labelling import label_cells, label_columns
+from chainrule._app.tasks.classify.labelling import figure_notes, label_cells, label_columns, label_figures
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
 from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
@@ -242,7 +242,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return Basis("label", f"{counted(len(self.classes), 'label')}", given="the image")
 
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Result:
-        from chainrule._app.tasks.classify.labelling import figure_notes, label_figures
         from chainrule._app.tasks.classify.validation_metric import surest_mistakes
         from chainrule.metrics import classification_scores
 

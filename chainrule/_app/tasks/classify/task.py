@@ -1,7 +1,6 @@
 """Labels: texts with a label each, and a classifier that learns p(label | text).
 
-Everything about texts is in this file and `labelling`; `validation_metric` and `evaluation` know labels
-alone, and serve images too.
+Everything about texts is in this file and `labelling`; `validation_metric` knows labels alone, and serves images too.
 
 data/symbols.json                     words and their n-grams, or characters
 data/labels.json                      the labels, and how often each was seen
@@ -47,6 +46,7 @@ _MOST_PASSES, _FEWEST_STEPS = 5, 1000  # of use, over texts read as words
 _PLANNED = ("ngram_order",)
 _FROM_DATA = ("vocab_size", "feature_size", "ngram_symbols")  # arguments of the model
 _MODEL = "SequenceClassifier"
+_LISTED_LABELS = 12
 
 
 @dataclass(frozen=True)
@@ -324,12 +324,12 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, note=note)
 
 
-def labels_with_shares(counts: dict[str, int], most: int = 12) -> str:
+def labels_with_shares(counts: dict[str, int]) -> str:
     """Format labels with their shares, the first few of many.
 
     >>> labels_with_shares({"bad": 1, "good": 3})
     'bad 25%, good 75%'
     """
     total = sum(counts.values())
-    first = [f"{name} {count / total:.0%}" for name, count in list(counts.items())[:most]]
-    return ", ".join(first) + (f", and {len(counts) - most} more" if len(counts) > most else "")
+    first = [f"{name} {count / total:.0%}" for name, count in list(counts.items())[:_LISTED_LABELS]]
+    return ", ".join(first) + (f", and {len(counts) - _LISTED_LABELS} more" if len(counts) > _LISTED_LABELS else "")

@@ -9,7 +9,7 @@ from chainrule._app.heavy import np
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule._app.tasks.display import counted
-from chainrule._app.tasks.forecast.prediction import draw_paths
+from chainrule._app.tasks.forecast.prediction import draw_paths, lags_of
 from chainrule._printing import one_line
 from chainrule.data import _series
 
@@ -232,8 +232,6 @@ def _near(run: "ForecastTask") -> str:
     """Describe the extra lags of the linear autoregression."""
     if not run.training.linear:
         return ""
-    from chainrule._app.tasks.forecast.prediction import lags_of
-
     lags = lags_of(run.schema)
     near = sum(lag == index for index, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap
     return f"; the linear autoregression also the last {near}"

@@ -15,10 +15,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule._app.tasks.config import Facts, OptimisationOptions, Parts, RunConfig, SplitOptions, within
+from chainrule._app.tasks.config import Facts, HeaderOptions, OptimisationOptions, Parts, RunConfig, within
 from chainrule._app.tasks.display import counted, quoted, size_of, sparkline
 from chainrule._app.tasks.forecast import evaluation
-from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, predict_series
+from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, draw_paths, predict_series, with_linear
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
@@ -46,7 +46,7 @@ _forecaster = partial(Model, "Forecaster", planned=("num_members",), hidden=_FRO
 
 
 @dataclass(frozen=True)
-class ForecastData(SplitOptions):
+class ForecastData(HeaderOptions):
     target: str | None = None
     """Columns to forecast, separated by commas, or all; required if there are several."""
     horizon: int = within(24, 1, 1 << 20)
@@ -155,9 +155,10 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         source, options = self.config.sources["source"], asdict(self.data)
         assert source is not None
         del options["history"]  # of the forecasts
+        options["header"] = self.data.has_header
         schema = None if old is None else old.schema
         facts = prepare_series(source, self.path / DATA, schema=schema, **options).facts
-        if notice := _tables.TableFile(source).left_out():
+        if notice := _tables.TableFile(source, header=self.schema.header).left_out():
             print(notice, file=sys.stderr)
         return facts
 
@@ -194,8 +195,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         )
         if not self.training.linear:
             return network
-        from chainrule._app.tasks.forecast.prediction import with_linear
-
         return with_linear(self, network)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
@@ -246,8 +245,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
 
     def on_validation(self) -> "OnValidation":
-        from chainrule._app.tasks.forecast.prediction import draw_paths
-
         series, horizon = self.series(), self.data.horizon
         places = [
             (stop - horizon, number) for number, (start, stop) in enumerate(series.spans) if stop - start > horizon
@@ -327,8 +324,9 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return CheckedRows(self.model(), batch.x, batch.context)
 
     def _step(self) -> str:
-        step = self.facts.step
-        return "rows without dates" if step is None else f"rows {step}"
+        step, utc_offset = self.facts.step, self.schema.utc_offset
+        zone = "" if utc_offset is None else f", dates in {_series.clock(utc_offset)}"
+        return "rows without dates" if step is None else f"rows {step}{zone}"
 
     def _known(self) -> str:
         return ", ".join([*self.schema.covariates, *self.schema.calendar]) or "nothing"

@@ -42,11 +42,8 @@ if TYPE_CHECKING:
 _PREVIEW, _PREVIEW_FRAMES = "preview.mid", 64
 _VALIDATION_ROWS = 8
 _CHECKED_ROWS, _CHECKED_FRAMES = 2, 6
-_CHUNK = 1024  # frames scored in one pass
-_TOGETHER = 64  # pieces drawn in one batch
 _MOST_PASSES = 100.0
 _MOSTLY_UP = -3.0  # logit of a key that is down one frame in twenty, from which training starts
-_NOTES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 
 
 @dataclass(frozen=True)
@@ -167,11 +164,10 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
             return config
         run = MusicTask(self.path, config)
         model, batches = run.new_model(config.training.seed), run.batches((0, 1))[0]
-        frames, sizes = (
-            self.facts.train.frames // batches.steps_per_epoch,
-            config.settled.options if config.settled else [],
+        frames, settled = self.facts.train.frames // batches.steps_per_epoch, config.settled
+        return limit_passes(
+            config, model, batches, _MOST_PASSES, elements=frames, options=settled.options if settled else []
         )
-        return limit_passes(config, model, batches, _MOST_PASSES, elements=frames, options=sizes)
 
     def choice(self) -> str:
         return f"{describe_passes(self.config, 'frames', 'pieces')}: hidden size {self.config.options.hidden_size}"
@@ -186,15 +182,9 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
         from chainrule.data._music import music_batches, music_evaluation
 
         training = self.training
+        rows, length, semitones = training.batch_size, training.chunk_length, self.data.semitones
         return (
-            music_batches(
-                self.music["train"],
-                training.batch_size,
-                training.chunk_length,
-                self.data.semitones,
-                training.seed,
-                shard,
-            ),
+            music_batches(self.music["train"], rows, length, semitones, training.seed, shard),
             lambda: music_evaluation(self.music["valid"], _VALIDATION_ROWS),
         )
 
@@ -253,7 +243,4 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
 
     def playing(self, tempo: int | None = None) -> dict[str, int]:
         """Return what a piano roll needs to be played at the right speed."""
-        return {
-            "frames_per_quarter": self.rate,
-            "quarters_per_minute": tempo or self.facts.quarters_per_minute,
-        }
+        return {"frames_per_quarter": self.rate, "quarters_per_minute": tempo or self.facts.quarters_per_minute}

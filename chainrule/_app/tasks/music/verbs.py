@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch, counted
 from chainrule._app.tasks.likelihood_record import Tally
+from chainrule.data._members import read_each
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +37,7 @@ class MusicSampling(CheckedOptions):
     """
 
     seconds: float | None = within(None, 0.0, 36_000.0)
-    """Length of each piece, including the prompt; by default the mean length of the training pieces."""
+    """Length of each piece, including the prompt; by default the mean of the training pieces, after the prompt."""
     tempo: int | None = within(None, 4, 1000)
     """Quarter notes per minute; by default the median of the training files."""
     prompt: Path | None = None
@@ -111,20 +113,14 @@ def _length(run: "MusicTask", options: MusicSampling, prompt: int) -> int:
 
 
 def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: str) -> Result:
-    from chainrule.data._music import MidiFiles
+    from chainrule.data._music import MidiFiles, read_piece
 
-    files, model, total, skipped = MidiFiles(data).files, run.model(device), Tally(), list[str]()
+    files, model, total, skipped = MidiFiles(data).files, run.model(device), Tally(), list[dict[str, str]]()
 
     def rows() -> Iterator[Sequence[Any]]:
-        for file in files:
-            try:
-                (roll,) = _rolls(run, [file])
-            except ValueError as error:
-                if not options.skip_bad:
-                    raise
-                skipped.append(f"skipped: {error}")
-                continue
-            nats = _surprise(model, torch.from_numpy(roll))
+        read = partial(read_piece, frames_per_quarter=run.rate)
+        for file, piece in read_each(files, read, skipped, skip_bad=options.skip_bad):
+            nats = _surprise(model, torch.from_numpy(piece.roll))
             total.add(float(nats.sum()), len(nats))
             bits = float(nats.mean()) / math.log(2)
             yield file.name, len(nats), float(nats.sum()), bits, run.seconds(int(nats.argmax()))
@@ -135,8 +131,9 @@ def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: s
     ]  # fmt: skip
     empty = f"{data}: expected at least one MIDI file to score, got none"
     return total.result(
-        columns, rows(), basis=run.basis, unit="file", empty=empty, rank="bits_per_frame", notes=lambda: skipped
-    )
+        columns, rows(), basis=run.basis, unit="file", empty=empty, rank="bits_per_frame",
+        notes=lambda: [f"skipped: {bad['reason']}" for bad in skipped],
+    )  # fmt: skip
 
 
 @torch.no_grad()

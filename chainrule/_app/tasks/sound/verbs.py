@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch, counted
 from chainrule._app.tasks.likelihood_record import Tally
 from chainrule.data import _sounds
+from chainrule.data._members import read_each
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +38,7 @@ class SoundSampling(CheckedOptions):
     """
 
     seconds: float | None = within(None, 0.0, 3600.0)
-    """Length of each sample, including the prompt; by default the mean length of the training clips."""
+    """Length of each sample, including the prompt; by default the mean of the training clips, after the prompt."""
     label: str | None = None
     """Label of the sounds, in a run with labels; all labels in turn by default."""
     prompt: Path | None = None
@@ -127,17 +129,11 @@ def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: 
     if options.label is not None:
         run.label(options.label)
     files, model, total = _sounds.Collection(data).files, run.model(device), Tally()
-    skipped: list[str] = []
+    skipped: list[dict[str, str]] = []
 
     def rows() -> Iterator[Sequence[Any]]:
-        for file in files:
-            try:
-                figures = _score(run, model, file, options.label)
-            except ValueError as error:
-                if not options.skip_bad:
-                    raise
-                skipped.append(f"skipped: {error}")
-                continue
+        score = partial(_score, run, model, label=options.label)
+        for _, figures in read_each(files, score, skipped, skip_bad=options.skip_bad):
             total.add(figures["nats"], figures["samples"])
             yield tuple(figures.values())
 
@@ -147,8 +143,9 @@ def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: 
     ]  # fmt: skip
     empty = f"{data}: expected at least one sound to score, got none"
     return total.result(
-        columns, rows(), basis=run.basis, unit="file", empty=empty, rank="bits_per_sample", notes=lambda: skipped
-    )
+        columns, rows(), basis=run.basis, unit="file", empty=empty, rank="bits_per_sample",
+        notes=lambda: [f"skipped: {bad['reason']}" for bad in skipped],
+    )  # fmt: skip
 
 
 def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[str | None, Tensor | None]":

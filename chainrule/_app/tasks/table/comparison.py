@@ -62,7 +62,13 @@ def compare_tables(real: Any, synthetic: Any, *, seed: int = 0) -> Result:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="chainrule-")))
         paths = inputs.path(real, "real"), inputs.path(synthetic, "synthetic")
         table = prepare_table(paths[0], folder / "real", seed=seed, min_count=1)
-        other = prepare_table(paths[1], folder / "synthetic", validation=paths[1], like=table, seed=seed)
+        other = prepare_table(
+            paths[1],
+            folder / "synthetic",
+            validation=paths[1],
+            like=(table.schema, table.manifest["columns"]),
+            seed=seed,
+        )
         train, held_out = np.array(table.train), np.array(table.valid)
         drawn, schema = np.array(other.train), table.schema
     bins = [np.stack(binned, 1) for binned in zip(*_binned(schema, train, drawn), strict=True)]

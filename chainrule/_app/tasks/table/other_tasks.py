@@ -17,13 +17,13 @@ _WORDS = 3  # of an average text
 _OFTEN = 8  # rows that have the same label, on average
 
 
-def suggestion(path: str | Path) -> str:
+def suggestion(path: str | Path, header: bool | None) -> str:
     """Suggest the command of another task, if the rows of a table look like its data."""
     if Path(path).stat().st_size > _LARGEST:
         return ""
-    names, columns = _first_rows(path)
+    names, columns = _first_rows(path, header)
     if (date := _dates(columns)) is not None and (target := _target(names, columns)) is not None:
-        return _suggested(path, "a series with dates", "forecast", _series_flags(path, target), names[date])
+        return _suggested(path, "a series with dates", "forecast", _series_flags(path, target, header), names[date])
     if (flags := _labelled(path, names, columns)) is not None:
         text = next((name for name, cells in zip(names, columns, strict=True) if _is_prose(cells)), "")
         return _suggested(path, "texts with labels", "classify", flags, text)
@@ -55,11 +55,12 @@ def _target(names: Sequence[str], columns: Sequence[Sequence[str]]) -> str | Non
     return numeric[-1] if numeric else None
 
 
-def _series_flags(path: str | Path, target: str) -> list[str]:
-    flags = [f"--target {quote(target)}"]
+def _series_flags(path: str | Path, target: str, header: bool | None) -> list[str]:
+    found = header in (None, _tables.TableFile(path).header)
+    flags = [f"--target {quote(target)}", *([] if found else [f"--header {'yes' if header else 'no'}"])]
     for fill in (False, True):
         try:
-            rows = len(_series.read_series(path, target, fill=fill).values)
+            rows = len(_series.read_series(path, target, header=header, fill=fill).values)
         except ValueError:
             continue
         short = rows < _LONG_SERIES
@@ -87,10 +88,10 @@ def _labelled(path: str | Path, names: Sequence[str], columns: Sequence[Sequence
     return None
 
 
-def _first_rows(path: str | Path) -> tuple[list[str], list[Sequence[str]]]:
+def _first_rows(path: str | Path, header: bool | None) -> tuple[list[str], list[Sequence[str]]]:
     """Read the column names and the first cells of a table; empty if it cannot be read."""
     try:
-        file = _tables.TableFile(path)
+        file = _tables.TableFile(path, header=header)
         with closing(file.rows()) as read:
             most = min(_ROWS, _CELLS // len(file.names))
             rows = [cells for _, cells in islice(read, most)]

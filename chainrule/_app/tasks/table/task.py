@@ -16,7 +16,7 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule._app.heavy import modes, torch
 from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
@@ -24,10 +24,10 @@ from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import (
     Facts,
     Fingerprint,
+    HeaderOptions,
     OptimisationOptions,
     Parts,
     RunConfig,
-    SplitOptions,
     with_defaults,
     within,
 )
@@ -61,11 +61,7 @@ _LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 
 @dataclass(frozen=True)
-class TableData(SplitOptions):
-    """Options for reading a table and holding out rows."""
-
-    header: Literal["auto", "yes", "no"] = "auto"
-    """Treat the first row as a header; auto detects it."""
+class TableData(HeaderOptions):
     types: str = ""
     """Override detected column types: COLUMN=KIND,... with categorical, integer, real, date or skip."""
     min_count: int = within(2, 1, 1 << 40)
@@ -149,19 +145,19 @@ class TableTask(CodedTask["TableMADE"], Generates):
                 source,
                 self.path / DATA,
                 types=_tables.parse_types(data.types),
-                header={"auto": None, "yes": True, "no": False}[data.header],
+                header=data.has_header,
                 validation=self.config.sources["validation"],
                 validation_fraction=data.validation_fraction,
                 min_count=data.min_count,
                 seed=self.training.seed,
                 check=fits,
-                like=None if old is None else old.table(),
+                like=None if old is None else (old.schema, [asdict(column) for column in old.facts.columns]),
             )
         except ValueError:
-            if data.types or not (other_command := suggestion(source)):
+            if data.types or not (other_command := suggestion(source, data.has_header)):
                 raise
             raise ValueError(other_command) from None
-        if notice := _tables.TableFile(source).left_out():
+        if notice := _tables.TableFile(source, header=self.schema.header).left_out():
             print(notice, file=sys.stderr)
         return table.manifest
 
@@ -217,6 +213,9 @@ class TableTask(CodedTask["TableMADE"], Generates):
         for column in facts.columns:
             if column.doubt and column.kind == "categorical":
                 yield f"  {column.name}: {column.doubt}"
+        for schema in self.schema.kept:
+            if schema.dates is not None and schema.dates.mixed:
+                yield f"  {schema.name}: several offsets from UTC: read as moments, and written in UTC"
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:

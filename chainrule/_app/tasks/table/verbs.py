@@ -79,13 +79,22 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
     """Parse the cells that `--where` names."""
     from chainrule.data._tables.prepare import PartialRow
 
-    pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
+    try:
+        pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
+    except csv.Error:
+        raise ValueError(f"--where: expected COLUMN=VALUE,... in one line, got {where!r:.60}") from None
     values = {name.strip(): value for name, _, value in pairs}
     names = [column.name for column in run.schema.kept]
     for name, equals, _ in pairs:
         if not equals or name.strip() not in names:
             raise ValueError(f"--where: expected COLUMN=VALUE,... of {', '.join(names):.100}, got {name!r:.60}")
+    if len(values) < len(pairs):
+        raise ValueError(f"--where: expected each column once, got {where!r:.100}")
     try:
+        for column in run.schema.kept:
+            if column.dates is not None and values.get(column.name):
+                date = column.encode(column.dates.rewritten(values[column.name]))
+                values[column.name] = column.dates.text(int(date))
         numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
     except ValueError as error:
         raise ValueError(f"--where: {error}") from None
@@ -216,9 +225,12 @@ def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
 
 
 def mean_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
-    """Return the mean nats (D,) of each column over held-out rows."""
-    held_out = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
-    return torch.stack([nats_of(model, rows).sum(0) for rows in held_out.split(BLOCK)]).sum(0) / len(held_out)
+    """Return the mean nats (D,) of each column over held-out rows; over drawn ones where an export left them out."""
+    if run.is_prepared():
+        typical = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
+    else:
+        typical = model.sample(_TYPICAL, generator=torch.Generator(modes.device_of(model)).manual_seed(0))
+    return torch.stack([nats_of(model, rows).sum(0) for rows in typical.split(BLOCK)]).sum(0) / len(typical)
 
 
 def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Sequence[Any]]:

@@ -27,7 +27,7 @@ from chainrule.data import _tagged
 
 if TYPE_CHECKING:
     from chainrule.data._tagged import TaggedCorpus, TaggedVocabulary
-    from chainrule.layers._hashed_scores import TemplateScores
+    from chainrule.layers._word_forms import TemplateScores
     from chainrule.models import SequenceTagger
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric

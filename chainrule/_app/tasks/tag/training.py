@@ -9,7 +9,7 @@ import torch
 
 from chainrule._app.tasks.run_directory import DATA
 from chainrule.data import _tagged
-from chainrule.layers._hashed_scores import TemplateScores
+from chainrule.layers._word_forms import TemplateScores
 from chainrule.training import MetricValue, ValidationMetric, load_weights, save_weights
 from chainrule.training._validation import Rows
 

@@ -26,7 +26,6 @@ from chainrule._app.tasks.text.inspection import TextInspection
 from chainrule._app.tasks.text.preparing import own_window
 from chainrule._app.tasks.text.rows import Per, Row, TextScoring, expected_nats, scored_per, size_of_text, surprise
 from chainrule._app.tasks.text.sampling import TextSampling, batched_lines, texts_result
-from chainrule._base import length_mask
 from chainrule.decoding import greedy
 from chainrule.diagnostics import active_units
 from chainrule.models import SentenceVAE
@@ -197,6 +196,7 @@ def _nats(model: SentenceVAE, x: Tensor, lengths: Tensor, ranges: list[str]) -> 
         for z in (codes, codes.roll(1, 0)):
             parts = zip(x.split(rows), z.split(rows), lengths.split(rows), strict=True)
             nats = torch.cat([-model.decoder(x, z, lengths).log_prob(x) for x, z, lengths in parts])
-            nats = nats.double().masked_fill(~length_mask(lengths, x.shape[1]), torch.nan)
+            padding = torch.arange(x.shape[1], device=lengths.device) >= lengths.unsqueeze(1)
+            nats = nats.double().masked_fill(padding, torch.nan)
             means.append(torch.stack([part.nanmean() for part in nats.split(size, 1)]))
     return means[0], means[1]

@@ -127,7 +127,6 @@ class Plan:
 
 def plan_recurrence(run: TextTask) -> RunConfig:
     """Resolve the options of a new recurrent run."""
-    from chainrule._app.tasks.text.preparing import batches_of, corpus_of
     from chainrule.training._speed import average_batch
 
     config, corpus = run.config, corpus_of(run)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from chainrule._app.tasks.translate.searching import Translator
     from chainrule._app.tasks.translate.task import TranslateTask
+    from chainrule.data import Vocabulary
     from chainrule.data._pairs import Pair, PairedSentences
 
 PLOTS = (".png", ".svg", ".pdf")
@@ -84,9 +85,8 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":
     from chainrule._app.tasks.translate.searching import Translator
 
-    model, pairs = run.model(device), run.pairs
     longest = run.longest if max_length is None else max_length + 1  # <eos> is counted there
-    return Translator(model, pairs.source_vocabulary, pairs.target_vocabulary, longest)
+    return Translator(run.model(device), *run.vocabularies, longest)
 
 
 def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
@@ -94,7 +94,7 @@ def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
     from chainrule.data._pairs import encode_sentence, read_sentences
     from chainrule.data._text import name_of
 
-    vocabulary, name = run.pairs.source_vocabulary, name_of(file)
+    (vocabulary, _), name = run.vocabularies, name_of(file)
     sentences = [(line, text.strip()) for line, text in read_sentences(file)]
     by_tabs = run.config.sources["target"] is None
     for line, text in sentences:
@@ -162,18 +162,13 @@ def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, targe
     from chainrule.data._pairs import PairedSentences, encode_sentence
     from chainrule.data._ragged import Ragged
 
-    limit, prepared = run.data.max_length, run.pairs
+    def encoded(vocabulary: "Vocabulary", side: str, file: Path) -> Ragged:
+        longest = run.data.max_length
+        return Ragged.of(
+            [encode_sentence(vocabulary, getattr(pair, side), longest, str(file), pair.line) for pair in pairs]
+        )
 
-    def sides() -> "Iterator[Ragged]":
-        for vocabulary, side, file in (
-            (prepared.source_vocabulary, "source", source),
-            (prepared.target_vocabulary, "target", target or source),
-        ):
-            yield Ragged.of(
-                [encode_sentence(vocabulary, getattr(pair, side), limit, str(file), pair.line) for pair in pairs]
-            )
-
-    return PairedSentences(*sides())
+    return PairedSentences(*map(encoded, run.vocabularies, ("source", "target"), (source, target or source)))
 
 
 @dataclass(frozen=True)

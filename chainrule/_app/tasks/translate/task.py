@@ -25,6 +25,7 @@ from chainrule._app.tasks.translate import prediction
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.translate.searching import TranslationModel
+    from chainrule.data import Vocabulary
     from chainrule.data._pairs import Pairs
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
@@ -213,6 +214,11 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     def pairs(self) -> "Pairs":
         return pair_data.open_pairs(self.path / DATA)
 
+    @cached_property
+    def vocabularies(self) -> "tuple[Vocabulary, Vocabulary]":
+        """The symbols of the source and of the target."""
+        return pair_data.open_vocabularies(self.path / DATA)
+
     @classmethod
     def run_name(cls, request: RunConfig) -> str:
         source = request.sources["source"]
@@ -238,7 +244,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             validation_source=sources["validation"],
             validation_target=sources["validation_target"],
             seed=self.training.seed,
-            vocabularies=None if old is None else (old.pairs.source_vocabulary, old.pairs.target_vocabulary),
+            vocabularies=None if old is None else old.vocabularies,
             **options,
         ).manifest
         return manifest | {"validation": manifest["validation_source"]}
