@@ -211,9 +211,9 @@ class Program:
         weights = torch.cat(self.weights).numpy()
         sums = self.like.new_empty(4 * max(row_operations[:, 9].max(), operations[:, 9].max()))
         size, known = self.width * self.colours, 0 if prefix is None else prefix.shape[1]
-        log_noise = self.like.new_empty(size, n, self.components or self.levels)
-        noise = self.like.new_empty(size if self.components else 0, n)
-        limits = torch.finfo(noise.dtype)
+        noise = self.like.new_empty(size, n, self.components or self.levels)
+        logistic = self.like.new_empty(size if self.components else 0, n)
+        limits = torch.finfo(logistic.dtype)
         settings = (self.pixels.present, self.pixels.step, self.levels, self.scores.start, self.components)
 
         def draw(row: int) -> Tensor:
@@ -223,14 +223,13 @@ class Program:
             if prefix is not None:
                 elements[:, :first] = prefix[:, begin : begin + first]
             for element in range(first, size):
-                log_noise[element].exponential_(generator=generator)
+                noise[element].exponential_(generator=generator)
                 if self.components:
-                    noise[element].uniform_(generator=generator)
-            log_noise[first:].clamp_min_(limits.tiny).log_()
-            noise[first:].clamp_min_(limits.eps / 4).logit_()
+                    logistic[element].uniform_(generator=generator)
+            logistic[first:].clamp_min_(limits.eps / 4).logit_()
             drawn = draw_row(
                 row, row_operations, operations, ends, shifts, weights, sums.numpy(), memory.numpy(), *settings,
-                largest_exponent(noise.dtype), log_noise.numpy(), noise.numpy(), first,
+                largest_exponent(logistic.dtype), noise.numpy(), logistic.numpy(), first,
                 self.colours, elements.numpy(),
             )  # fmt: skip
             if not drawn:
