@@ -392,12 +392,6 @@ class Executor:
         return torch.stack(elements).transpose(0, 1).contiguous()
 
 
-def refuse_context(context: Context) -> None:
-    """Raise ValueError for a condition of a model that has none."""
-    if context is not None:
-        raise ValueError("context: this model is not conditioned on anything; leave it None")
-
-
 def for_rows(context: Context, batch_size: int) -> Context:
     """Expand a condition to the rows of x; ValueError unless each of its tensors has one row or the rows of x."""
     for leaf in leaves(context):
