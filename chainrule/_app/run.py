@@ -24,6 +24,7 @@ from chainrule._app.keywords import (
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks import capabilities, open_run
+from chainrule._app.tasks.capabilities import METHODS, PREDICTIONS
 from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, copy_run
 
 if TYPE_CHECKING:
@@ -318,7 +319,7 @@ class Run:
 
     def options_of(self, capability: str) -> type | None:
         """Return the dataclass of a method's options; None if it has none."""
-        return getattr(self._able(capability), capabilities.OPTIONS.get(capabilities.METHODS[capability], ""), None)
+        return getattr(self._able(capability), capabilities.OPTIONS.get(METHODS[capability], ""), None)
 
     def __repr__(self) -> str:
         best = self._task.held_out()
@@ -326,18 +327,16 @@ class Run:
         return f"<Run {self.task}: {self._task.recipe}, held out {measured}, in {self.path}; {self._can}>"
 
     def __dir__(self) -> list[str]:
-        unable = capabilities.METHODS.keys() - self.capabilities
+        unable = METHODS.keys() - self.capabilities
         return [name for name in super().__dir__() if name not in unable]
 
     @property
     def capabilities(self) -> list[str]:
         """List the methods that this run's task and model support."""
         lacking = self._task.lacking()
-        names = [
-            name for name, kind in capabilities.METHODS.items() if isinstance(self._task, kind) and kind not in lacking
-        ]
+        names = [name for name, kind in METHODS.items() if isinstance(self._task, kind) and kind not in lacking]
         draws_text = getattr(type(self._task), "pieces", None) is not capabilities.Samples.pieces
-        others = {*capabilities.PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
+        others = {*PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
         return [name for name in names if name not in others]
 
     @property
@@ -353,11 +352,9 @@ class Run:
         return self.predict(data, **options)
 
     def _able(self, name: str) -> Any:
-        if not isinstance(name, str) or name not in capabilities.METHODS:
-            raise ValueError(
-                f"{name!r:.80}: expected the name of a method that takes options: {', '.join(capabilities.METHODS)}"
-            )
-        if not isinstance(self._task, capabilities.METHODS[name]):
+        if not isinstance(name, str) or name not in METHODS:
+            raise ValueError(f"{name!r:.80}: expected the name of a method that takes options: {', '.join(METHODS)}")
+        if not isinstance(self._task, METHODS[name]):
             raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
         return self._task
 
