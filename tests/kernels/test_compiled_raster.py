@@ -1,7 +1,6 @@
 """Images drawn by compiled loops: the same elements, noise and errors as by the plain steps."""
 
 import itertools
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -161,7 +160,7 @@ def test_plain_steps_run_where_loops_may_not(why, monkeypatch):
 
 def test_small_images_do_not_load_numba(monkeypatch):
     model = network("gated", "1 colour")
-    monkeypatch.setattr(raster_model, "sys", SimpleNamespace(modules={}))
+    monkeypatch.setattr(raster_model, "LONG", 1000)
     assert not is_compiled(model, monkeypatch)
     monkeypatch.setattr(raster_model, "LONG", 30 * raster_model.SLOW)
     assert is_compiled(model, monkeypatch)
