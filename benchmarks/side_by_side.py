@@ -75,6 +75,7 @@ def machine() -> dict[str, Any]:
         "cpu": f"{model} ({instruction_set()})",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "load": round(os.getloadavg()[0], 1),
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
