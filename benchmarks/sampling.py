@@ -37,6 +37,7 @@ IMAGES = (1, 16, 64)
 ARITHMETIC = 1.5  # largest ratio of multiplications and additions to those of one pass
 CASES = {
     "MADE, 784 columns, 500 units": Case(lambda: MADE(784, [500]), (*IMAGES, 256), passes={256: 3}),
+    "MADE, 784 columns, 2 × 512 units": Case(lambda: MADE(784, [512, 512]), (*IMAGES, 256), passes={256: 1.5}),
     "MADE, 784 columns, 8,000 units": Case(lambda: MADE(784, [8000]), (*IMAGES, 256), passes={256: 3}),
     "gated PixelCNN 28×28": Case(
         lambda: GatedPixelCNN((1, 28, 28), levels=2), IMAGES, recomputation={1: 50}, passes={64: 20}

@@ -248,7 +248,7 @@ class AutoregressiveModel(LikelihoodModel):
         length, prefix = self.checked_request(n, length, prefix)
         start = 0 if prefix is None else prefix.shape[1]
         pick = Draw(temperature, top_k, top_p, generator)
-        context, known = self._begin(n, context, prefix, pick)
+        context, known = _checked_start(self, n, context, prefix, pick)
         parts = []
         if length > start:
             with evaluating(self):
@@ -292,22 +292,25 @@ class AutoregressiveModel(LikelihoodModel):
         The prefix is read, not returned. The model is in evaluation mode while it draws, and in its own between draws.
         """
         pick = Draw(temperature, top_k, top_p, generator)
-        context, known = self._begin(n, context, prefix, pick)
+        context, known = _checked_start(self, n, context, prefix, pick)
 
         def draws() -> Iterator[Tensor]:
             yield from self.prepare().draws(n, context, known, pick)
 
         return drawn_in_evaluation(self, draws())
 
-    def _begin(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> tuple[Context, Tensor | None]:
-        """Check what `stream` is asked for; a condition and a prefix for n rows, on the model's device."""
-        check_filters(pick.temperature, pick.top_k, pick.top_p)
-        if n < 1:
-            raise ValueError(f"n: expected at least 1, got {n}")
-        device = device_of(self)
-        if context is not None:
-            context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))
-        return context, None if prefix is None else prefix_rows(prefix, n).to(device)
+
+def _checked_start(
+    model: AutoregressiveModel, n: int, context: Context, prefix: Tensor | None, pick: Draw
+) -> tuple[Context, Tensor | None]:
+    """Check what `stream` is asked for; a condition and a prefix for n rows, on the model's device."""
+    check_filters(pick.temperature, pick.top_k, pick.top_p)
+    if n < 1:
+        raise ValueError(f"n: expected at least 1, got {n}")
+    device = device_of(model)
+    if context is not None:
+        context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))
+    return context, None if prefix is None else prefix_rows(prefix, n).to(device)
 
 
 class ChunkModel(AutoregressiveModel):
@@ -387,12 +390,6 @@ class Executor:
                 break
         # Rows of elements first: to write them one by one into columns takes several times as long.
         return torch.stack(elements).transpose(0, 1).contiguous()
-
-
-def refuse_context(context: Context) -> None:
-    """Raise ValueError for a condition of a model that has none."""
-    if context is not None:
-        raise ValueError("context: this model is not conditioned on anything; leave it None")
 
 
 def for_rows(context: Context, batch_size: int) -> Context:

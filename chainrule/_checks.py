@@ -1,4 +1,4 @@
-"""Lengths, the padding after them, prefixes, and checks of these."""
+"""Lengths, the padding after them, prefixes and conditions, and checks of these."""
 
 from typing import Any
 
@@ -56,6 +56,12 @@ def fill_padding(sequence: Tensor, real: Tensor) -> Tensor:
 def spread(mask: Tensor, like: Tensor) -> Tensor:
     """(B, T) -> (B, T, 1, ...), to be broadcast against `like` (B, T, ...)."""
     return mask.view(mask.shape + (1,) * (like.dim() - 2))
+
+
+def refuse_context(context: Any) -> None:
+    """Raise ValueError for a condition of a model that has none."""
+    if context is not None:
+        raise ValueError("context: this model is not conditioned on anything; leave it None")
 
 
 def check_binary(x: Tensor, name: str) -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule._base import Context, TrainableModel, refuse_context
+from chainrule._base import Context, TrainableModel
+from chainrule._checks import refuse_context
 from chainrule._modes import in_evaluation, wide, widest
 from chainrule._ranges import Range, check_sizes
 from chainrule.heads._adapter import head_of

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -186,27 +187,37 @@ def hold_out(count: int, fraction: float, seed: int, labels: Sequence[Set[Hashab
     return chosen
 
 
-class OneInEvery:
-    """Hold out one row of every `every` in succession, drawn from a seed; the rows come in pieces of any size.
+_FINEST = 10**6  # denominator of the fraction of rows to hold out
 
-    >>> draw = OneInEvery(3, seed=0)
+
+class OneInEvery:
+    """Hold out a fraction of the rows: one of every 1 / fraction in succession, drawn from a seed.
+
+    The rows come in pieces of any size. Where 1 / fraction is not whole, groups of the two sizes next to it take turns.
+
+    >>> draw = OneInEvery(1 / 3, seed=0)
     >>> draw.take(4).tolist(), draw.take(2).tolist()
     ([False, False, True, False], [True, False])
     """
 
-    def __init__(self, every: int | None, seed: int):
-        self._every, self._random, self._row = every, np.random.default_rng(seed), 0
-        self._chosen = np.zeros(0, dtype=np.int64)  # the place held out of each group, from `self._first` on
+    def __init__(self, fraction: float | None, seed: int):
+        share = Fraction(fraction or 0).limit_denominator(_FINEST)
+        self._share = share or Fraction(1, round(1 / fraction)) if fraction else None
+        self._random, self._row = np.random.default_rng(seed), 0
+        self._chosen = np.zeros(0, dtype=np.int64)  # the row held out of each group, from `self._first` on
         self._first = 0
 
     def take(self, count: int) -> Flags:
         """Return whether each of the next `count` rows is held out."""
-        if self._every is None or not count:
+        if self._share is None or not count:
             return np.zeros(count, dtype=np.bool_)
-        group, index = np.divmod(np.arange(self._row, self._row + count), self._every)
+        rows = np.arange(self._row, self._row + count)
+        group = rows * self._share.numerator // self._share.denominator
         first, last = int(group[0]), int(group[-1])
         self._row += count
         previous = self._chosen[first - self._first :]
-        drawn = self._random.integers(self._every, size=last + 1 - first - len(previous))
+        groups = np.arange(first + len(previous), last + 2)
+        begins = -(-groups * self._share.denominator // self._share.numerator)
+        drawn = begins[:-1] + self._random.integers(np.diff(begins))
         self._chosen, self._first = np.concatenate([previous, drawn]), first
-        return np.asarray(self._chosen[group - first] == index)
+        return np.asarray(self._chosen[group - first] == rows)

@@ -106,6 +106,12 @@ def prepare_corpus(
     _check_options(level, reading, validation_fraction, vocabulary_size, min_count)
     if split_punctuation and level != "word":
         raise ValueError(f"split_punctuation: it splits words, got level {level!r}: use level='word'")
+    by_lines = reading == "lines"
+    if tokenizer is not None and level != "bpe":
+        raise ValueError(f"tokenizer: its symbols are of level bpe, got level {level!r}: use level='bpe'")
+    if vocabulary is not None and (vocabulary.level, vocabulary.eos is not None) != (level, by_lines):
+        other = f"level {vocabulary.level} with{'out' * (vocabulary.eos is None)} <eos>"
+        raise ValueError(f"vocabulary: expected one of level {level}, for the reading {reading!r}, got {other}")
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
     settings = {
@@ -125,12 +131,11 @@ def prepare_corpus(
         train, valid = whole, Part(held_out, 0, held_out.size)
     else:
         try:
-            train, valid = split_by_position(text, validation_fraction, at_line_end=reading == "lines")
+            train, valid = split_by_position(text, validation_fraction, at_line_end=by_lines)
         except ValueError:
             for _ in whole.text(strict=strict):
                 pass  # raises where it is no text at all, which tells the user more than that it has no lines
             raise
-    by_lines = reading == "lines"
     if tokenizer is not None:
         vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
     elif vocabulary is None:

@@ -188,12 +188,12 @@ def prepare_pairs(
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
     check_fraction("validation_fraction", validation_fraction)
-    every = None if validation_source is not None else round(1 / validation_fraction)
+    fraction = None if validation_source is not None else validation_fraction
     by_side = dict(zip(SIDES, vocabularies or (), strict=False)) or {
         side: LEVELS[level].fit(
             (
                 f"{getattr(pair, side)}\n"
-                for pair, held_out in _shared_out(read_pairs(source, target), every, seed)
+                for pair, held_out in _shared_out(read_pairs(source, target), fraction, seed)
                 if not held_out
             ),
             eos=True,
@@ -215,7 +215,7 @@ def prepare_pairs(
             vocabulary.save(writer.path(f"{side}.json"))
         train = _Written(writer, "train", by_side, max_length, names)
         valid = _Written(writer, "valid", by_side, max_length, names if validation_source is None else dev_names)
-        for pair, held_out in _shared_out(read_pairs(source, target), every, seed):
+        for pair, held_out in _shared_out(read_pairs(source, target), fraction, seed):
             (valid if held_out else train).add(pair)
         for pair in () if validation_source is None else read_pairs(validation_source, validation_target):
             valid.add(pair)
@@ -317,8 +317,8 @@ class _Written:
         }
 
 
-def _shared_out(pairs: Iterable[Pair], every: int | None, seed: int) -> Iterator[tuple[Pair, bool]]:
+def _shared_out(pairs: Iterable[Pair], fraction: float | None, seed: int) -> Iterator[tuple[Pair, bool]]:
     """Yield each pair, and whether it is held out; the same ones at each call."""
-    draw = OneInEvery(every, seed)
+    draw = OneInEvery(fraction, seed)
     for block in in_blocks(pairs, _BLOCK):
         yield from zip(block, draw.take(len(block)).tolist(), strict=True)

@@ -108,7 +108,7 @@ def text_property(name: str) -> TextProperty:
         return _named(name)
     try:
         return TextProperty(name, re.compile(name))
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(
             f"property: expected one of {', '.join(PROPERTIES)}, or a regular expression, got {name!r} ({error})"
         ) from None

@@ -1,5 +1,6 @@
 """Check if compiled loops may run, without importing numba, which takes about a second."""
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -27,8 +28,17 @@ def compiled_loops(like: Tensor) -> ModuleType | None:
     if find_spec("numba") is None:
         return None
     try:
+        from numba import config
+
         from chainrule.kernels import _compiled_loops as loops
-        from chainrule.kernels._machine_code import folder
     except ImportError:  # a numba that does not go with this NumPy
         return None
-    return None if folder(Path(__file__).parent) is None else loops
+    return loops if _is_kept(config.CACHE_DIR) else None
+
+
+@cache
+def _is_kept(setting: str) -> bool:
+    """Whether there is a folder for machine code; to read all files of the package takes as long as many elements."""
+    from chainrule.kernels._machine_code import folder
+
+    return folder(Path(__file__).parent) is not None

@@ -6,7 +6,7 @@ from chainrule.kernels._compiled_math import sigmoid
 from chainrule.kernels._compiled_models import rectify
 from chainrule.kernels._machine_code import compiled_sums, kept
 
-_TILE = 256  # rows
+_TILE = 256  # rows of x at a time, whose units of a block stay in the second cache
 
 
 @compiled_sums

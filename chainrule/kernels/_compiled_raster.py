@@ -3,9 +3,13 @@
 import math
 from typing import Any
 
+import numpy as np
+
 from chainrule.kernels._compiled_math import exp, sigmoid
 from chainrule.kernels._compiled_models import copy, draw
 from chainrule.kernels._machine_code import compiled, compiled_sums, kept
+
+_ZERO, _ONE = np.int64(0), np.int64(1)  # with a bare number numba would compile a function for this number alone
 
 
 @compiled_sums
@@ -47,36 +51,28 @@ def _add_products(weight: Any, x: Any, stride: int, reads: int, y: Any) -> None:
         i += 2
     if i < reads:
         for k in range(4):
-            _add_product(
-                weight[i * size : (i + 1) * size], x[k * stride + i : k * stride + i + 1], y[k * size :][:size]
-            )
+            last = x[k * stride + i]
+            for j in range(size):
+                y[k * size + j] += weight[i * size + j] * last
 
 
 @compiled_sums
-def _compute(op: Any, column: int, memory: Any, weights: Any, sums: Any) -> None:
-    """Compute the outputs of an operation at a column."""
+def _compute(
+    op: Any, column: int, memory: Any, count: int, column_step: int, stride: int, weights: Any, sums: Any
+) -> None:
+    """Compute the outputs of an operation at a column, or at four columns, or in four images `stride` numbers apart."""
     reads, outs = op[5], op[9]
-    a, base = sums[:outs], op[7] + column * op[8]
-    copy(memory[base : base + outs], a)
-    for row in range(op[3]):
-        x, weight = op[1] + column * op[2] + row * op[4], op[6] + row * reads * outs
-        _add_product(weights[weight:], memory[x : x + reads], a)
-    _write(op, column, memory, a)
-
-
-@compiled_sums
-def _compute_four(op: Any, column: int, memory: Any, column_step: int, stride: int, weights: Any, sums: Any) -> None:
-    """Compute the outputs of an operation at four columns, or in four images that are `stride` numbers apart."""
-    reads, outs = op[5], op[9]
-    a = sums[: 4 * outs]
-    for k in range(4):
+    for k in range(count):
         base = op[7] + (column + k * column_step) * op[8] + k * stride
-        copy(memory[base : base + outs], a[k * outs : (k + 1) * outs])
+        copy(memory[base : base + outs], sums[k * outs : (k + 1) * outs])
     for row in range(op[3]):
         x, weight = op[1] + column * op[2] + row * op[4], op[6] + row * reads * outs
-        _add_products(weights[weight:], memory[x:], column_step * op[2] + stride, reads, a)
-    for k in range(4):
-        _write(op, column + k * column_step, memory[k * stride :], a[k * outs : (k + 1) * outs])
+        if count == 4:
+            _add_products(weights[weight:], memory[x:], column_step * op[2] + stride, reads, sums[: 4 * outs])
+        else:
+            _add_product(weights[weight:], memory[x : x + reads], sums[:outs])
+    for k in range(count):
+        _write(op, column + k * column_step, memory[k * stride :], sums[k * outs : (k + 1) * outs])
 
 
 @compiled_sums
@@ -222,25 +218,24 @@ def draw_row(
     for first in range(0, images, 4):
         last = min(first + 4, images)
         for image in range(first, last):
-            for op in row_operations:
+            for index in range(len(row_operations)):
+                op = row_operations[index]
                 if row & ((1 << op[0]) - 1) == 0:
                     columns = ((width - 1) >> op[0]) + 1
                     fours = columns // 4 * 4
-                    for column in range(0, fours, 4):
-                        _compute_four(op, column, memory[image], 1, 0, weights, sums)
-                    for column in range(fours, columns):
-                        _compute(op, column, memory[image], weights, sums)
+                    for column in range(columns):
+                        if column % 4 == 0 or column >= fours:
+                            count = 4 if column < fours else 1
+                            _compute(op, column, memory[image], count, _ONE, _ZERO, weights, sums)
         for column in range(width):
             index = 0
             for group in range(len(ends)):
                 while index < ends[group]:
                     op, place = operations[index], column >> operations[index, 0]
                     if (row | column) & ((1 << op[0]) - 1) == 0:
-                        if last - first == 4:
-                            _compute_four(op, place, flat[first * size :], 0, size, weights, sums)
-                        else:
-                            for image in range(first, last):
-                                _compute(op, place, memory[image], weights, sums)
+                        count = 4 if last - first == 4 else 1
+                        for image in range(first, last, count):
+                            _compute(op, place, flat[image * size :], count, _ZERO, size, weights, sums)
                     index += 1
                 count = colours if components else 1
                 element = column * colours + group

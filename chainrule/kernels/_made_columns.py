@@ -17,7 +17,7 @@ from chainrule.layers._cells import project
 from chainrule.state import State
 
 BLOCK = 64  # columns between two large products
-MANY = 256  # columns of a sample that a compiled loop draws: a dozen of them pay for loading numba (benchmarks/LOG.md)
+MANY = 256  # columns of a sample from which on a compiled loop draws them; loading numba pays after some samples
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Columns:
                     yield drawn
 
     def has_loop(self, count: int) -> bool:
-        """Return whether a compiled loop can draw the last `count` columns, and pays."""
+        """Return whether `rows` may draw the last `count` columns, and pays for loading numba."""
         return count >= MANY and compiled_loops(self.layers[0].bias) is not None
 
     @torch.no_grad()

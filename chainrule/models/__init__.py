@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from chainrule.models._pixel_rnn import PixelRNN as PixelRNN
     from chainrule.models._pixel_vae import PixelVAE as PixelVAE
     from chainrule.models._recurrent_lm import RecurrentLM as RecurrentLM
+    from chainrule.models._recurrent_lm import SentenceVAE as SentenceVAE
     from chainrule.models._recurrent_lm import VectorToSequence as VectorToSequence
     from chainrule.models._rnn_made import RNNMADE as RNNMADE
-    from chainrule.models._sentence_vae import SentenceVAE as SentenceVAE
     from chainrule.models._seq2seq import Seq2Seq as Seq2Seq
     from chainrule.models._sequence_classifier import SequenceClassifier as SequenceClassifier
     from chainrule.models._sequence_classifier import SequenceRegressor as SequenceRegressor

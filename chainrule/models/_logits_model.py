@@ -6,8 +6,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import AutoregressiveModel, Context, refuse_context
-from chainrule._checks import fill_padding, length_mask
+from chainrule._base import AutoregressiveModel, Context
+from chainrule._checks import fill_padding, length_mask, refuse_context
 from chainrule.heads import Categorical
 from chainrule.layers._cells import check_vocabulary, symbols_of
 from chainrule.models._module_call import CacheStep, ModuleCall

@@ -4,7 +4,8 @@ from typing import Any, Self, final
 
 from torch import Tensor
 
-from chainrule._base import ChunkModel, Context, refuse_context
+from chainrule._base import ChunkModel, Context
+from chainrule._checks import refuse_context
 from chainrule.heads._computed_categorical import LookedUpCategorical
 from chainrule.layers._kneser_ney import KneserNey
 from chainrule.models._executors import NgramExecutor

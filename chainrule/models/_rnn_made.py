@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from chainrule._base import ChunkModel, Context, refuse_context
+from chainrule._base import ChunkModel, Context
+from chainrule._checks import refuse_context
 from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads._adapter import head_of
 from chainrule.heads._categorical import check_filters

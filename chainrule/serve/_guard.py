@@ -101,7 +101,7 @@ class Limits:
         body: bytes of a request's body.
         body_seconds: until a request's head, and then its body, must have come.
         prompt: symbols of a prompt.
-        n: samples of one prompt.
+        n: samples of one prompt, and partial translations or captions that a search keeps.
         alternatives: likeliest symbols reported with each symbol.
         tokens: symbols to draw, and the largest integer that an option may be.
         sound_seconds: length of a sound or of a piece of music to draw.

@@ -9,7 +9,7 @@ import binascii
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -100,8 +100,7 @@ def answered(value: Any) -> Any:
         case Result():
             return finite(_table(value))
         case Report():
-            findings = {name: figure for name, figure in value.findings.items() if name != "run"}  # where it lies here
-            return finite({"findings": findings, "lines": list(value.lines)})
+            return finite({"findings": value.findings, "lines": list(value.lines)})
         case bytes():
             return {"data": base64.b64encode(value).decode()}
         case list():
@@ -237,6 +236,8 @@ def _names_file(hint: Any) -> bool:
 
 def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
     """Call a method of a run, and give what it returns as JSON takes it."""
+    from chainrule.diagnostics._hidden_units import PROPERTIES
+
     values = {name: getattr(body, name) for name in body.model_fields_set}
     options = run.options_of(verb)
     files = {name for name, hint in get_type_hints(options).items() if _names_file(hint)} if options else set()
@@ -248,16 +249,23 @@ def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
             raise ValueError(f"{name}: expected at most {limits.tokens}, got {value}")
         if value is None:
             continue
-        if name == "n" and value > limits.n:
-            raise ValueError(f"n: expected at most {limits.n}, got {value}")
+        if name in ("n", "beam") and value > limits.n:
+            raise ValueError(f"{name}: expected at most {limits.n}, got {value}")
         if name == "seconds" and value > limits.sound_seconds:
             raise ValueError(f"seconds: expected at most {limits.sound_seconds:g}, got {value:g}")
         if name == "seed" and not 0 <= value <= MOST_SEED:
             raise ValueError(f"seed: expected 0 to {MOST_SEED}, got {value}")
+        if name == "property" and value not in PROPERTIES:  # a regular expression may take for ever
+            raise ValueError(f"property: expected one of {', '.join(PROPERTIES)}, got {value!r:.60}")
         if name in files or name in _ONE:
             values[name] = item_of(run.task, value, name)
         elif name in arguments and arguments[name].annotation is bytes:
             values[name] = bytes_of(value, name)
         elif name in arguments and arguments[name].annotation is Any:
             values[name] = data_of(run.task, value, name)
-    return answered(getattr(run, verb)(**values))
+    answer, place = getattr(run, verb)(**values), str(run.path)
+    if isinstance(answer, Report):  # which names the run by where it lies
+        findings = {name: run.path.name if value == place else value for name, value in answer.findings.items()}
+        lines = tuple(line.replace(place, run.path.name) for line in answer.lines)
+        answer = replace(answer, findings=findings, lines=lines)
+    return answered(answer)

@@ -64,7 +64,7 @@ def test_a_file_is_scored_by_every_run(command, two, text_file):
 
 
 def test_speed_is_measured_when_asked(command, two, monkeypatch):
-    monkeypatch.setattr("chainrule._app.cli.compare.SECONDS", 0.02)
+    monkeypatch.setattr("chainrule._app.cli.info.SECONDS", 0.02)
     record = json.loads(command("compare", two[0], "--speed", "--json").out)
     assert record["scored_per_second"] > 0
     assert record["drawn_per_second"] > 0

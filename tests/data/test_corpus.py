@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from chainrule.data import ByteVocabulary, CharVocabulary, builtin_text, open_corpus, prepare_corpus
 from chainrule.data import _corpus as corpus_module
-from chainrule.data import builtin_text, open_corpus, prepare_corpus
 from chainrule.data._text import fingerprint
 
 # 3 MB whose characters of 1 to 4 bytes and whose \r\n fall on every possible side of the ends of chunks
@@ -219,6 +219,9 @@ def test_a_changed_manifest_is_refused(text, tmp_path, change, message):
         ({"min_count": 0}, "min_count"),
         ({"vocabulary_size": 2}, "vocabulary_size"),
         ({"level": "byte", "vocabulary_size": 99}, "level byte always has its 256 symbols"),
+        ({"tokenizer": "tokenizer.json"}, "tokenizer: its symbols are of level bpe, got level 'char'"),
+        ({"vocabulary": ByteVocabulary()}, "vocabulary: expected one of level char, .* got level byte without <eos>"),
+        ({"vocabulary": CharVocabulary("ab"), "reading": "lines"}, "reading 'lines', got level char without <eos>"),
     ],
 )
 def test_options_out_of_range_are_refused(text, tmp_path, options, message):

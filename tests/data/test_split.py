@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainrule.data import prepare_table
+from chainrule.data._pairs import prepare_pairs
 from chainrule.data._text import Source, split_by_position
 
 
@@ -66,3 +68,13 @@ def test_an_error_in_the_held_out_part_tells_its_place_in_the_file():
     _, valid = split_by_position(source(raw), 0.1, at_line_end=True)
     with pytest.raises(ValueError, match=r"byte 502 \(line 101\)"):
         list(valid.text())
+
+
+@pytest.mark.parametrize("fraction", [0.4, 0.3, 0.22, 0.1])
+def test_the_share_held_out_is_what_was_asked(tmp_path, fraction):
+    (tmp_path / "rows.csv").write_text("a,b\n" + "".join(f"{row % 7},{row % 3}\n" for row in range(1000)))
+    (tmp_path / "pairs.tsv").write_text("a b\tc d\n" * 1000)
+    table = prepare_table(tmp_path / "rows.csv", tmp_path / "table", validation_fraction=fraction)
+    pairs = prepare_pairs(tmp_path / "pairs", tmp_path / "pairs.tsv", validation_fraction=fraction)
+    assert (len(table.train), len(table.valid)) == (1000 - 1000 * fraction, 1000 * fraction)
+    assert (len(pairs.train), len(pairs.valid)) == (1000 - 1000 * fraction, 1000 * fraction)

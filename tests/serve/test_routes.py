@@ -136,7 +136,7 @@ def test_answers_are_those_of_the_method(task, capability, runs, post):
         assert found["rows"] == [np.asarray(row).tolist() for row in rows]
 
 
-@pytest.mark.parametrize("task", ["table", "forecast"])
+@pytest.mark.parametrize("task", ["table", "forecast", "tag", "classify"])
 def test_answers_do_not_say_where_a_run_lies(task, runs, post):
     status, found = post(task, "inspect", {})
     assert status == 200, found
@@ -197,6 +197,7 @@ def test_the_schema_of_a_request_is_told(runs):
         ("save", {"path": "/tmp/x"}, 404, "no such capability"),
         ("_answer", {}, 404, "no such capability"),
         ("sample", {"n": 65}, 400, "n: expected at most 64"),
+        ("inspect", {"property": "(a|aa)+$"}, 400, "property: expected one of quotes, "),
         ("sample", {"n": 0}, 400, "n: expected"),
         ("sample", {"length": 1 << 20}, 400, "length: expected at most"),
         ("sample", {"temperature": -1}, 400, "temperature"),
@@ -218,18 +219,23 @@ def test_invalid_requests_are_refused(capability, body, status, message, post):
     assert message in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("task", ["sound", "music"])
-def test_the_length_of_a_sound_is_limited(task, post):
-    status, answer = post(task, "sample", {"seconds": 60.1})
-    assert (status, answer["error"]["message"]) == (400, "seconds: expected at most 60, got 60.1")
-
-
-def test_paths_and_horizon_are_limited_together(post):
-    status, answer = post("forecast", "forecast", {"data": HOURS, "paths": 1 << 14, "horizon": 1 << 14})
-    assert (status, answer["error"]["message"]) == (
-        400,
-        "paths: expected at most 1048576 values of all paths: ask for fewer",
-    )
+@pytest.mark.parametrize(
+    ("task", "capability", "body", "message"),
+    [
+        ("sound", "sample", {"seconds": 60.1}, "seconds: expected at most 60, got 60.1"),
+        ("music", "sample", {"seconds": 60.1}, "seconds: expected at most 60, got 60.1"),
+        ("translate", "translate", {"data": ["a"], "beam": 65}, "beam: expected at most 64, got 65"),
+        (
+            "forecast",
+            "forecast",
+            {"data": HOURS, "paths": 1 << 14, "horizon": 1 << 14},
+            "paths: expected at most 1048576 values of all paths: ask for fewer",
+        ),
+    ],
+)
+def test_work_beyond_the_limits_is_refused(task, capability, body, message, post):
+    status, answer = post(task, capability, body)
+    assert (status, answer["error"]["message"]) == (400, message)
 
 
 def strings_at(value, place):

@@ -1,17 +1,30 @@
-"""`chainrule info RUN`, `report RUN`, `check RUN` and `runs [DIR]`: describe runs, and test a model."""
+"""Describe, list, check and compare runs: the verbs `info`, `report`, `check`, `runs` and `compare`."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from chainrule._app.cli.render import show, show_report
-from chainrule._app.cli.signature import Seed, verb_for
+from chainrule._app.cli.signature import Seed, joined_help, verb_for
+from chainrule._app.heavy import modes, torch
+from chainrule._app.inputs import inputs_of
 from chainrule._app.listing import runs as list_runs
-from chainrule._app.tasks.capabilities import Checks
+from chainrule._app.results import Column, Result
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.capabilities import Checks, Scores
 from chainrule._app.tasks.display import Switch, Verb, counted, dump_json, format_duration, resume_command, size_of
+from chainrule._app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
 from chainrule._app.tasks.output import checked_page
 from chainrule._app.tasks.run_directory import METRICS, TRAINING_PAGE, WEIGHTS, bytes_on_disk
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
+from chainrule.data._kinds import is_table
+
+if TYPE_CHECKING:
+    from chainrule._base import TrainableModel
+    from chainrule.training import Batch
 
 
 @verb_for(Task)
@@ -158,3 +171,173 @@ def runs(folder: Path = Path("runs"), /, *, json: Switch = False, csv: Switch = 
 
 
 runs_verb.__doc__ = runs.__doc__
+
+
+_DATA = 12  # characters of a digest
+Line = tuple[dict[str, Any], LikelihoodRecord | None]
+
+
+def compare_verb(task: type[Task[Any]]) -> Verb:
+    """Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed."""
+    compare.__doc__ = joined_help(compare.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
+    return compare
+
+
+def compare(
+    *runs: Path, data: Path | None = None, speed: Switch = False, json: Switch = False, device: str = "auto"
+) -> None:
+    """Compare runs: size, time trained, likelihood in the same units, and how it was measured.
+
+    The likelihood is measured on held-out data at the best validation, or on a file. Runs are ranked, best first, only
+    if unit, condition, tokens, base measure and data agree; otherwise a line names the difference. A bound lies above
+    the true figure, so a model with a bound may be better than its rank.
+
+    For two tables, a real and a synthetic one, compare columns, pairs of columns, copies of real rows, and how well a
+    classifier can distinguish the tables.
+
+    Args:
+        runs: Run directories, of any tasks; or two tables, the real one first.
+        data: A file or folder to score with every run; the held-out data of each run if not given.
+        speed: Measure the elements per second that each run scores and draws on this machine.
+        json: Print one JSON object per run.
+        device: Where to compute: auto, cpu, cuda or mps.
+    """
+    if not runs:
+        raise ValueError("RUN: expected at least one run directory, got none")
+    if all(path.is_file() and is_table(path) for path in runs):
+        if len(runs) != 2 or data is not None or speed:
+            raise ValueError("compare: expected two tables, the real and the synthetic one, and no other option")
+        from chainrule._app.tasks.table.comparison import compare_tables
+
+        show(compare_tables(*map(str, runs)), json=json)
+        return
+    lines = [_measured(open_run(run), data, device, speed=speed) for run in runs]
+    why = why_not_ranked([entry for _, entry in lines if entry is not None])
+    if not why:
+        lines.sort(key=lambda line: float("inf") if line[1] is None else line[1].nats_per_element)
+    show(_compared(lines, why), json=json)
+
+
+def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) -> Line:
+    """Return the facts of a run for JSON, and its measured likelihood if there is one."""
+    weights = run.path / WEIGHTS
+    if not weights.is_file():
+        raise FileNotFoundError(f"{weights}: no weights yet: expected runs that were trained")
+    entry = run.held_out() if data is None else _scored(run, data, device)
+    values = {
+        "run": str(run.path),
+        "task": run.name,
+        "model": run.recipe,
+        "parameters": sum(weight.numel() for weight in run.model().parameters()),
+        "seconds": run.seconds_trained(),
+        **(_speeds(run, device) if speed else {}),
+    }
+    return values, entry
+
+
+def _scored(run: Task[Any], data: Path, device: str) -> LikelihoodRecord:
+    if not isinstance(run, Scores):
+        raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
+    with inputs_of(run) as inputs:
+        path = inputs.path(data, "data")
+        scores = run.score(path, run.Scoring(), device=device)
+        for _ in scores.stream():  # the likelihood needs all rows
+            pass
+        assert scores.likelihood is not None
+        return replace(scores.likelihood(), data=str(run.fingerprint(path)["sha256"]))
+
+
+_COLUMNS = (
+    Column("rank", heading="#"),
+    Column("run"),
+    Column("task"),
+    Column("model"),
+    Column("parameters"),
+    Column("seconds", 0, heading="trained, s"),
+    Column("nats", 4),
+    Column("standard_error", 4, heading="±"),
+    Column("bits", 4),
+    Column("bits_per_byte", 4, heading="bits/byte"),
+    Column("error", 6),
+    Column("measured"),
+    Column("of"),
+    Column("data"),
+    Column("scored_per_second", 0, heading="scored/s"),
+    Column("drawn_per_second", 0, heading="drawn/s"),
+    Column("likelihood", shown=False),
+)
+
+
+def _compared(lines: list[Line], why: str) -> Result:
+    rows = [
+        _row(values, entry, None if why or entry is None else index) for index, (values, entry) in enumerate(lines, 1)
+    ]
+    columns = [column for column in _COLUMNS if any(row.get(column.name) is not None for row in rows)]
+
+    def notes() -> Iterator[str]:
+        if not why and any(entry is not None and entry.basis.kind == "bound" for _, entry in lines):
+            yield "A bound lies above the true figure: the model may be better than its rank."
+
+    cells = ([row.get(column.name) for column in columns] for row in rows)
+    return Result(columns, cells, about={"not_ranked": why} if why else {}, notes=notes)
+
+
+def _row(values: dict[str, Any], entry: LikelihoodRecord | None, rank: int | None) -> dict[str, Any]:
+    if entry is None:
+        return values | {"measured": "no validation yet"}
+    is_nats, error = entry.basis.quantity == "nats", entry.standard_error
+    return values | {
+        "rank": rank,
+        "nats": entry.nats_per_element if is_nats else None,
+        "standard_error": None if error is None else error / entry.elements,
+        "bits": entry.bits_per_element if is_nats else None,
+        "bits_per_byte": entry.bits_per_byte,
+        "error": None if is_nats else entry.nats_per_element,
+        "measured": entry.basis.how,
+        "of": entry.basis.subject,
+        "data": entry.data[:_DATA],
+        "likelihood": entry.values(),
+    }
+
+
+SECONDS = 0.5  # of each of the two
+_LONGEST = 1 << 16  # elements drawn, where a sequence has no end
+_DRAWN = 16  # sequences drawn together
+
+
+def _speeds(run: Task[Any], device: str) -> dict[str, float | None]:
+    """Measure the elements per second that a model scores (validation batches) and samples."""
+    from chainrule.training import evaluate
+    from chainrule.training._evaluate import count_elements
+
+    model = run.model(device)
+    batch = next(iter(run.batches((0, 1))[1]()))
+    evaluate(model, [batch])  # warm up
+    began, read = monotonic(), 0
+    while monotonic() - began < SECONDS:
+        evaluate(model, [batch])
+        read += count_elements(batch)
+    return {"scored_per_second": read / (monotonic() - began), "drawn_per_second": _drawn(model, batch)}
+
+
+def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
+    """Measure the elements sampled per second, given the conditions of a batch; None if the model does not sample."""
+    from chainrule._base import AutoregressiveModel
+    from chainrule._latent import LatentModel
+    from chainrule.decoding._sample_paths import draw_for
+    from chainrule.state import count_rows, map_state
+
+    rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))
+    generator = torch.Generator(modes.device_of(model)).manual_seed(0)
+    elements = 0
+    if isinstance(model, AutoregressiveModel):
+        context, longest = map_state(lambda leaf: leaf[:rows], batch.context), model.sequence_length or _LONGEST
+        draw_for(model.stream(rows, context, generator=generator), longest, SECONDS / 10)  # warm up
+        began = monotonic()
+        elements = draw_for(model.stream(rows, context, generator=generator), longest, SECONDS).numel()
+    elif isinstance(model, LatentModel):
+        model.sample(rows, generator)
+        began = monotonic()
+        while monotonic() - began < SECONDS:
+            elements += model.sample(rows, generator).numel()
+    return elements / (monotonic() - began) if elements else None

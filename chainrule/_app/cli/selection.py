@@ -13,9 +13,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
-from chainrule._app.cli.compare import compare_verb
 from chainrule._app.cli.exchange import compress, decompress, export, import_verb, serve_verb
-from chainrule._app.cli.info import check, info, report, runs_verb
+from chainrule._app.cli.info import check, compare_verb, info, report, runs_verb
 from chainrule._app.cli.train import train_verb
 from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
 from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class, unrecognised

@@ -306,7 +306,7 @@ def prepare_sounds(
             writing.whole((file for file, _ in sounds), parts["train"])
             writing.whole((file for file, _ in others), parts["valid"])
         elif len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
-            chosen = OneInEvery(round(1 / validation_fraction), seed).take(len(sounds))
+            chosen = OneInEvery(validation_fraction, seed).take(len(sounds))
             for held, (file, _) in zip(chosen, sounds, strict=True):
                 writing.whole([file], parts["valid" if held else "train"])
         else:

@@ -1,5 +1,6 @@
 """Prepare a table on disk: a schema from the rows to train on, then all rows as numbers, in bounded memory; batches."""
 
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
@@ -276,15 +277,15 @@ def prepare_table(
     check_fraction("validation_fraction", validation_fraction)
     if min_count < 1:
         raise ValueError(f"min_count: expected at least 1, got {min_count}")
-    every = None if validation is not None else round(1 / validation_fraction)
-    schema, columns = like or _fitted_schema(path, header, types or {}, min_count, every, seed)
+    fraction = None if validation is not None else validation_fraction
+    schema, columns = like or _fitted_schema(path, header, types or {}, min_count, fraction, seed)
     if check is not None:
         check(schema)
     with StoreWriter(directory, _MANIFEST) as writer, ThreadPoolExecutor() as pool:
         schema.save(writer.path("schema.json"))
         train, valid = (writer.growing(f"{part}.rows", "f8", (len(schema.kept),)) for part in ("train", "valid"))
         file, places = schema.open(path)
-        for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
+        for block, held_out in _shared_out(_ahead(file.blocks()), fraction, seed):
             rows = schema.encode_block(path, block, places, pool, checked=~held_out if like is None else None)
             train.append(rows[~held_out])
             valid.append(rows[held_out])
@@ -293,9 +294,8 @@ def prepare_table(
             for block in _ahead(file.blocks()):
                 valid.append(schema.encode_block(validation, block, places, pool))
         if not valid.rows:
-            raise ValueError(
-                f"{validation or path}: expected at least {every or 1} rows, to hold one out: give more rows"
-            )
+            fewest = 1 if fraction is None else math.ceil(1 / fraction)
+            raise ValueError(f"{validation or path}: expected at least {fewest} rows, to hold one out: give more rows")
         manifest = {
             "source": fingerprint(path),
             "validation": None if validation is None else fingerprint(validation),
@@ -307,17 +307,17 @@ def prepare_table(
 
 
 def _fitted_schema(
-    path: str | Path, header: bool | None, types: Mapping[str, str], min_count: int, every: int | None, seed: int
+    path: str | Path, header: bool | None, types: Mapping[str, str], min_count: int, fraction: float | None, seed: int
 ) -> tuple[TableSchema, list[dict[str, Any]]]:
     """Return the schema of the training rows of a file, and what was found of each column."""
     file = TableFile(path, header=header)
     with closing(file.blocks()) as blocks:
         first = next(blocks, Block(np.zeros(0, np.int64), ()))
     formats = find_date_formats(dict(zip(file.names, first.columns, strict=False)), types)
-    facts, count = _counted(file, formats, every, seed)
+    facts, count = _counted(file, formats, fraction, seed)
     while finer := finer_date_formats(facts, types):  # a later cell is finer, or no date
         formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}
-        facts, count = _counted(file, formats, every, seed)
+        facts, count = _counted(file, formats, fraction, seed)
     if count < 2:
         raise ValueError(f"{path}: expected at least two rows to train on, got {count}: give more rows")
     schema = TableSchema.fit(facts, file.header, types, min_count)
@@ -333,14 +333,14 @@ def _fitted_schema(
 
 
 def _counted(
-    file: TableFile, formats: Mapping[str, DateFormat | None], every: int | None, seed: int
+    file: TableFile, formats: Mapping[str, DateFormat | None], fraction: float | None, seed: int
 ) -> tuple[list[ColumnFacts], int]:
     """Count the cells of the columns in the training rows, and these rows."""
     distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
     facts = [ColumnFacts(name, str(file.path), distinct, formats.get(name)) for name in file.names]
     count = 0
     with ThreadPoolExecutor() as pool:  # polars leaves Python's lock to others while it works
-        for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
+        for block, held_out in _shared_out(_ahead(file.blocks()), fraction, seed):
             lines = block.lines[~held_out]
             count += len(lines)
 
@@ -363,9 +363,9 @@ def open_table(directory: str | Path) -> Table:
     return Table(schema, train, valid, store.manifest)
 
 
-def _shared_out(blocks: Iterable[Block], every: int | None, seed: int) -> Iterator[tuple[Block, Flags]]:
+def _shared_out(blocks: Iterable[Block], fraction: float | None, seed: int) -> Iterator[tuple[Block, Flags]]:
     """Return each block, and which of its rows are held out; the same ones at each call."""
-    draw = OneInEvery(every, seed)
+    draw = OneInEvery(fraction, seed)
     return ((block, draw.take(len(block))) for block in blocks)
 
 

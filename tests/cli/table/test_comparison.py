@@ -110,7 +110,13 @@ def test_later_columns_are_conditioned_on_by_importance_as_enumeration_says(comm
 
 @pytest.mark.parametrize(
     ("where", "message"),
-    [("colour", "expected COLUMN=VALUE"), ("shape=round", "got 'shape'"), ("weight=heavy", "--where: ")],
+    [
+        ("colour", "expected COLUMN=VALUE"),
+        ("shape=round", "got 'shape'"),
+        ("weight=heavy", "--where: "),
+        ("colour=red,colour=blue", "expected each column once, got 'colour=red,colour=blue'"),
+        ("colour=red\rblue", "expected COLUMN=VALUE,... in one line"),
+    ],
 )
 def test_unknown_columns_and_values_are_refused(refused, run, where, message):
     assert message in refused("sample", run, "--where", where)

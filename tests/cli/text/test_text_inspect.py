@@ -179,6 +179,7 @@ def test_no_command_of_a_text_reaches_the_terminal(command, runs, page, tmp_path
         (["--rows", 200, "--steps", 9000], ["65536", "1800000"]),
         (["--seed", -1], ["--seed", "-1"]),
         (["--property", "("], ["--property", "quotes", "regular expression", "'('"]),
+        (["--property", "a{99999999999}"], ["--property", "regular expression", "a{99999999999}"]),
         (["--out", "page.txt"], ["page.txt", ".html"]),
         (["--out", "nowhere/page.html"], ["nowhere", "create it first"]),
     ],

@@ -79,12 +79,17 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
     """Parse the cells that `--where` names."""
     from chainrule.data._tables.prepare import PartialRow
 
-    pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
+    try:
+        pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
+    except csv.Error:
+        raise ValueError(f"--where: expected COLUMN=VALUE,... in one line, got {where!r:.60}") from None
     values = {name.strip(): value for name, _, value in pairs}
     names = [column.name for column in run.schema.kept]
     for name, equals, _ in pairs:
         if not equals or name.strip() not in names:
             raise ValueError(f"--where: expected COLUMN=VALUE,... of {', '.join(names):.100}, got {name!r:.60}")
+    if len(values) < len(pairs):
+        raise ValueError(f"--where: expected each column once, got {where!r:.100}")
     try:
         for column in run.schema.kept:
             if column.dates is not None and values.get(column.name):
