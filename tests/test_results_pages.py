@@ -1,6 +1,7 @@
 """Pages show the figures that the benchmarks' results have."""
 
 import json
+from ast import literal_eval
 from itertools import pairwise
 from pathlib import Path
 
@@ -60,9 +61,14 @@ def test_costs_are_measured_of_tiny_models(tables, monkeypatch, capsys):
 
     monkeypatch.setattr("sys.argv", ["cost.py", "--quick", "--model", "MADE"])
     cost.main()
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(cost.WORK) * 4
-    assert any("'scoring', 'size': 'rows'" in line and "'million operations': (1.0" in line for line in lines)
+    rows = [literal_eval(line) for line in capsys.readouterr().out.splitlines()]
+    assert {(row["work"], row["size"]) for row in rows} == {(w, s) for w in cost.WORK for s in cost.RANGES} - {
+        (work, "vocabulary") for work in cost.WORK
+    }
+    assert all(row["ms"] is not None for row in rows)
+    (scoring,) = (row for row in rows if (row["work"], row["size"]) == ("scoring", "rows"))
+    slope, error = scoring["million operations"]
+    assert abs(slope - 1) + error < 1e-9
 
 
 def test_names_of_curves_do_not_cover_each_other(tables):
