@@ -21,7 +21,7 @@ from side_by_side import machine, result_path, shown
 
 HERE = Path(__file__).parent
 SCRIPTS = {
-    "speed_recurrent_training.py --rounds 3": (
+    "speed_recurrent_training.py --rounds 5": (
         "LSTM: training speed ÷ torch.nn's",
         "GRU: training speed ÷ torch.nn's",
         "tanh RNN: training speed ÷ torch.nn's",
@@ -55,7 +55,7 @@ def main() -> None:
             measured = run(call)
             lines += [(what, *compared(measured.get(what), claims[what])) for what in rows]
     for line in lines:
-        print(f"{line[0]:74} {line[1]:>9}  {line[2]:>15}  {line[3]:>8}  {line[4]}".rstrip())
+        print(f"{line[0]:74} {line[1]:>9}  {line[2]:>17}  {line[3]:>8}  {line[4]}".rstrip())
     here = machine()
     print(f"{here['cpu']}, 1 thread of {here['cores']} cores")
 
