@@ -115,7 +115,8 @@ def test_texts_that_spell_numbers_are_found():
 def test_durations_are_whole_numbers_of_the_coarsest_unit(tmp_path, step, unit):
     """They were microseconds, so that samples were not round."""
     spans = [step * number for number in (0, 1, 5)] + [None]
-    for native in (pandas.DataFrame({"wait": spans}), polars.DataFrame({"wait": spans})):
+    columns = {"wait": spans, "n": [1, 2, 3, 4]}
+    for native in (pandas.DataFrame(columns), polars.DataFrame(columns)):
         described = frames.describe(frames.as_frame(native))
         assert described["columns"]["wait"]["unit"] == unit
         assert list(through_a_file(native, tmp_path / "frame.csv")["wait"])[:3] == spans[:3]
@@ -150,3 +151,28 @@ def test_a_damaged_description_is_left_alone(tmp_path):
         assert frames.load_description(path) is None
     frames.save_description({"library": "pandas", "columns": {"a": {"kind": "Int64", "pandas": "int64"}}}, path)
     assert frames.load_description(path)["columns"]["a"]["kind"] == "Int64"
+
+
+def test_indexes_and_columns_of_several_levels_are_columns():
+    """The levels were left out without a word, and levels of columns ended in a TypeError."""
+    frame = pandas.DataFrame({"shop": ["a", "b"], "year": [1, 2], "n": [3, 4]}).set_index(["shop", "year"])
+    assert frames.as_frame(frame).columns == ["shop", "year", "n"]
+    wide = pandas.DataFrame([[1, 2]], columns=pandas.MultiIndex.from_product([["n"], ["low", "high"]]))
+    assert frames.as_frame(wide).columns == ["n low", "n high"]
+    with pytest.raises(ValueError, match="expected columns of different names, got 'a' twice: rename one"):
+        frames.is_frame(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
+    with pytest.raises(ValueError, match="expected columns of different names, got '1' twice: rename one"):
+        frames.as_frame(pandas.DataFrame([[1, 2]], columns=[1, "1"]))
+
+
+def test_periods_are_their_first_moments():
+    """Their dates were left out, so that forecasts counted rows."""
+    series = pandas.Series([1.0, 2.0], index=pandas.period_range("2024-01", periods=2, freq="M"), name="load")
+    assert frames.as_frame(series)["time"].to_list() == [datetime(2024, 1, 1), datetime(2024, 2, 1)]
+
+
+def test_categories_need_not_be_texts(tmp_path):
+    frame = pandas.DataFrame({"size": pandas.cut([1, 2, 9], 2), "n": [1, 2, 3]})
+    back = through_a_file(frame, tmp_path / "frame.csv")
+    assert frames.text_columns(frames.describe(frames.as_frame(frame)), frames.as_frame(frame)) == []
+    assert back["size"].tolist() == [str(size) for size in frame["size"]]

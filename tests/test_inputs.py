@@ -220,11 +220,11 @@ def test_a_dataset_is_a_frame():
         (b"abc", "got bytes"),
         ([], "at least one row"),
         ([None], "got a list of NoneType"),
-        (["a", 3], "row 2: expected rows of one kind, got 3"),
-        ([("a", "b"), "c"], "row 2"),
+        (["a", 3], "index 1: expected rows of one kind, got 3"),
+        ([("a", "b"), "c"], "index 1"),
         ([("a", "b", "c")], "3 values"),
         ([[1, 2], [3, 4]], r"pass them as an array, numpy.array\(rows\)"),
-        ([{"a": 1}, {"b": 2}], "row 2: expected the keys a"),
+        ([{"a": 1}, {"b": 2}], "index 1: expected the keys a"),
         ([np.zeros((2, 2)), np.zeros((3, 2))], "arrays of one shape"),
         (np.array(["a"]), "expected an array of numbers"),
         (np.array(1.0), "expected an array of numbers"),
@@ -257,7 +257,7 @@ def test_data_of_a_wrong_kind_are_refused(data, message):
     ],
 )
 def test_data_of_another_task_are_refused(task, data):
-    with pytest.raises(ValueError, match=r"^data: "):
+    with pytest.raises(ValueError, match=r"^data( index \d)?: "):
         chainrule.fit(data, task=task, **ONE)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule._app import frames
 from chainrule._app.inputs import Inputs
-from chainrule._app.keywords import config_of, flags_given, train_with
+from chainrule._app.keywords import config_of, flags_given, path_of, train_with
 from chainrule._app.module_run import ModuleRun, training_length
 from chainrule._app.run import Run
 from chainrule._app.tasks import open_run, recognise, task_class, unrecognised
@@ -80,9 +80,10 @@ def fit(
     if rows is not None:
         raise ValueError("data: two positional arguments are a module and its rows, but the first is no module")
     if out is not None:
-        refuse_existing(Path(out), overwrite=overwrite)
-    if task is None and init is not None:
-        task = task_of(Path(init.path if isinstance(init, Run) else init))
+        refuse_existing(path_of(out, "out"), overwrite=overwrite)
+    before = None if init is None else init.path if isinstance(init, Run) else path_of(init, "init")
+    if task is None and before is not None:
+        task = task_of(before)
     if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
         task = "forecast"
     of_task, frames_per_quarter = "" if task is None else task_class(task).name, options.get("frames_per_quarter")
@@ -91,6 +92,8 @@ def fit(
         apart = not (data is None or isinstance(data, str | PathLike) or isinstance(options.get("labels"), str | bool))
         labels = options.pop("labels", None) if apart else None
         if text is not None:
+            if not isinstance(text, str):
+                raise ValueError(f"text: expected a string, got {type(text).__name__}: pass a list of strings as data")
             if data is not None:
                 raise ValueError("text: given together with data: pass one of them")
             source: str | None = inputs.text(text)
@@ -108,7 +111,6 @@ def fit(
             if value is not None:
                 sources[name] = inputs.path(value, name)
         options = inputs.options | options
-        before = None if init is None else init.path if isinstance(init, Run) else Path(init)
         if before is not None and model is None:
             model = str(chosen.open(before).config.model)
         request = config_of(chosen, sources, model, options, budget=budget, steps=steps, epochs=epochs)
@@ -159,4 +161,4 @@ def load(path: str | Path) -> Run:
         FileNotFoundError: there is no such directory.
         ValueError: it holds no run, one of another format, or one that was changed.
     """
-    return Run(open_run(path))
+    return Run(open_run(path_of(path, "path")))

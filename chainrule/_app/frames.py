@@ -35,8 +35,17 @@ def is_frame(data: Any) -> bool:
         import narwhals as nw
     except ImportError:
         raise ValueError("frames are read with narwhals, which is not installed: pip install narwhals") from None
+    if type(data).__module__.partition(".")[0] == "pandas" and getattr(data, "ndim", 0) == 2:
+        _check_names(data)
     native = nw.from_native(data, allow_series=True, pass_through=True)
     return isinstance(native, nw.DataFrame | nw.LazyFrame | nw.Series)
+
+
+def _check_names(data: Any) -> None:
+    """Refuse a frame of pandas with two columns of one name."""
+    if not data.columns.is_unique:
+        twice = data.columns[data.columns.duplicated()][0]
+        raise ValueError(f"data: expected columns of different names, got {twice!r} twice: rename one")
 
 
 def as_frame(data: Any) -> Any:
@@ -46,9 +55,15 @@ def as_frame(data: Any) -> Any:
     if type(data).__module__.partition(".")[0] == "pandas":
         if data.ndim == 1:
             data = data.to_frame(data.name if data.name is not None else "value")
-        if data.index.name is not None or str(data.index.dtype).startswith("datetime"):
+        if str(data.index.dtype).startswith("period"):
+            data = data.set_axis(data.index.to_timestamp())
+        names = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in data.columns]
+        data = data.set_axis(names, axis=1)
+        if str(data.index.dtype).startswith("datetime"):
             data = data.rename_axis(index=data.index.name or "time").reset_index()
-        data = data.rename(columns=str)
+        elif any(name is not None for name in data.index.names):
+            data = data.reset_index()
+        _check_names(data)
     frame = nw.from_native(data, allow_series=True)
     if isinstance(frame, nw.Series):
         return frame.alias(frame.name or "value").to_frame()
@@ -65,6 +80,8 @@ def write_csv(
         writer = csv.writer(file, lineterminator="\n")
         if header:
             writer.writerow(frame.columns)
+        if len(columns) == 1:  # a row of one empty cell would be an empty line, which readers pass over
+            columns = [[cell or "NA" for cell in columns[0]]]
         writer.writerows(zip(*columns, strict=True))
 
 
@@ -151,7 +168,7 @@ def text_columns(description: Mapping[str, Any], frame: Any) -> list[str]:
 
 
 def _spells_number(text: Any) -> bool:
-    with suppress(ValueError):
+    with suppress(ValueError, TypeError):  # of other texts; of categories that are no texts
         float(text)
         return True
     return False

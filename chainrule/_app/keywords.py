@@ -2,18 +2,23 @@
 
 import csv
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from io import StringIO
 from itertools import chain
+from os import PathLike
 from pathlib import Path
+from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
-from chainrule._app.tasks.config import Duration, RunConfig
+from chainrule._app import frames
+from chainrule._app.tasks.config import MOST_SEED, Duration, RunConfig, check_options
 from chainrule._app.tasks.display import flag
+from chainrule._printing import one_line
 
 if TYPE_CHECKING:
+    from chainrule._app.inputs import Inputs
     from chainrule._app.tasks.task import Task
 
 
@@ -29,9 +34,10 @@ def config_of(
 ) -> RunConfig:
     """Build the config that keyword arguments describe; each goes to the dataclass that has the field."""
     name = next(iter(task.MODELS)) if model is None else model
-    if name not in task.MODELS:
-        raise ValueError(f"model: expected one of {', '.join(task.MODELS)}, got {name!r}")
+    if not isinstance(name, str) or name not in task.MODELS:
+        raise ValueError(f"model: expected one of {', '.join(task.MODELS)}, got {_shown(name)}")
     options = in_flags(options)
+    budget, steps, epochs = in_flags({"budget": budget, "steps": steps, "epochs": epochs}).values()
     parts = (task.Data, task.MODELS[name].options, task.Training)
     names = [[item.name for item in fields(part)] for part in parts]
     check_known(options, chain(*names), [*task.SOURCES, "task", "model", "out", "budget", "steps", "epochs"])
@@ -42,13 +48,70 @@ def config_of(
     return RunConfig(sources, data, name, of_model, Duration.of(budget, steps, epochs, task.BUDGET), training)
 
 
+def chosen_options(kind: type, options: Mapping[str, Any], inputs: "Inputs") -> Any:
+    """Build an options dataclass; in-memory data for an option that names a file are written to one."""
+    check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
+    paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
+    given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
+    if isinstance(where := options.get("where"), Mapping):
+        options = {**options, "where": frames.cells_of(where, inputs.description)}
+    chosen = kind(**{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
+    check_options(chosen)
+    return chosen
+
+
 def in_flags(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Write mappings as the command line does, as in types={"a, b": "real"}.
+    """Write mappings as the command line does, as in types={"a, b": "real"}, and numbers of NumPy as Python's.
 
     >>> in_flags({"types": {"a": "skip", "b, c": "real"}, "seed": 1})
     {'types': 'a=skip,"b, c=real"', 'seed': 1}
     """
-    return {name: _pairs(value) if isinstance(value, Mapping) else value for name, value in options.items()}
+    return {name: _in_flag(name, value) for name, value in options.items()}
+
+
+def _in_flag(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping) and name in ("types", "where"):
+        return _pairs(value)
+    return value.item() if type(value).__module__ == "numpy" and not value.ndim else value
+
+
+def path_of(value: Any, name: str) -> Path:
+    """Return an argument as a path; raise ValueError for a value of another type."""
+    if not isinstance(value, str | PathLike):
+        raise ValueError(f"{name}: expected a path, got {_shown(value)}")
+    return Path(value)
+
+
+def whole_number(value: Any, name: str, low: int, high: int) -> int:
+    """Return an argument as a whole number in a range; raise ValueError for any other value."""
+    number = _in_flag(name, value)
+    if type(number) is not int or not low <= number <= high:
+        raise ValueError(f"{name}: expected a whole number from {low} to {high}, got {_shown(value)}")
+    return number
+
+
+def device_name(value: Any) -> str:
+    """Return an argument as the name of a device, which may be one of torch."""
+    if not isinstance(value, str) and type(value).__module__ != "torch":
+        raise ValueError(f"device: expected auto, cpu, cuda, cuda:N or mps, got {_shown(value)}")
+    return str(value)
+
+
+def seed_of(seed: Any) -> int:
+    """Return a seed, by default a random one."""
+    return randbelow(1 << 31) if seed is None else whole_number(seed, "seed", 0, MOST_SEED)
+
+
+def bytes_of(data: Any) -> bytes:
+    """Return the content of a file that was passed; raise ValueError for a value of another type."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    remedy = "data.encode(), or Path(data).read_bytes() of a file" if isinstance(data, str) else "bytes(...)"
+    raise ValueError(f"data: expected bytes, got {type(data).__name__}: pass {remedy}")
+
+
+def _shown(value: Any) -> str:
+    return one_line(f"{value!r:.80}")
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
@@ -77,8 +140,11 @@ def train_with(
 ) -> "Task[Any]":
     """Train a run with `train_run`; an interrupted run is saved and returned."""
     from chainrule._app.training_run import train_run
-    from chainrule.training import Interrupted
+    from chainrule.training import Callback, Interrupted
 
+    callbacks = settings.get("callbacks", ())
+    if not isinstance(callbacks, Sequence) or not all(isinstance(each, Callback) for each in callbacks):
+        raise ValueError(f"callbacks: expected a list of chainrule.training.Callback, got {_shown(callbacks)}")
     try:
         train_run(task, request, out, explicit_flags, **settings)
     except Interrupted as stop:

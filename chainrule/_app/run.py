@@ -1,17 +1,26 @@
 """`Run`: a trained model whose methods take data and return data. The command line calls the same methods."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from secrets import randbelow
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
-from chainrule._app.inputs import Inputs, inputs_of, texts_of
-from chainrule._app.keywords import check_known, config_of, flags_given, in_flags, train_with
+from chainrule._app.inputs import Inputs, inputs_of
+from chainrule._app.items import texts_of
+from chainrule._app.keywords import (
+    bytes_of,
+    chosen_options,
+    config_of,
+    device_name,
+    flags_given,
+    path_of,
+    seed_of,
+    train_with,
+    whole_number,
+)
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks import capabilities, open_run
@@ -24,22 +33,6 @@ if TYPE_CHECKING:
     from chainrule.training import Callback
 
 _MOST = 1 << 20  # samples of one call
-_PREDICTIONS = ("tag", "classify", "translate", "caption", "forecast")
-_ABILITIES: dict[str, type] = {
-    "sample": capabilities.Samples,
-    "stream": capabilities.Samples,
-    "score": capabilities.Scores,
-    "predict": capabilities.Predicts,
-    **dict.fromkeys(_PREDICTIONS, capabilities.Predicts),
-    "evaluate": capabilities.Evaluates,
-    "embed": capabilities.Embeds,
-    "reconstruct": capabilities.Reconstructs,
-    "interpolate": capabilities.Interpolates,
-    "compress": capabilities.Compresses,
-    "decompress": capabilities.Compresses,
-    "inspect": capabilities.Inspects,
-    "check": capabilities.Checks,
-}
 
 
 class Run:
@@ -50,7 +43,7 @@ class Run:
     `chainrule sample RUN -n 3 --temperature 0.8`.
 
     Args:
-        task: the opened run of a task, opened.
+        task: the opened run of a task.
         folder: the temporary folder of the run, if it is in one.
     """
 
@@ -102,20 +95,19 @@ class Run:
             a list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
         """
         run = self._able("sample")
-        n = run.DEFAULT_NUMBER if n is None else n
-        if not 1 <= n <= _MOST:
-            raise ValueError(f"n: expected a whole number from 1 to {_MOST}, got {n}")
-        seed = randbelow(1 << 31) if seed is None else seed
-        with self._inputs() as inputs:
-            drawn = run.sample(n, self._options(run.Sampling, options, inputs), seed=seed, device=device)
+        n = run.DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
+        seed, device = seed_of(seed), device_name(device)
+        with inputs_of(self._task) as inputs:
+            drawn = run.sample(n, chosen_options(run.Sampling, options, inputs), seed=seed, device=device)
             return self._native(drawn)
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, piece by piece. Takes the arguments of `sample`."""
         run = self._able("stream")
-        with self._inputs() as inputs:
-            chosen = self._options(run.Sampling, options, inputs)
-        pieces = run.pieces(chosen, seed=randbelow(1 << 31) if seed is None else seed, device=device)
+        seed, device = seed_of(seed), device_name(device)
+        with inputs_of(self._task) as inputs:
+            chosen = chosen_options(run.Sampling, options, inputs)
+        pieces = run.pieces(chosen, seed=seed, device=device)
         if pieces is None:
             raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
         return (piece for (piece,) in pieces.stream())
@@ -133,7 +125,7 @@ class Run:
             `Result.per("element")` gives a row for each symbol of a text.
         """
         run = self._able("score")
-        return self._answer(run.Scoring, data, options, partial(run.score, device=device), texts=True)
+        return self._answer(run.Scoring, data, options, partial(run.score, device=device_name(device)), texts=True)
 
     def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Predict tags, labels, translations, captions or forecasts, depending on the task.
@@ -147,10 +139,10 @@ class Run:
             A row for each input; `Result.values` are the answers alone. `Result.to_pandas` of a forecast is a frame
             indexed by time, and `Result.plot` its picture.
         """
-        run = self._able("predict")
-        with self._inputs() as inputs:
+        run, device = self._able("predict"), device_name(device)
+        with inputs_of(self._task) as inputs:
             files = inputs.paths(data)
-            chosen = self._options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
+            chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
 
     def tag(self, data: Any, **options: Any) -> Result:
@@ -188,12 +180,14 @@ class Run:
             **options: of `chainrule evaluate RUN --help`.
         """
         run = self._able("evaluate")
-        return self._answer(run.Evaluation, data, options, partial(run.evaluate, device=device))
+        return self._answer(
+            run.Evaluation, data, options, partial(run.evaluate, device=device_name(device)), optional=True
+        )
 
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, one row per input; `Result.to_numpy` gives them as an array (N, D)."""
         run = self._able("embed")
-        return self._answer(run.Embedding, data, options, partial(run.embed, device=device), texts=True)
+        return self._answer(run.Embedding, data, options, partial(run.embed, device=device_name(device)), texts=True)
 
     def reconstruct(self, data: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
         """Encode images and decode their codes: an array with one reconstruction per image.
@@ -206,7 +200,7 @@ class Run:
         """
         run = self._able("reconstruct")
         counted = {} if isinstance(data, str | Path) or not hasattr(data, "__len__") else {"count": len(data)}
-        ask = partial(run.reconstruct, seed=seed, device=device)
+        ask = partial(run.reconstruct, seed=seed_of(seed), device=device_name(device))
         pairs = self._answer(run.Reconstruction, data, counted | options, ask)
         return self._native(pairs.with_rows(list(pairs.rows())[1::2]))
 
@@ -219,10 +213,10 @@ class Run:
             device: auto, cpu, cuda or mps.
             **options: of `chainrule interpolate RUN --help`.
         """
-        run = self._able("interpolate")
-        with self._inputs() as inputs:
+        run, seed, device = self._able("interpolate"), seed_of(seed), device_name(device)
+        with inputs_of(self._task) as inputs:
             ends = (inputs.file(first, "first"), inputs.file(last, "last"))
-            chosen = self._options(run.Interpolation, options, inputs)
+            chosen = chosen_options(run.Interpolation, options, inputs)
             return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
 
     def compress(self, data: bytes, *, verify: bool = True, portable: bool = False) -> bytes:
@@ -236,6 +230,7 @@ class Run:
         from chainrule._app.tasks.compression import compress_data
 
         self._able("compress")
+        data = bytes_of(data)
         described = {"files": [["data", len(data)]]}
         return compress_data(data, described, self._task, verify=verify, portable=portable).data
 
@@ -249,7 +244,7 @@ class Run:
         from chainrule.coding._container import read_container
 
         self._able("decompress")
-        return decompress_data(read_container(data, "data"), "data", self._task).data
+        return decompress_data(read_container(bytes_of(data), "data"), "data", self._task).data
 
     def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
@@ -263,11 +258,11 @@ class Run:
             A report that a notebook shows as a page; `Report.save` writes it.
         """
         run = self._able("inspect")
-        return self._answer(run.Inspection, data, options, partial(run.inspect, seed=seed))
+        return self._answer(run.Inspection, data, options, partial(run.inspect, seed=seed_of(seed)), optional=True)
 
     def check(self, *, seed: int = 0) -> Any:
         """Check that `model`, the whole recipe, keeps the contract; see `chainrule.testing.check_model`."""
-        return self._able("check").check(seed=seed)
+        return self._able("check").check(seed=seed_of(seed))
 
     def report(self) -> Report:
         """Report on the training: learning curves, speed, samples, data. Notebooks show the page, `save` writes it."""
@@ -300,7 +295,9 @@ class Run:
         """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
         from chainrule.interchange import export_run
 
-        export_run(self._task, to, out)
+        if not isinstance(to, str):
+            raise ValueError(f"to: expected hub, onnx or torch-export, got a {type(to).__name__}")
+        export_run(self._task, to, path_of(out, "out"))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Move the run into a directory, if it is in a temporary one; else copy it there.
@@ -312,7 +309,7 @@ class Run:
         Raises:
             FileExistsError: there is something already.
         """
-        target = Path(path)
+        target = path_of(path, "path")
         copy_run(self.path, target, overwrite=overwrite)
         self._task = open_run(target)
         if self._folder is not None:
@@ -321,7 +318,7 @@ class Run:
 
     def options_of(self, capability: str) -> type | None:
         """Return the dataclass of a method's options; None if it has none."""
-        return getattr(self._able(capability), capabilities.OPTIONS.get(_ABILITIES[capability], ""), None)
+        return getattr(self._able(capability), capabilities.OPTIONS.get(capabilities.METHODS[capability], ""), None)
 
     def __repr__(self) -> str:
         best = self._task.held_out()
@@ -329,16 +326,18 @@ class Run:
         return f"<Run {self.task}: {self._task.recipe}, held out {measured}, in {self.path}; {self._can}>"
 
     def __dir__(self) -> list[str]:
-        unable = _ABILITIES.keys() - self.capabilities
+        unable = capabilities.METHODS.keys() - self.capabilities
         return [name for name in super().__dir__() if name not in unable]
 
     @property
     def capabilities(self) -> list[str]:
         """List the methods that this run's task and model support."""
         lacking = self._task.lacking()
-        names = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
+        names = [
+            name for name, kind in capabilities.METHODS.items() if isinstance(self._task, kind) and kind not in lacking
+        ]
         draws_text = getattr(type(self._task), "pieces", None) is not capabilities.Samples.pieces
-        others = {*_PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
+        others = {*capabilities.PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
         return [name for name in names if name not in others]
 
     @property
@@ -354,32 +353,33 @@ class Run:
         return self.predict(data, **options)
 
     def _able(self, name: str) -> Any:
-        if not isinstance(self._task, _ABILITIES[name]):
+        if not isinstance(name, str) or name not in capabilities.METHODS:
+            raise ValueError(
+                f"{name!r:.80}: expected the name of a method that takes options: {', '.join(capabilities.METHODS)}"
+            )
+        if not isinstance(self._task, capabilities.METHODS[name]):
             raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
         return self._task
 
-    def _inputs(self) -> Inputs:
-        return inputs_of(self._task)
-
-    def _options(self, kind: type, options: Mapping[str, Any], inputs: Inputs) -> Any:
-        """Build an options dataclass; in-memory data for an option that names a file are written to one."""
-        check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
-        paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
-        given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
-        if isinstance(where := options.get("where"), Mapping):
-            options = {**options, "where": frames.cells_of(where, inputs.description)}
-        return kind(**{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
-
-    def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any, *, texts: bool = False) -> Any:
-        with self._inputs() as inputs:
+    def _answer(
+        self,
+        kind: type,
+        data: Any,
+        options: Mapping[str, Any],
+        ask: Any,
+        *,
+        texts: bool = False,  # whether texts in memory need no file
+        optional: bool = False,  # whether the verb reads data of its own where none are passed
+    ) -> Any:
+        with inputs_of(self._task) as inputs:
             options = dict(options)
             labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
             path: str | list[str] | None = None
             if texts and self.task == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)
-            elif data is not None:
+            elif data is not None or not optional:
                 path = inputs.path(data, **labels)
-            chosen = self._options(kind, inputs.options_of(kind) | options, inputs)
+            chosen = chosen_options(kind, inputs.options_of(kind) | options, inputs)
             return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
 
     def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:

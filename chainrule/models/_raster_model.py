@@ -175,7 +175,7 @@ class RasterModel(ImageModel):
         return conditional, {**state, "above": above, "row": row}
 
 
-SLOW = 5
+SLOW = 2
 """Symbols of a text that are drawn by plain steps in the time of one element of an image."""
 
 

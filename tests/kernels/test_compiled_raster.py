@@ -1,7 +1,7 @@
 """Images drawn by compiled loops: the same elements, noise and errors as by the plain steps."""
 
 import itertools
-import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -145,10 +145,7 @@ def test_another_default_device_changes_nothing(kind, monkeypatch):
 
 @pytest.mark.parametrize("why", ["off", "hook", "numba", "type", "autocast", "temperature", "top_k", "top_p"])
 def test_plain_steps_run_where_loops_may_not(why, monkeypatch):
-    model, options = (
-        network("gated"),
-        {"temperature": {"temperature": 0.5}, "top_k": {"top_k": 2}, "top_p": {"top_p": 0.9}},
-    )
+    model, filters = network("gated"), {"temperature": 0.5, "top_k": 2, "top_p": 0.9}
     assert is_compiled(model, monkeypatch)
     if why == "off":
         monkeypatch.setenv("CHAINRULE_KERNELS", "off")
@@ -164,7 +161,7 @@ def test_plain_steps_run_where_loops_may_not(why, monkeypatch):
 
 def test_small_images_do_not_load_numba(monkeypatch):
     model = network("gated", "1 colour")
-    monkeypatch.delitem(sys.modules, "numba")
+    monkeypatch.setattr(raster_model, "sys", SimpleNamespace(modules={}))
     assert not is_compiled(model, monkeypatch)
     monkeypatch.setattr(raster_model, "LONG", 30 * raster_model.SLOW)
     assert is_compiled(model, monkeypatch)

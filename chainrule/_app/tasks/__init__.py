@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule._app.tasks.config import task_in
 from chainrule._app.tasks.run_directory import CONFIG, read_config
 from chainrule._lazy import attach
+from chainrule._printing import one_line
 from chainrule.data._gather import paths_of
 from chainrule.data._kinds import is_images, is_music, is_sounds, is_table, is_tagged
 
@@ -54,8 +55,8 @@ RECOGNISED = {"table": is_table, "image": is_images, "sound": is_sounds, "music"
 
 
 def task_class(name: str) -> "type[Task[Any]]":
-    if name not in TASKS:
-        raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {name!r:.80}")
+    if not isinstance(name, str) or name not in TASKS:
+        raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {one_line(f'{name!r:.80}')}")
     return TASKS[name]()
 
 

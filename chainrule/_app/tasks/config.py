@@ -12,6 +12,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from chainrule._app.tasks.display import flags_of, parse_duration
+from chainrule._printing import one_line
 from chainrule._typed_json import check_keys, described, field_types, read_fields, read_value
 
 if TYPE_CHECKING:
@@ -360,7 +361,8 @@ def check_options(options: Any) -> None:
         except ValueError:
             fits = isinstance(value, Path)  # JSON has no paths
         if not fits:
-            raise ValueError(f"{item.name}: expected {described(hint)}{_describe_range(bounds)}, got {value!r:.80}")
+            got = one_line(f"{value!r:.80}")
+            raise ValueError(f"{item.name}: expected {described(hint)}{_describe_range(bounds)}, got {got}")
 
 
 def _describe_range(bounds: tuple[float, float] | None) -> str:

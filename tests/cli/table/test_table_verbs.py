@@ -293,3 +293,12 @@ def test_the_training_file_is_not_written_over(command, refused, tmp_path):
     assert "the run was trained on this file: give another name" in said
     assert rows.read_bytes() == before
     assert command("sample", tmp_path / "run", "-n", 4, "--out", tmp_path / "new.csv").status == 0
+
+
+def test_cells_of_digits_and_dots_are_shown_while_training(command, tmp_path):
+    """The preview took them for numbers, and training ended in an error."""
+    rows = [f"{n % 28 + 1:02}.{n % 12 + 1:02}.2024,192.168.10.{n % 5}" for n in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["day,host", *rows]) + "\n")
+    flags = ("--types", "day=categorical", "--steps", 1, "--hidden-size", 4)
+    outcome = command("train", tmp_path / "rows.csv", *flags, "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err

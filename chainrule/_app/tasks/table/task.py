@@ -289,4 +289,4 @@ def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
 
 def _short(cell: str) -> str:
     """Shorten a real number to five digits for previews."""
-    return f"{float(cell):.5g}" if len(cell) > 8 and re.fullmatch(r"-?[0-9.]+(e[-+]?[0-9]+)?", cell) else cell
+    return f"{float(cell):.5g}" if len(cell) > 8 and re.fullmatch(r"-?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", cell) else cell
