@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
-from chainrule.kernels._mixture_program import pixel_cnn_pp
-from chainrule.kernels._mixture_scan import MixtureScan
+from chainrule.kernels._mixture_scan import MixtureScan, pixel_cnn_pp
 from chainrule.kernels._raster_bodies import Conditional, RasterScan
 from chainrule.kernels._raster_program import Program
 from chainrule.layers._gated_pyramid import GatedStreams, PixelMixtures
