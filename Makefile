@@ -15,7 +15,7 @@ SUM := / Downloading .*\([0-9.]+ [kMG]?B(ytes)?\)/ { gsub(/[()]/, ""); size = $$
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-images test test-all test-avx2 test-plain check docs bench nightly clean
+.PHONY: help setup demo demo-images test test-all test-avx2 test-plain check docs bench bench-all nightly clean
 
 help: ## list what make can do
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -68,13 +68,16 @@ docs: setup ## build docs/_build/html strictly
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
 	@echo "docs: open docs/_build/html/index.html"
 
-bench: setup ## speed measurements (minutes); tables on the screen, JSON in benchmarks/results
+bench: setup ## ten speeds beside the published ranges, under five minutes; writes nothing
+	@$(BIN)/python benchmarks/bench.py
+
+bench-all: setup ## all speed measurements (an hour); tables on the screen, JSON in benchmarks/results
 	@for script in benchmarks/speed_*.py benchmarks/sampling.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
 	$(PIP) --no-build-isolation -e '.[nightly]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=nightly
-	$(MAKE) test-plain bench
+	$(MAKE) test-plain bench-all
 	$(BIN)/python tests/fuzz/fuzz.py --cases 5000 --seed $$(date +%j)
 	@for script in benchmarks/quality_*.py benchmarks/memory.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 

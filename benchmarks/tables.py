@@ -11,6 +11,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bench import published
+from side_by_side import shown
+
 ROOT = Path(__file__).parent.parent
 # docs/results.md begins with one figure of each of these, reached or missed: which claim, and what it means.
 HEADLINES = {
@@ -60,6 +63,8 @@ def pages() -> dict[Path, str]:
     ]
     details = []
     for name, result in results.items():
+        if name == "cost":  # hundreds of points, which have a page of their own
+            continue
         titles = list(dict.fromkeys(column for row in result["rows"] for column in row))
         rows = [[cell(row.get(title)) for title in titles] for row in result["rows"]]
         source = f"`{result['command']}`, {result['date']}, {machine(result)}."
@@ -68,7 +73,17 @@ def pages() -> dict[Path, str]:
     written[docs / "results.md"] = filled(
         docs / "results.md",
         "\n\n".join(
-            ["## Ten that matter", table(["", *columns[2:]], top), "## All targets", table(columns, here), *details]
+            [
+                "## Ten that matter",
+                table(["", *columns[2:]], top),
+                "## Ten speeds, by processor",
+                table(
+                    ["what", "target", "measured", "processor and instruction set", "threads", "date"], by_processor()
+                ),
+                "## All targets",
+                table(columns, here),
+                *details,
+            ]
         ),
     )
     written[docs / "classification.md"] = filled(
@@ -225,6 +240,15 @@ def few_pictures(result: Result) -> str:
         f"{result['date']}, {machine(result)}.\n\n"
         "![Test accuracy of four classifiers by the number of pictures they were trained on](_static/few_pictures.png)"
     )
+
+
+def by_processor() -> list[list[str]]:
+    """Every measurement of the speeds that `make bench` repeats."""
+    return [
+        [what, row["target"], shown([each["value"]], row["unit"]), each["cpu"], str(each["threads"]), each["date"]]
+        for what, row in published().items()
+        for each in row["measurements"]
+    ]
 
 
 def claim_row(name: str, claim: dict[str, Any]) -> list[str]:

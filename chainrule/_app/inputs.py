@@ -6,7 +6,7 @@ standard input, several files and JSON records. The files live as long as the `I
 
 import csv
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain, count, islice, takewhile
 from numbers import Real
@@ -17,6 +17,21 @@ from zipfile import ZipFile
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
+from chainrule._app.items import (
+    EXPECTED,
+    all_of,
+    as_array,
+    existing,
+    is_dataset,
+    items_of,
+    labelled_columns,
+    pair_of,
+    png_of,
+    sentence,
+    words_of,
+    write_csv,
+    write_text,
+)
 from chainrule._app.tasks.run_directory import FRAME
 from chainrule.data._gather import KINDS, RECORDS, gather, must_gather, paths_of, shared_folder
 from chainrule.data._packed import plain_name
@@ -25,7 +40,6 @@ from chainrule.data._text import STDIN
 if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
 
-_EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
 _OF_FILES = [task for task, kind in KINDS.items() if kind == "files"]  # tasks that read a file for each item
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
@@ -102,15 +116,15 @@ class Inputs:
 
     def _path(self, data: Any, name: str, labels: Any, rate: int | None) -> str:
         if isinstance(data, str | os.PathLike):
-            return self.plain(_existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
+            return self.plain(existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
-        if frames.is_frame(data) or _is_dataset(data):
-            frame = frames.as_frame(data.to_polars() if _is_dataset(data) else data)
-            is_series = getattr(data, "ndim", 2) == 1 or not (hasattr(data, "columns") or _is_dataset(data))
+        if frames.is_frame(data) or is_dataset(data):
+            frame = frames.as_frame(data.to_polars() if is_dataset(data) else data)
+            is_series = getattr(data, "ndim", 2) == 1 or not (hasattr(data, "columns") or is_dataset(data))
             return str(self._write_frame(frame, file, rate, is_series=is_series))
         if hasattr(data, "detach") or (hasattr(data, "ndim") and hasattr(data, "dtype")):
-            return str(self._write_array(_array(data), file, labels, rate))
-        items = _items(data, name)
+            return str(self._write_array(as_array(data), file, labels, rate))
+        items = items_of(data, name)
         first = next(items)
         return str(self._write_rows(first, chain((first,), items), file, labels, rate))
 
@@ -133,19 +147,19 @@ class Inputs:
     def text(self, text: str) -> str:
         """Write a text to a file and return its path."""
         self.task = self.task or "text"
-        return str(_write_text(Path(self._folder.name) / "text.txt", [text]))
+        return str(write_text(Path(self._folder.name) / "text.txt", [text]))
 
     def file(self, data: Any, name: str) -> str:
         """Return the path of one image (H, W) or (H, W, 3), one sound or one piano roll."""
         if isinstance(data, str | os.PathLike) or self.task not in _OF_FILES:
             return self.path(data, name)
-        array = _array(data)
+        array = as_array(data)
         if array.dtype.kind not in "uifb" or not array.ndim:
             raise ValueError(f"{name}: expected a path or an array of numbers, got {type(data).__name__}: {data!r:.40}")
         if self.task in ("sound", "music"):
             return str(next(Path(self.path([array], name)).iterdir()))
         file = Path(self._folder.name) / f"{name}.png"
-        file.write_bytes(_png(array, name))
+        file.write_bytes(png_of(array, name))
         return str(file)
 
     def paths(self, data: Any) -> list[str]:
@@ -154,7 +168,7 @@ class Inputs:
             return [self.path(data)]
         if hasattr(data, "columns"):
             raise ValueError("data: a frame holds no images: pass a list of arrays or paths")
-        images = [self.file(image, f"data[{number}]") for number, image in enumerate(_items(data))]
+        images = [self.file(image, f"data[{number}]") for number, image in enumerate(items_of(data))]
         self.items = len(images)
         return images
 
@@ -180,7 +194,7 @@ class Inputs:
             if self.task == "table" and (spelt := frames.text_columns(self.description, frame)):
                 self.options["types"] = dict.fromkeys(spelt, "categorical")
         if self.task == "classify":
-            self.options |= _labelled_columns(frame, texts, self._text_column)
+            self.options |= labelled_columns(frame, texts, self._text_column)
         self._name_columns()
         frames.write_csv(frame, file, self.description, local=self.task != "table", header=self._header)
         self.items = len(frame)
@@ -205,7 +219,7 @@ class Inputs:
         if self.task == "caption":
             with ZipFile(file.with_suffix(".zip"), "w") as archive:
                 for number, image in enumerate(array):
-                    archive.writestr(f"{number:06}.png", _png(image, file.name))
+                    archive.writestr(f"{number:06}.png", png_of(image, file.name))
             return file.with_suffix(".zip")
         if self.task == "sound":
             return self._write_sounds(np.atleast_2d(array), file, rate)
@@ -218,34 +232,34 @@ class Inputs:
         names = ["value"] if array.ndim == 1 else [f"column{number}" for number in range(1, rows.shape[1] + 1)]
         rows = rows.astype(int) if array.dtype.kind == "b" else rows
         self._name_columns()
-        return _write_csv(file.with_suffix(".csv"), names if self._header else None, rows.tolist())
+        return write_csv(file.with_suffix(".csv"), names if self._header else None, rows.tolist())
 
     def _write_rows(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
         if isinstance(first, str):
-            return self._write_lines(self._counted(_all(str, rows, file.name)), file)
+            return self._write_lines(self._counted(all_of(str, rows, file.name)), file)
         if isinstance(first, Real):
-            return self._write_array(np.array(list(_all(Real, rows, file.name))), file, labels, rate)
+            return self._write_array(np.array(list(all_of(Real, rows, file.name))), file, labels, rate)
         if hasattr(first, "ndim"):
             return self._write_arrays(first, rows, file, labels, rate)
         if isinstance(first, Mapping):
-            return self._write_records(first, self._counted(_all(Mapping, rows, file.name)), file)
+            return self._write_records(first, self._counted(all_of(Mapping, rows, file.name)), file)
         if not isinstance(first, Sequence) or isinstance(first, bytes) or not first:
-            raise ValueError(f"{file.name}: {_EXPECTED}, got a list of {type(first).__name__}")
-        rows = self._counted(_all(Sequence, rows, file.name))
+            raise ValueError(f"{file.name}: {EXPECTED}, got a list of {type(first).__name__}")
+        rows = self._counted(all_of(Sequence, rows, file.name))
         if not isinstance(first[0], str):
             if isinstance(first[0], Real):
                 raise ValueError(f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows)")
             self.task = self.task or "tag"
-            return _write_text(file.with_suffix(".tsv"), map(_sentence(file.name), count(), rows))
+            return write_text(file.with_suffix(".tsv"), map(sentence(file.name), count(), rows))
         if self.task == "tag":
-            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(rows)))
+            return write_text(file.with_suffix(".tsv"), (words_of(number, row) for number, row in enumerate(rows)))
         self.task = self.task or "classify"
         if self.task not in ("classify", "translate"):
             raise ValueError(f"{file.name}: a run of the task {self.task} takes no pairs")
-        pairs = map(_pair(file.name, one_line=self.task == "translate"), count(), rows)
+        pairs = map(pair_of(file.name, one_line=self.task == "translate"), count(), rows)
         if self.task == "translate":
-            return _write_text(file.with_suffix(".tsv"), ("\t".join(pair) + "\n" for pair in pairs))
-        return _write_csv(file.with_suffix(".csv"), ["text", "label"], pairs)
+            return write_text(file.with_suffix(".tsv"), ("\t".join(pair) + "\n" for pair in pairs))
+        return write_csv(file.with_suffix(".csv"), ["text", "label"], pairs)
 
     def _counted(self, rows: Iterator[Any]) -> Iterator[Any]:
         self.items = 0
@@ -257,11 +271,11 @@ class Inputs:
         self.task = self.task or "text"
         if self.task == "tag":  # sentences of words between blanks
             words = (list(filter(None, row.replace("\t", " ").split(" "))) for row in rows)
-            return _write_text(file.with_suffix(".tsv"), (_words(number, row) for number, row in enumerate(words)))
+            return write_text(file.with_suffix(".tsv"), (words_of(number, row) for number, row in enumerate(words)))
         if self.task == "classify":
             # other columns keep a row of an empty text, and tell that the first one is a header
             cells = ([row, number, number] for number, row in enumerate(rows))
-            return _write_csv(file.with_suffix(".csv"), ["text", "#", "##"], cells)
+            return write_csv(file.with_suffix(".csv"), ["text", "#", "##"], cells)
         if self.task not in _OF_TEXTS:
             raise ValueError(f"{file.name}: a run of the task {self.task} takes no strings")
         broken = False
@@ -272,7 +286,7 @@ class Inputs:
                 broken = broken or "\n" in row or "\r" in row
                 yield f"{number:06}.png\t{row}\n" if self.task == "caption" else f"{row}\n"
 
-        path = _write_text(file.with_suffix(".txt"), ended())
+        path = write_text(file.with_suffix(".txt"), ended())
         if broken and self.task != "text":
             raise ValueError(f"{file.name}: a row of the task {self.task} is one line, but a string has a line break")
         if self.task == "text":
@@ -289,7 +303,7 @@ class Inputs:
                 yield ["" if row[name] is None else row[name] for name in first]
 
         self._name_columns()
-        return _write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells())
+        return write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells())
 
     def _name_columns(self) -> None:
         """Say that the columns are named where numbers may name them."""
@@ -299,10 +313,10 @@ class Inputs:
     def _write_arrays(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
         if first.ndim == 1 and self.task in ("", "sound"):
             self.task = "sound"
-            return self._write_sounds(map(_array, rows), file, rate)
+            return self._write_sounds(map(as_array, rows), file, rate)
         if self.task == "music":
-            return self._write_rolls(map(_array, rows), file)
-        arrays = list(map(_array, rows))
+            return self._write_rolls(map(as_array, rows), file)
+        arrays = list(map(as_array, rows))
         if len({array.shape for array in arrays}) > 1:
             raise ValueError(f"{file.name}: expected arrays of one shape, got {arrays[0].shape} and others")
         return self._write_array(np.stack(arrays), file, labels, rate)
@@ -338,22 +352,6 @@ class Inputs:
         return file
 
 
-def _labelled_columns(frame: Any, texts: Sequence[str], text_column: str) -> dict[str, str]:
-    """Name the columns of texts and labels, so that the first row of the file is known to be a header."""
-    from chainrule.data._labelled.labelled_file import LABEL_NAMES, TEXT_NAMES
-
-    def usual(names: Sequence[str]) -> list[str]:
-        return [name for name in frame.columns if name.lower() in names]
-
-    named = [text_column] if text_column in frame.columns else usual(TEXT_NAMES)
-    named = named or sorted(texts, key=lambda name: -frame[name].n_unique())
-    if not named:
-        return {}
-    rest = [name for name in frame.columns if name != named[0]]
-    labels = [name for name in usual(LABEL_NAMES) if name in rest] or (rest if len(rest) == 1 else [])
-    return {"text_column": named[0]} | ({"label_column": labels[0]} if labels else {})
-
-
 def inputs_of(run: "Task[Any]") -> Inputs:
     """Return the `Inputs` for the verbs and methods of a run."""
     column = getattr(run.data, "text_column", None)
@@ -362,114 +360,3 @@ def inputs_of(run: "Task[Any]") -> Inputs:
     inputs.description = frames.load_description(run.path / FRAME)
     run.source_names = inputs.names
     return inputs
-
-
-def _existing(path: str) -> str:
-    if path != STDIN and ("\n" in path or not all(Path(each).exists() for each in paths_of(path))):
-        raise FileNotFoundError(
-            f"{path[:80]!r}: no such file; texts in memory are passed as a list, or as fit(text=...)"
-        )
-    return path
-
-
-def texts_of(data: Any) -> list[str]:
-    """Check that in-memory data are strings, and list them."""
-    if hasattr(data, "columns"):
-        raise ValueError(f"data: expected a path or strings, got {type(data).__name__}: pass one of its columns")
-    texts = list(_items(data))
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"data index {number}: expected a path or strings, got {text!r:.80}")
-    return texts
-
-
-def _items(data: Any, name: str = "data") -> Iterator[Any]:
-    """Iterate over the items of data in memory, of which there must be one."""
-    if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable):
-        raise ValueError(f"{name}: {_EXPECTED}, got {type(data).__name__}")
-    items = iter(data)
-    for first in items:
-        return chain((first,), items)
-    raise ValueError(f"{name}: expected at least one row, got none")
-
-
-def _is_dataset(data: Any) -> bool:
-    """Tell if data are a Hugging Face Dataset."""
-    return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
-
-
-def _array(data: Any) -> Any:
-    """Convert an array or tensor to NumPy; half precision becomes 32 bits."""
-    if hasattr(data, "detach"):
-        data = data.detach().cpu()
-        data = data.float() if data.dtype.is_floating_point and data.dtype.itemsize < 4 else data
-    return np.asarray(data)
-
-
-def _words(number: int, words: Sequence[str]) -> str:
-    for word in words:
-        if not word or any(blank in word for blank in " \t\r\n"):
-            raise ValueError(f"data index {number}: expected words without blanks, got {word!r:.80}")
-    return "".join(f"{word}\n" for word in words) + "\n"
-
-
-def _all(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
-    for number, row in enumerate(rows):
-        if not isinstance(row, kind) or (kind is Sequence and isinstance(row, str)):
-            raise ValueError(f"{name} index {number}: expected rows of one kind, got {row!r:.80}")
-        yield row
-
-
-def _sentence(name: str) -> Callable[[int, Iterable[Any]], str]:
-    def lines(index: int, pairs: Iterable[Any]) -> str:
-        written = []
-        for pair in pairs:
-            if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_word, pair))):
-                raise ValueError(
-                    f"{name} index {index}: expected sentences of pairs of a word and a tag, got {pair!r:.80}"
-                )
-            written.append(f"{pair[0]}\t{pair[1]}\n")
-        return "".join(written) + "\n"
-
-    return lines
-
-
-def _is_word(part: Any) -> bool:
-    return isinstance(part, str) and part != "" and part == part.strip() and "\t" not in part and "\n" not in part
-
-
-def _pair(name: str, *, one_line: bool) -> Callable[[int, Sequence[Any]], list[str]]:
-    def parts(index: int, pair: Sequence[Any]) -> list[str]:
-        if len(pair) != 2 or None in pair:
-            raise ValueError(
-                f"{name} index {index}: expected strings or pairs of strings, got {len(pair)} values: {pair!r:.80}"
-            )
-        texts = list(map(str, pair))
-        if one_line and any("\t" in text or "\n" in text for text in texts):
-            raise ValueError(f"{name} index {index}: expected a source and a target in one line each, got {pair!r:.80}")
-        return texts
-
-    return parts
-
-
-def _png(image: Any, name: str) -> bytes:
-    from chainrule.data import png
-
-    if image.dtype != "uint8" or image.ndim not in (2, 3):
-        raise ValueError(f"{name}: expected images (H, W) or (H, W, 3) of uint8, got {image.dtype} {image.shape}")
-    return png(image)
-
-
-def _write_text(file: Path, pieces: Iterable[str]) -> Path:
-    with file.open("w", encoding="utf-8", newline="") as opened:
-        opened.writelines(pieces)
-    return file
-
-
-def _write_csv(file: Path, names: Sequence[str] | None, rows: Iterable[Sequence[Any]]) -> Path:
-    with file.open("w", encoding="utf-8", newline="") as opened:
-        writer = csv.writer(opened, lineterminator="\n")
-        if names is not None:
-            writer.writerow(names)
-        writer.writerows(rows)
-    return file

@@ -9,13 +9,16 @@ from io import StringIO
 from itertools import chain
 from os import PathLike
 from pathlib import Path
+from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
-from chainrule._app.tasks.config import Duration, RunConfig
+from chainrule._app import frames
+from chainrule._app.tasks.config import MOST_SEED, Duration, RunConfig, check_options
 from chainrule._app.tasks.display import flag
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
+    from chainrule._app.inputs import Inputs
     from chainrule._app.tasks.task import Task
 
 
@@ -43,6 +46,18 @@ def config_of(
         for part, own in zip(parts, names, strict=True)
     )
     return RunConfig(sources, data, name, of_model, Duration.of(budget, steps, epochs, task.BUDGET), training)
+
+
+def chosen_options(kind: type, options: Mapping[str, Any], inputs: "Inputs") -> Any:
+    """Build an options dataclass; in-memory data for an option that names a file are written to one."""
+    check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
+    paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
+    given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
+    if isinstance(where := options.get("where"), Mapping):
+        options = {**options, "where": frames.cells_of(where, inputs.description)}
+    chosen = kind(**{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
+    check_options(chosen)
+    return chosen
 
 
 def in_flags(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,6 +95,19 @@ def device_name(value: Any) -> str:
     if not isinstance(value, str) and type(value).__module__ != "torch":
         raise ValueError(f"device: expected auto, cpu, cuda, cuda:N or mps, got {_shown(value)}")
     return str(value)
+
+
+def seed_of(seed: Any) -> int:
+    """Return a seed, by default a random one."""
+    return randbelow(1 << 31) if seed is None else whole_number(seed, "seed", 0, MOST_SEED)
+
+
+def bytes_of(data: Any) -> bytes:
+    """Return the content of a file that was passed; raise ValueError for a value of another type."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    remedy = "data.encode(), or Path(data).read_bytes() of a file" if isinstance(data, str) else "bytes(...)"
+    raise ValueError(f"data: expected bytes, got {type(data).__name__}: pass {remedy}")
 
 
 def _shown(value: Any) -> str:

@@ -1,30 +1,30 @@
 """`Run`: a trained model whose methods take data and return data. The command line calls the same methods."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from secrets import randbelow
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
-from chainrule._app.inputs import Inputs, inputs_of, texts_of
+from chainrule._app.inputs import Inputs, inputs_of
+from chainrule._app.items import texts_of
 from chainrule._app.keywords import (
-    check_known,
+    bytes_of,
+    chosen_options,
     config_of,
     device_name,
     flags_given,
-    in_flags,
     path_of,
+    seed_of,
     train_with,
     whole_number,
 )
 from chainrule._app.module_run import history_of
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks import capabilities, open_run
-from chainrule._app.tasks.config import MOST_SEED, check_options
+from chainrule._app.tasks.capabilities import METHODS, PREDICTIONS
 from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, copy_run
 
 if TYPE_CHECKING:
@@ -34,22 +34,6 @@ if TYPE_CHECKING:
     from chainrule.training import Callback
 
 _MOST = 1 << 20  # samples of one call
-_PREDICTIONS = ("tag", "classify", "translate", "caption", "forecast")
-_ABILITIES: dict[str, type] = {
-    "sample": capabilities.Samples,
-    "stream": capabilities.Samples,
-    "score": capabilities.Scores,
-    "predict": capabilities.Predicts,
-    **dict.fromkeys(_PREDICTIONS, capabilities.Predicts),
-    "evaluate": capabilities.Evaluates,
-    "embed": capabilities.Embeds,
-    "reconstruct": capabilities.Reconstructs,
-    "interpolate": capabilities.Interpolates,
-    "compress": capabilities.Compresses,
-    "decompress": capabilities.Compresses,
-    "inspect": capabilities.Inspects,
-    "check": capabilities.Checks,
-}
 
 
 class Run:
@@ -60,7 +44,7 @@ class Run:
     `chainrule sample RUN -n 3 --temperature 0.8`.
 
     Args:
-        task: the opened run of a task, opened.
+        task: the opened run of a task.
         folder: the temporary folder of the run, if it is in one.
     """
 
@@ -113,17 +97,17 @@ class Run:
         """
         run = self._able("sample")
         n = run.DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
-        seed, device = _seed(seed), device_name(device)
-        with self._inputs() as inputs:
-            drawn = run.sample(n, self._options(run.Sampling, options, inputs), seed=seed, device=device)
+        seed, device = seed_of(seed), device_name(device)
+        with inputs_of(self._task) as inputs:
+            drawn = run.sample(n, chosen_options(run.Sampling, options, inputs), seed=seed, device=device)
             return self._native(drawn)
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, piece by piece. Takes the arguments of `sample`."""
         run = self._able("stream")
-        seed, device = _seed(seed), device_name(device)
-        with self._inputs() as inputs:
-            chosen = self._options(run.Sampling, options, inputs)
+        seed, device = seed_of(seed), device_name(device)
+        with inputs_of(self._task) as inputs:
+            chosen = chosen_options(run.Sampling, options, inputs)
         pieces = run.pieces(chosen, seed=seed, device=device)
         if pieces is None:
             raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
@@ -157,9 +141,9 @@ class Run:
             indexed by time, and `Result.plot` its picture.
         """
         run, device = self._able("predict"), device_name(device)
-        with self._inputs() as inputs:
+        with inputs_of(self._task) as inputs:
             files = inputs.paths(data)
-            chosen = self._options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
+            chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
 
     def tag(self, data: Any, **options: Any) -> Result:
@@ -217,7 +201,7 @@ class Run:
         """
         run = self._able("reconstruct")
         counted = {} if isinstance(data, str | Path) or not hasattr(data, "__len__") else {"count": len(data)}
-        ask = partial(run.reconstruct, seed=_seed(seed), device=device_name(device))
+        ask = partial(run.reconstruct, seed=seed_of(seed), device=device_name(device))
         pairs = self._answer(run.Reconstruction, data, counted | options, ask)
         return self._native(pairs.with_rows(list(pairs.rows())[1::2]))
 
@@ -230,10 +214,10 @@ class Run:
             device: auto, cpu, cuda or mps.
             **options: of `chainrule interpolate RUN --help`.
         """
-        run, seed, device = self._able("interpolate"), _seed(seed), device_name(device)
-        with self._inputs() as inputs:
+        run, seed, device = self._able("interpolate"), seed_of(seed), device_name(device)
+        with inputs_of(self._task) as inputs:
             ends = (inputs.file(first, "first"), inputs.file(last, "last"))
-            chosen = self._options(run.Interpolation, options, inputs)
+            chosen = chosen_options(run.Interpolation, options, inputs)
             return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
 
     def compress(self, data: bytes, *, verify: bool = True, portable: bool = False) -> bytes:
@@ -247,7 +231,7 @@ class Run:
         from chainrule._app.tasks.compression import compress_data
 
         self._able("compress")
-        data = _bytes(data)
+        data = bytes_of(data)
         described = {"files": [["data", len(data)]]}
         return compress_data(data, described, self._task, verify=verify, portable=portable).data
 
@@ -261,7 +245,7 @@ class Run:
         from chainrule.coding._container import read_container
 
         self._able("decompress")
-        return decompress_data(read_container(_bytes(data), "data"), "data", self._task).data
+        return decompress_data(read_container(bytes_of(data), "data"), "data", self._task).data
 
     def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
@@ -275,11 +259,11 @@ class Run:
             A report that a notebook shows as a page; `Report.save` writes it.
         """
         run = self._able("inspect")
-        return self._answer(run.Inspection, data, options, partial(run.inspect, seed=_seed(seed)), optional=True)
+        return self._answer(run.Inspection, data, options, partial(run.inspect, seed=seed_of(seed)), optional=True)
 
     def check(self, *, seed: int = 0) -> Any:
         """Check that `model`, the whole recipe, keeps the contract; see `chainrule.testing.check_model`."""
-        return self._able("check").check(seed=_seed(seed))
+        return self._able("check").check(seed=seed_of(seed))
 
     def report(self) -> Report:
         """Report on the training: learning curves, speed, samples, data. Notebooks show the page, `save` writes it."""
@@ -335,7 +319,7 @@ class Run:
 
     def options_of(self, capability: str) -> type | None:
         """Return the dataclass of a method's options; None if it has none."""
-        return getattr(self._able(capability), capabilities.OPTIONS.get(_ABILITIES[capability], ""), None)
+        return getattr(self._able(capability), capabilities.OPTIONS.get(METHODS[capability], ""), None)
 
     def __repr__(self) -> str:
         best = self._task.held_out()
@@ -343,16 +327,16 @@ class Run:
         return f"<Run {self.task}: {self._task.recipe}, held out {measured}, in {self.path}; {self._can}>"
 
     def __dir__(self) -> list[str]:
-        unable = _ABILITIES.keys() - self.capabilities
+        unable = METHODS.keys() - self.capabilities
         return [name for name in super().__dir__() if name not in unable]
 
     @property
     def capabilities(self) -> list[str]:
         """List the methods that this run's task and model support."""
         lacking = self._task.lacking()
-        names = [name for name, kind in _ABILITIES.items() if isinstance(self._task, kind) and kind not in lacking]
+        names = [name for name, kind in METHODS.items() if isinstance(self._task, kind) and kind not in lacking]
         draws_text = getattr(type(self._task), "pieces", None) is not capabilities.Samples.pieces
-        others = {*_PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
+        others = {*PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
         return [name for name in names if name not in others]
 
     @property
@@ -368,25 +352,11 @@ class Run:
         return self.predict(data, **options)
 
     def _able(self, name: str) -> Any:
-        if not isinstance(name, str) or name not in _ABILITIES:
-            raise ValueError(f"{name!r:.80}: expected the name of a method that takes options: {', '.join(_ABILITIES)}")
-        if not isinstance(self._task, _ABILITIES[name]):
+        if not isinstance(name, str) or name not in METHODS:
+            raise ValueError(f"{name!r:.80}: expected the name of a method that takes options: {', '.join(METHODS)}")
+        if not isinstance(self._task, METHODS[name]):
             raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
         return self._task
-
-    def _inputs(self) -> Inputs:
-        return inputs_of(self._task)
-
-    def _options(self, kind: type, options: Mapping[str, Any], inputs: Inputs) -> Any:
-        """Build an options dataclass; in-memory data for an option that names a file are written to one."""
-        check_known(options, [item.name for item in fields(kind)], ["seed", "device", "n"])
-        paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
-        given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
-        if isinstance(where := options.get("where"), Mapping):
-            options = {**options, "where": frames.cells_of(where, inputs.description)}
-        chosen = kind(**{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
-        check_options(chosen)
-        return chosen
 
     def _answer(
         self,
@@ -398,7 +368,7 @@ class Run:
         texts: bool = False,  # whether texts in memory need no file
         optional: bool = False,  # whether the verb reads data of its own where none are passed
     ) -> Any:
-        with self._inputs() as inputs:
+        with inputs_of(self._task) as inputs:
             options = dict(options)
             labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
             path: str | list[str] | None = None
@@ -406,7 +376,7 @@ class Run:
                 path = texts_of(data)
             elif data is not None or not optional:
                 path = inputs.path(data, **labels)
-            chosen = self._options(kind, inputs.options_of(kind) | options, inputs)
+            chosen = chosen_options(kind, inputs.options_of(kind) | options, inputs)
             return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
 
     def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
@@ -426,14 +396,3 @@ class Run:
         description = frames.load_description(self.path / FRAME)
         len(result)  # a temporary run may be gone later
         return result if description is None else frames.restore(description, result.cells())
-
-
-def _seed(seed: Any) -> int:
-    return randbelow(1 << 31) if seed is None else whole_number(seed, "seed", 0, MOST_SEED)
-
-
-def _bytes(data: Any) -> bytes:
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    remedy = "data.encode(), or Path(data).read_bytes() of a file" if isinstance(data, str) else "bytes(...)"
-    raise ValueError(f"data: expected bytes, got {type(data).__name__}: pass {remedy}")

@@ -102,21 +102,21 @@ def _write(op: Any, column: int, memory: Any, a: Any) -> None:
 
 @compiled
 def _draw_colour(
-    logits: Any, means: Any, log_scales: Any, log_noise: Any, noise: float, levels: int, limit: float
+    logits: Any, means: Any, log_scales: Any, noise: Any, logistic: float, levels: int, limit: float
 ) -> int:
     """Draw an integer from a mixture of logistics; see `DiscretizedLogisticMixture.sample`. −1 if it is not valid."""
-    component = draw(logits, log_noise, 1.0)
+    component = draw(logits, noise, 1.0)
     if component < 0:
         return -1
     mean, log_scale = float(means[component]), float(log_scales[component])
     if not math.isfinite(mean) or math.isnan(log_scale):
         return -1
-    number = mean + math.exp(min(log_scale, limit)) * noise
+    number = mean + math.exp(min(log_scale, limit)) * logistic
     value = min(max(math.floor((number + 1) * (levels / 2)), 0.0), levels - 1.0)
     # Rounding may move a draw into the next bin: compare it with the edges that log_prob uses.
     inverse = math.exp(min(-log_scale, limit))
     lower, upper = (value * (2 / levels) - 1 - mean) * inverse, ((value + 1) * (2 / levels) - 1 - mean) * inverse
-    value += 1.0 if noise >= upper else -1.0 if noise < lower else 0.0
+    value += 1.0 if logistic >= upper else -1.0 if logistic < lower else 0.0
     return int(min(max(value, 0.0), levels - 1.0))
 
 
@@ -141,7 +141,7 @@ def _log_mass(value: int, mean: float, log_scale: float, levels: int, limit: flo
 
 @compiled
 def _draw_pixel(
-    parameters: Any, levels: int, components: int, limit: float, log_noise: Any, noise: Any, known: int, colours: Any
+    parameters: Any, levels: int, components: int, limit: float, noise: Any, logistic: Any, known: int, colours: Any
 ) -> bool:
     """Draw the unknown colours of a pixel from a `PixelLogisticMixture`, whose parameters are overwritten."""
     count = len(colours)
@@ -150,7 +150,7 @@ def _draw_pixel(
     for colour in range(count):
         if colour >= known:
             colours[colour] = _draw_colour(
-                logits, means[colour], log_scales[colour], log_noise[colour], noise[colour], levels, limit
+                logits, means[colour], log_scales[colour], noise[colour], logistic[colour], levels, limit
             )
             if colours[colour] < 0:
                 return False
@@ -182,8 +182,8 @@ def draw_row(
     scores: int,
     components: int,
     limit: float,
-    log_noise: Any,
     noise: Any,
+    logistic: Any,
     known: int,
     colours: int,
     drawn: Any,
@@ -205,8 +205,8 @@ def draw_row(
         scores: address of the scores (V,) of the first colour, with those of the others behind them; or parameters.
         components: K of a mixture; 0 for tables.
         limit: largest log-scale.
-        log_noise: (W·C, B, V or K).
-        noise: (W·C, B), logistic, for mixtures.
+        noise: (W·C, B, V or K), exponential.
+        logistic: (W·C, B), noise of that density, for mixtures.
         known: how many elements of the row are known.
         colours: C.
         drawn: (B, W·C), the elements; the known ones are set.
@@ -244,13 +244,13 @@ def draw_row(
                     if components:
                         valid = _draw_pixel(
                             own[scores : scores + (1 + 2 * colours + colours * (colours - 1) // 2) * components],
-                            levels, components, limit, log_noise[element : element + count, image],
-                            noise[element : element + count, image], known - element, pixel,
+                            levels, components, limit, noise[element : element + count, image],
+                            logistic[element : element + count, image], known - element, pixel,
                         )  # fmt: skip
                     else:
                         at = scores + group * levels
                         if element >= known:
-                            pixel[0] = draw(own[at : at + levels], log_noise[element, image], 1.0)
+                            pixel[0] = draw(own[at : at + levels], noise[element, image], 1.0)
                         valid = pixel[0] >= 0
                     if not valid:
                         return False

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
+from chainrule.kernels._mixture_program import pixel_cnn_pp
 from chainrule.kernels._mixture_scan import MixtureScan
 from chainrule.kernels._raster_bodies import Conditional, RasterScan
-from chainrule.kernels._raster_program import Program, pixel_cnn_pp
+from chainrule.kernels._raster_program import Program
 from chainrule.layers._gated_pyramid import GatedStreams, PixelMixtures
 from chainrule.models._conditioned import checked_labels
 from chainrule.models._raster_model import RasterModel, pixel_dependencies

@@ -1,8 +1,7 @@
 """Models of images that keep, layer by layer, what a raster scan still needs: one image costs one pass."""
 
-import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, cast
 
@@ -175,7 +174,7 @@ class RasterModel(ImageModel):
         return conditional, {**state, "above": above, "row": row}
 
 
-SLOW = 5
+SLOW = 2
 """Symbols of a text that are drawn by plain steps in the time of one element of an image."""
 
 
@@ -188,26 +187,24 @@ class RasterExecutor(Executor):
         scan = cache(torch.no_grad()(model.scan))
         super().__init__(model, lambda x_prev, state: model._step(scan, x_prev, state))
 
-    def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
-        with torch.no_grad():
-            program = self._program(0 if prefix is None else prefix.shape[1], pick)
-            if program is not None:
-                state = self.model.initial_state(n, context)
-                if prefix is not None and prefix.shape[1]:
-                    check_prefix(self.unroll(prefix, state)[0], prefix)
-                draw_row = program.start(n, state["label"], prefix, pick.generator)
+    def rows(
+        self, n: int, count: int, context: Context, prefix: Tensor | None, pick: Draw, eos: int | None = None
+    ) -> Tensor:
+        program = self._program(count, pick) if eos is None else None
         if program is None:
-            yield from super().draws(n, context, prefix, pick)
-        else:
-            for row in range(self.model.image_shape[1]):
-                yield from draw_row(row).unbind(1)
+            return super().rows(n, count, context, prefix, pick, eos)
+        with torch.no_grad():
+            state = self.model.initial_state(n, context)
+            if prefix is not None and prefix.shape[1]:
+                check_prefix(self.unroll(prefix, state)[0], prefix)
+            draw_row = program.start(n, state["label"], prefix, pick.generator)
+            return torch.cat([draw_row(row) for row in range(self.model.image_shape[1])], 1)
 
-    def _program(self, known: int, pick: Draw) -> Program | None:
-        """Return the model's program where it may run, and pays for loading numba."""
+    def _program(self, count: int, pick: Draw) -> Program | None:
+        """Return the model's program where it may run, and `count` elements pay for loading numba."""
         model = self.model
-        pays = "numba" in sys.modules or (model.sequence_length - known) * SLOW >= LONG
         filtered = (pick.temperature, pick.top_k, pick.top_p) != (1, None, None)
-        if not pays or filtered or needs_plain_form() or not may_prepare(*model.scanned):
+        if count * SLOW < LONG or filtered or needs_plain_form() or not may_prepare(*model.scanned):
             return None
         return None if compiled_loops(next(model.parameters())) is None else model.program()
 

@@ -1,7 +1,6 @@
 """Images drawn by compiled loops: the same elements, noise and errors as by the plain steps."""
 
 import itertools
-import sys
 
 import numpy as np
 import pytest
@@ -36,10 +35,11 @@ def network(kind, shape="2 colours", dtype=torch.float64, **options):
     return model
 
 
-def drawn(model, n, monkeypatch, compiled=True, **options):
+def drawn(model, n, monkeypatch, compiled=True, long=1, **options):
     """A sample, the state of the generator after it, and how many programs drew."""
     started, start = [], Program.start
     with monkeypatch.context() as patch:
+        patch.setattr(raster_model, "LONG", long)
         patch.setattr(Program, "start", lambda *a: started.append(1) or start(*a))
         if not compiled:
             patch.setattr(raster_model, "compiled_loops", lambda like: None)
@@ -145,10 +145,7 @@ def test_another_default_device_changes_nothing(kind, monkeypatch):
 
 @pytest.mark.parametrize("why", ["off", "hook", "numba", "type", "autocast", "temperature", "top_k", "top_p"])
 def test_plain_steps_run_where_loops_may_not(why, monkeypatch):
-    model, options = (
-        network("gated"),
-        {"temperature": {"temperature": 0.5}, "top_k": {"top_k": 2}, "top_p": {"top_p": 0.9}},
-    )
+    model, filters = network("gated"), {"temperature": 0.5, "top_k": 2, "top_p": 0.9}
     assert is_compiled(model, monkeypatch)
     if why == "off":
         monkeypatch.setenv("CHAINRULE_KERNELS", "off")
@@ -162,10 +159,8 @@ def test_plain_steps_run_where_loops_may_not(why, monkeypatch):
         assert not is_compiled(model, monkeypatch, **({why: filters[why]} if why in filters else {}))
 
 
-def test_small_images_do_not_load_numba(monkeypatch):
-    model = network("gated", "1 colour")
-    monkeypatch.delitem(sys.modules, "numba")
-    assert not is_compiled(model, monkeypatch)
-    monkeypatch.setattr(raster_model, "LONG", 30 * raster_model.SLOW)
-    assert is_compiled(model, monkeypatch)
-    assert not is_compiled(model, monkeypatch, prefix=torch.zeros(1, dtype=torch.long))
+def test_few_elements_do_not_load_numba(monkeypatch):
+    model, long = network("gated", "1 colour"), 30 * raster_model.SLOW
+    assert is_compiled(model, monkeypatch, long=long)
+    assert not is_compiled(model, monkeypatch, long=long + 1)
+    assert not is_compiled(model, monkeypatch, long=long, prefix=torch.zeros(1, dtype=torch.long))

@@ -228,3 +228,21 @@ OPTIONS: dict[type, str] = {
     Inspects: "Inspection",
 }
 """The task attribute with the options class of a capability."""
+
+PREDICTIONS = ("tag", "classify", "translate", "caption", "forecast")
+METHODS: dict[str, type] = {
+    "sample": Samples,
+    "stream": Samples,
+    "score": Scores,
+    "predict": Predicts,
+    **dict.fromkeys(PREDICTIONS, Predicts),
+    "evaluate": Evaluates,
+    "embed": Embeds,
+    "reconstruct": Reconstructs,
+    "interpolate": Interpolates,
+    "compress": Compresses,
+    "decompress": Compresses,
+    "inspect": Inspects,
+    "check": Checks,
+}
+"""The capability behind each method of `chainrule.Run`."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 FORMAT = 19
 
 Options = TypeVar("Options")
-
-
 MOST_SEED = (1 << 63) - 1
 _SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")
 

@@ -1,0 +1,141 @@
+"""Items of data in memory: what may be one, and how it is written to a file."""
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from chainrule._app import frames
+from chainrule._app.heavy import np
+from chainrule.data._gather import paths_of
+from chainrule.data._text import STDIN
+
+EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
+
+
+def existing(path: str) -> str:
+    if path != STDIN and ("\n" in path or not all(Path(each).exists() for each in paths_of(path))):
+        raise FileNotFoundError(
+            f"{path[:80]!r}: no such file; texts in memory are passed as a list, or as fit(text=...)"
+        )
+    return path
+
+
+def texts_of(data: Any) -> list[str]:
+    """Check that in-memory data are strings, and list them."""
+    if hasattr(data, "columns"):
+        raise ValueError(f"data: expected a path or strings, got {type(data).__name__}: pass one of its columns")
+    texts = list(items_of(data))
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"data index {number}: expected a path or strings, got {text!r:.80}")
+    return texts
+
+
+def items_of(data: Any, name: str = "data") -> Iterator[Any]:
+    """Iterate over the items of data in memory, of which there must be one."""
+    if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable):
+        raise ValueError(f"{name}: {EXPECTED}, got {type(data).__name__}")
+    items = iter(data)
+    for first in items:
+        return chain((first,), items)
+    raise ValueError(f"{name}: expected at least one row, got none")
+
+
+def is_dataset(data: Any) -> bool:
+    """Tell if data are a Hugging Face Dataset."""
+    return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
+
+
+def as_array(data: Any) -> Any:
+    """Convert an array or tensor to NumPy; half precision becomes 32 bits."""
+    if hasattr(data, "detach"):
+        data = data.detach().cpu()
+        data = data.float() if data.dtype.is_floating_point and data.dtype.itemsize < 4 else data
+    return np.asarray(data)
+
+
+def words_of(number: int, words: Sequence[str]) -> str:
+    for word in words:
+        if not word or any(blank in word for blank in " \t\r\n"):
+            raise ValueError(f"data index {number}: expected words without blanks, got {word!r:.80}")
+    return "".join(f"{word}\n" for word in words) + "\n"
+
+
+def all_of(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
+    for number, row in enumerate(rows):
+        if not isinstance(row, kind) or (kind is Sequence and isinstance(row, str)):
+            raise ValueError(f"{name} index {number}: expected rows of one kind, got {row!r:.80}")
+        yield row
+
+
+def sentence(name: str) -> Callable[[int, Iterable[Any]], str]:
+    def lines(index: int, pairs: Iterable[Any]) -> str:
+        written = []
+        for pair in pairs:
+            if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_word, pair))):
+                raise ValueError(
+                    f"{name} index {index}: expected sentences of pairs of a word and a tag, got {pair!r:.80}"
+                )
+            written.append(f"{pair[0]}\t{pair[1]}\n")
+        return "".join(written) + "\n"
+
+    return lines
+
+
+def _is_word(part: Any) -> bool:
+    return isinstance(part, str) and part != "" and part == part.strip() and "\t" not in part and "\n" not in part
+
+
+def pair_of(name: str, *, one_line: bool) -> Callable[[int, Sequence[Any]], list[str]]:
+    def parts(index: int, pair: Sequence[Any]) -> list[str]:
+        if len(pair) != 2 or None in pair:
+            raise ValueError(
+                f"{name} index {index}: expected strings or pairs of strings, got {len(pair)} values: {pair!r:.80}"
+            )
+        texts = list(map(str, pair))
+        if one_line and any("\t" in text or "\n" in text for text in texts):
+            raise ValueError(f"{name} index {index}: expected a source and a target in one line each, got {pair!r:.80}")
+        return texts
+
+    return parts
+
+
+def png_of(image: Any, name: str) -> bytes:
+    from chainrule.data import png
+
+    if image.dtype != "uint8" or image.ndim not in (2, 3):
+        raise ValueError(f"{name}: expected images (H, W) or (H, W, 3) of uint8, got {image.dtype} {image.shape}")
+    return png(image)
+
+
+def write_text(file: Path, pieces: Iterable[str]) -> Path:
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        opened.writelines(pieces)
+    return file
+
+
+def write_csv(file: Path, names: Sequence[str] | None, rows: Iterable[Sequence[Any]]) -> Path:
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\n")
+        if names is not None:
+            writer.writerow(names)
+        writer.writerows(rows)
+    return file
+
+
+def labelled_columns(frame: Any, texts: Sequence[str], text_column: str) -> dict[str, str]:
+    """Name the columns of texts and labels, so that the first row of the file is known to be a header."""
+    from chainrule.data._labelled.labelled_file import LABEL_NAMES, TEXT_NAMES
+
+    def usual(names: Sequence[str]) -> list[str]:
+        return [name for name in frame.columns if name.lower() in names]
+
+    named = [text_column] if text_column in frame.columns else usual(TEXT_NAMES)
+    named = named or sorted(texts, key=lambda name: -frame[name].n_unique())
+    if not named:
+        return {}
+    rest = [name for name in frame.columns if name != named[0]]
+    labels = [name for name in usual(LABEL_NAMES) if name in rest] or (rest if len(rest) == 1 else [])
+    return {"text_column": named[0]} | ({"label_column": labels[0]} if labels else {})
