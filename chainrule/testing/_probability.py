@@ -175,6 +175,7 @@ RANKS = 16
 RARE = 20.0  # nats: log-probabilities are clamped to >= -20, which bounds every term
 FILTERS: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 3.0}, {"temperature": 0.5, "top_k": 3}]
 FILTERS += [{"top_k": 1}, {"top_p": 0.6}]
+STREAMED: list[dict[str, Any]] = [{"temperature": 0.5}, {"top_k": 1}, {"top_p": 0.6}]
 
 
 @contract_check(SequenceSubject)
@@ -378,6 +379,8 @@ def _judge_filters(trial: Trial, count: int) -> None:
     for sharpened in FILTERS:
         x = trial.draw(count, **sharpened)
         trial.judge(x, **sharpened)
+    for sharpened in STREAMED:
+        trial.judge(trial.draw(count, "stream", **sharpened), "stream", **sharpened)
     if not isinstance(conditionals, Categorical):
         return
     eos = int(x.mode().values.mode().values)

@@ -215,20 +215,20 @@ def test_a_prepared_step_that_tires_or_overwrites_is_found(model, said):
     assert check_step_equals_forward(RecurrentLM(5, "gru", hidden_size=4), x).ok
 
 
-def ignoring(base, *names):
-    class Ignoring(base):
-        def stream(self, *arguments, **options):
-            return super().stream(*arguments, **{name: x for name, x in options.items() if name not in names})
+def ignoring(base, way, ignored):
+    def draw(self, *arguments, **options):
+        return getattr(base, way)(self, *arguments, **{name: x for name, x in options.items() if name != ignored})
 
-    return Ignoring
+    return type("Ignoring", (base,), {way: draw})
 
 
 @pytest.mark.parametrize("name", ["temperature", "top_k", "top_p"])
+@pytest.mark.parametrize("way", ["sample", "stream"])
 @pytest.mark.parametrize("base", [Tiny, TinyBernoulli])
-def test_a_filter_that_sampling_ignores_is_found(base, name):
+def test_a_filter_that_drawing_ignores_is_found(base, way, name):
     torch.manual_seed(0)
     x = SYMBOLS if base is Tiny else torch.randint(2, (2, 6)).float()
-    result = check_samples_follow_log_prob(ignoring(base, name)(), x)
+    result = check_samples_follow_log_prob(ignoring(base, way, name)(), x)
     assert not result.ok
     assert name in result.detail
     assert check_samples_follow_log_prob(base(), x).ok
@@ -237,7 +237,7 @@ def test_a_filter_that_sampling_ignores_is_found(base, name):
 def test_a_filter_ignored_by_an_untrained_model_is_found():
     """Conditionals next to uniform: only what is cut tells, no temperature."""
     torch.manual_seed(0)
-    model = type("Ignoring", (ignoring(RecurrentLM, "top_k"),), {})(30, "gru", hidden_size=4)
+    model = ignoring(RecurrentLM, "sample", "top_k")(30, "gru", hidden_size=4)
     assert not check_samples_follow_log_prob(model, torch.randint(30, (2, 6))).ok
 
 

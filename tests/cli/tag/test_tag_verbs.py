@@ -90,7 +90,7 @@ def test_python_tags_sentences_and_words(run, names_run):
     assert found[0]["nats"] > 0 == found[1]["nats"]
     assert len(loaded.tag(texts, n_best=3)[0]["n_best"]) == 3
     for odd in (["new york"], [""], ["a\tb"], ["a\n"]):
-        with pytest.raises(ValueError, match="data: sentence 2: expected words without blanks"):
+        with pytest.raises(ValueError, match="data index 1: expected words without blanks"):
             loaded.tag([["miring"], odd])
     (row,) = chainrule.load(names_run).tag(["met Bo Li here"])
     assert row["tags"] == ["O", "B-P", "I-P", "O"]

@@ -77,11 +77,11 @@ def test_strings_of_frames_are_scored(runs):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ([], "expected at least one symbol"),
+        ([], "expected at least one row, got none"),
         ([""], "expected at least one symbol"),
-        (["line", None], "value 2 is None"),
-        (3, "expected a path or strings, got int"),
-        (None, "expected a path or strings, got NoneType"),
+        (["line", None], "data index 1: expected a path or strings, got None"),
+        (3, "data: expected a path, a frame, .* got int"),
+        (None, "data: expected a path, a frame, .* got NoneType"),
     ],
 )
 def test_invalid_data_raise(runs, data, said):
