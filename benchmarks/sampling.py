@@ -36,11 +36,11 @@ class Case:
 IMAGES = (1, 16, 64)
 ARITHMETIC = 1.5  # largest ratio of multiplications and additions to those of one pass
 CASES = {
-    "MADE, 784 columns, 500 units": Case(lambda: MADE(784, [500]), (*IMAGES, 256), passes={256: 3}),
+    "MADE, 784 columns, 500 units": Case(lambda: MADE(784, [500]), (*IMAGES, 256), passes={256: 1.5}),
     "MADE, 784 columns, 2 × 512 units": Case(lambda: MADE(784, [512, 512]), (*IMAGES, 256), passes={256: 1.5}),
-    "MADE, 784 columns, 8,000 units": Case(lambda: MADE(784, [8000]), (*IMAGES, 256), passes={256: 3}),
+    "MADE, 784 columns, 8,000 units": Case(lambda: MADE(784, [8000]), (*IMAGES, 256), passes={256: 1.5}),
     "gated PixelCNN 28×28": Case(
-        lambda: GatedPixelCNN((1, 28, 28), levels=2), IMAGES, recomputation={1: 50}, passes={64: 20}
+        lambda: GatedPixelCNN((1, 28, 28), levels=2), IMAGES, recomputation={1: 50}, passes={1: 3, 64: 1.2}
     ),
     "PixelCNN 28×28": Case(lambda: PixelCNN((1, 28, 28), levels=2), IMAGES, passes={64: 20}),
     "gated PixelCNN 16×16×3": Case(
@@ -51,7 +51,11 @@ CASES = {
         lambda: PixelRNN((1, 28, 28), levels=2, kind="diagonal"), IMAGES, passes={64: 20}
     ),
     "PixelCNN++ 32×32×3": Case(
-        lambda: PixelCNNPP((3, 32, 32)), IMAGES, recomputation={1: 50, 16: 150}, passes={64: 20}, elements_a_pass=3
+        lambda: PixelCNNPP((3, 32, 32)),
+        IMAGES,
+        recomputation={1: 50, 16: 150},
+        passes={1: 5, 16: 3, 64: 3},
+        elements_a_pass=3,
     ),
     "multi-scale PixelCNN 32×32×3": Case(
         lambda: MultiScalePixelCNN((3, 32, 32)), IMAGES, passes={64: 20}, elements_a_pass=3 * 32 * 32 // 16
