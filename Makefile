@@ -55,7 +55,7 @@ test-avx2: setup ## tests of layers and training as on a processor that has AVX2
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
 
 test-plain: setup ## tests of layers, models and decoding with all kernels off
-	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" \
+	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (slow or kernel)" \
 	  tests/layers tests/models tests/decoding
 
 check: setup ## format, lint, types

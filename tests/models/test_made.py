@@ -186,6 +186,7 @@ def test_a_stream_ends_with_the_row_and_leaves_gradients_alone():
     assert [next(stream).requires_grad for _ in range(3)] == [False] * 3
 
 
+@pytest.mark.kernel
 def test_steps_and_samples_are_computed_under_autocast_as_without_it():
     model, _ = wide("one hidden layer")
     model = model.float()
@@ -212,6 +213,7 @@ def test_a_step_past_the_last_column_is_refused():
         model.step(torch.zeros(1), state)
 
 
+@pytest.mark.kernel
 def test_steps_compute_each_unit_once(monkeypatch):
     model, _ = wide("one hidden layer")
     shapes, product = [], torch.addmm

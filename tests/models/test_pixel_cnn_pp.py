@@ -97,6 +97,7 @@ def test_a_completion_is_value_for_value_the_one_of_full_recomputation():
         assert torch.equal(completed, recomputed(model, 4, None, torch.Generator().manual_seed(7), prefix))
 
 
+@pytest.mark.kernel
 def test_known_rows_are_read_in_one_pass_and_a_pixel_asks_the_network_once(monkeypatch):
     model, x = strong((3, 6, 4)), torch.randint(5, (1, 3, 6, 4))
     asked = []
@@ -171,6 +172,7 @@ def test_rows_of_the_vertical_stream_that_meet_the_present_one_break_causality(m
     assert not check_causality(model, x).ok
 
 
+@pytest.mark.kernel
 def test_coarse_features_that_come_a_row_late_break_step(monkeypatch):
     model, x = made(image_shape=(1, 4, 4)), torch.randint(2, (2, 1, 4, 4))
     assert check_step_equals_forward(model, x).ok
@@ -196,6 +198,7 @@ def test_a_pixel_is_drawn_colour_by_colour_as_the_mixture_has_it():
 
 
 @pytest.mark.parametrize("part", ["logits", "means"])
+@pytest.mark.kernel
 def test_colours_that_are_not_coupled_in_step_break_it(part, monkeypatch):
     model, x = made(image_shape=(3, 2, 2), levels=4), torch.randint(4, (2, 3, 2, 2))
     assert check_step_equals_forward(model, x).ok

@@ -174,6 +174,7 @@ BROKEN = {
 
 
 @KINDS
+@pytest.mark.kernel
 def test_a_row_above_that_is_off_by_one_breaks_step(kind, monkeypatch):
     x = torch.randint(2, (2, 1, 3, 4))
     for network, name in BROKEN[kind]:
@@ -188,6 +189,7 @@ def test_a_row_above_that_is_off_by_one_breaks_step(kind, monkeypatch):
             assert not check_step_equals_forward(lively(kind), x).ok
 
 
+@pytest.mark.kernel
 def test_a_pixel_to_the_left_that_is_forgotten_breaks_step(monkeypatch):
     right = RasterMemory.see
 

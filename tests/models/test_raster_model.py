@@ -113,6 +113,7 @@ def test_a_stream_ends_with_the_image(kind):
 
 @KINDS
 @pytest.mark.parametrize("method", ["known", "from_above"])
+@pytest.mark.kernel
 def test_a_cache_that_is_off_by_one_breaks_step(kind, method, monkeypatch):
     if kind is GatedPixelCNN and method == "from_above":
         method = "row"  # its rows above are the image's

@@ -57,6 +57,7 @@ def test_a_convolution_that_reads_ahead_breaks_causality(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", ["write", "read"])
+@pytest.mark.kernel
 def test_a_stepper_that_is_one_off_is_found(monkeypatch, wrong):
     def prepare(self, *arguments):
         steps = PreparedDilatedStack(self, *arguments)
