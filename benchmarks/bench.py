@@ -1,4 +1,4 @@
-"""Ten speeds beside what is published of them: `make bench`, under five minutes on an idle core.
+"""Compare ten speeds with the published ones: `make bench`, under five minutes on an idle core.
 
     python benchmarks/bench.py [--only STREAM ...]
 

@@ -1,4 +1,4 @@
-"""What training, scoring, sampling and compressing cost: how time and memory grow with each size.
+"""Measure how the time and memory of training, scoring, sampling and compression grow with each size.
 
     python benchmarks/cost.py [--model LSTM ...] [--rounds 3] [--quick]
 
@@ -6,7 +6,7 @@ One size changes at a time, the others stay at BASE: the length of a sequence, t
 the batch (rows computed together) and the rows of a data set that is read in batches. For each point the script takes
 the least processor time of a few rounds, on one thread, and on Linux the memory that the process needed beyond what it
 had. An exponent b says that the cost grows like size^b: least squares on logarithms over the larger half of the sizes,
-with its standard error; beside it stands the exponent of the arithmetic (products and convolutions, as counted).
+with its standard error; it is compared with the exponent of the arithmetic (counted products and convolutions).
 Then docs/cost.md gets its tables and pictures from results/cost.json. About nine minutes on an idle core; with --model
 or --quick, which tries the script on tiny sizes in seconds, the exponents are printed and nothing is written.
 """
@@ -56,7 +56,7 @@ RANGES = {
 TINY = Sizes(length=16, width=8, vocabulary=4, batch=2, rows=2)
 QUICK = {name: [value, 2 * value, 4 * value] for name, value in asdict(TINY).items()}
 WIDE = 8  # pixels of a line of an image
-# Two layers each; a width is that of the layers between.
+# Two layers each; the width is the number of features between them.
 MODELS: dict[str, Callable[[Sizes], AutoregressiveModel]] = {
     "LSTM": lambda s: RecurrentLM(s.vocabulary, cell="lstm", embedding_size=s.width, hidden_size=s.width, num_layers=2),
     "Transformer": lambda s: TransformerLM(s.vocabulary, model_size=s.width, num_layers=2, context_length=s.length),
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def has(model: str, size: str) -> bool:
-    """Whether a model has such a size: the columns of a MADE are binary."""
+    """Return whether a size applies to a model: a MADE of binary columns has no vocabulary."""
     return (model, size) != ("MADE", "vocabulary")
 
 
@@ -245,7 +245,7 @@ def published() -> dict[str, Any]:
 
 
 def at_base(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """What a row costs at the sizes that do not change."""
+    """Return the cost of one row at the base sizes."""
     base = {(row["model"], row["work"]): row for row in rows if (row["size"], row["rows"]) == ("rows", BASE.rows)}
     return [
         [

@@ -314,7 +314,7 @@ def _checked_start(
 
 
 class ChunkModel(AutoregressiveModel):
-    """A model that reads a chunk of elements in one pass, of which `forward` and `unroll` are two uses."""
+    """A model whose `forward` and `unroll` both come from `read`, which reads a chunk of elements in one pass."""
 
     @abstractmethod
     def read(

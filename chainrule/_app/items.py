@@ -34,7 +34,7 @@ def texts_of(data: Any) -> list[str]:
 
 
 def items_of(data: Any, name: str = "data") -> Iterator[Any]:
-    """Iterate over the items of data in memory, of which there must be one."""
+    """Iterate over the items of data in memory; raise ValueError if there are none."""
     if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable):
         raise ValueError(f"{name}: {EXPECTED}, got {type(data).__name__}")
     items = iter(data)

@@ -320,7 +320,7 @@ def _leading_directions(derivative: Derivative, lengths: Tensor, generator: torc
         vectors = torch.zeros_like(starts)
         for t in range(time):
             if t:
-                begun = int((first >= t).sum())  # those of the longest distances begin first; the others are zero yet
+                begun = int((first >= t).sum())  # the longest distances begin first; all others are still zero
                 moved = _unit(derivative[t].each(_for_block).push(vectors[:, begun:]))[0]
                 moved = torch.cat([vectors[:, :begun], moved], 1)
                 vectors = moved if t < shortest else torch.where((t < lengths).view(-1, 1, 1), moved, vectors)

@@ -38,7 +38,7 @@ def compiled_loops(like: Tensor) -> ModuleType | None:
 
 @cache
 def _is_kept(setting: str) -> bool:
-    """Whether there is a folder for machine code; to read all files of the package takes as long as many elements."""
+    """Return whether there is a folder for machine code; finding out is slow, as it reads all files of the package."""
     from chainrule.kernels._machine_code import folder
 
     return folder(Path(__file__).parent) is not None

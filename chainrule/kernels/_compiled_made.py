@@ -29,7 +29,7 @@ def _add_product(weight: Any, at: int, units: Any, first: int, count: int, begin
 
 @compiled_sums
 def _draw(logits: Any, column: Any) -> bool:
-    """Put 1 in place of each uniform number below σ(logit), and 0 of others; false if a logit is NaN."""
+    """Replace each uniform number by 1 if it is below σ(logit), else by 0; return false if a logit is NaN."""
     one, total = column.dtype.type(1), column.dtype.type(0)
     for row in range(len(column)):
         p = sigmoid(logits[row])

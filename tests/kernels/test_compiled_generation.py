@@ -150,24 +150,15 @@ def test_scores_of_no_distribution_raise(wrong, monkeypatch):
         next(stream)
 
 
-@pytest.mark.parametrize("why", ["off", "hook", "numba", "type", "autocast", "folder", "adaptive"])
-def test_plain_steps_run_where_loops_may_not(why, monkeypatch, tmp_path):
-    model = network(adaptive_softmax=True, cutoffs=[4]) if why == "adaptive" else network()
-    if why == "off":
-        monkeypatch.setenv("CHAINRULE_KERNELS", "off")
-    if why == "hook":
-        model.recurrent.register_forward_hook(lambda module, inputs, outputs: None)
-    if why == "numba":
-        monkeypatch.setattr(_compiled, "find_spec", lambda name: None)
-    if why == "type":
-        model = model.bfloat16()
-    if why == "folder":
-        from numba import config
-
-        (tmp_path / "file").touch()
-        monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "file" / "in it"))
-    with torch.autocast("cpu", torch.bfloat16, enabled=why == "autocast"):
+def test_plain_steps_run_where_loops_may_not(without_loops, monkeypatch):
+    model = network()
+    assert loops_ran(model, monkeypatch)
+    with without_loops(model, model.recurrent):
         assert not loops_ran(model, monkeypatch)
+
+
+def test_an_adaptive_softmax_takes_plain_steps(monkeypatch):
+    assert not loops_ran(network(adaptive_softmax=True, cutoffs=[4]), monkeypatch)
 
 
 def test_short_streams_and_several_rows_take_plain_steps(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from chainrule.kernels import _compiled, _made_columns
+from chainrule.kernels import _made_columns
 from chainrule.kernels._made_columns import BLOCK, Columns
 from chainrule.models import MADE, MADEEnsemble
 
@@ -148,23 +148,10 @@ def test_filters_and_ends_are_obeyed_by_single_columns(options, monkeypatch):
     assert drawn(model, 3, 1, monkeypatch, **options) == drawn(model, 3, 10**6, monkeypatch, **options)
 
 
-@pytest.mark.parametrize("why", ["off", "hook", "numba", "type", "autocast", "folder"])
-def test_single_columns_are_drawn_where_the_loop_may_not(why, monkeypatch, tmp_path):
+def test_single_columns_are_drawn_where_the_loop_may_not(without_loops, monkeypatch):
     model = made("one hidden layer").float()
-    if why == "off":
-        monkeypatch.setenv("CHAINRULE_KERNELS", "off")
-    if why == "hook":
-        model.hidden[0].register_forward_hook(lambda module, inputs, outputs: None)
-    if why == "numba":
-        monkeypatch.setattr(_compiled, "find_spec", lambda name: None)
-    if why == "type":
-        model = model.bfloat16()
-    if why == "folder":
-        from numba import config
-
-        (tmp_path / "file").touch()
-        monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "file" / "in it"))
-    with torch.autocast("cpu", torch.bfloat16, enabled=why == "autocast"):
+    assert loop_ran(model, monkeypatch)
+    with without_loops(model, model.hidden[0]):
         assert not loop_ran(model, monkeypatch)
 
 

@@ -8,7 +8,6 @@ import torch
 from scipy.stats import chisquare
 
 from chainrule.heads import DiscretizedLogisticMixture
-from chainrule.kernels import _compiled
 from chainrule.kernels._raster_program import Program
 from chainrule.models import GatedPixelCNN, PixelCNN, PixelCNNPP
 from chainrule.models import _raster_model as raster_model
@@ -143,20 +142,16 @@ def test_another_default_device_changes_nothing(kind, monkeypatch):
     assert model.from_sequence(torch.cat(rows, 1)).tolist() == wanted[0]
 
 
-@pytest.mark.parametrize("why", ["off", "hook", "numba", "type", "autocast", "temperature", "top_k", "top_p"])
-def test_plain_steps_run_where_loops_may_not(why, monkeypatch):
-    model, filters = network("gated"), {"temperature": 0.5, "top_k": 2, "top_p": 0.9}
+def test_plain_steps_run_where_loops_may_not(without_loops, monkeypatch):
+    model = network("gated")
     assert is_compiled(model, monkeypatch)
-    if why == "off":
-        monkeypatch.setenv("CHAINRULE_KERNELS", "off")
-    if why == "hook":
-        model.first.register_forward_hook(lambda module, inputs, outputs: None)
-    if why == "numba":
-        monkeypatch.setattr(_compiled, "find_spec", lambda name: None)
-    if why == "type":
-        model = model.bfloat16()
-    with torch.autocast("cpu", torch.bfloat16, enabled=why == "autocast"):
-        assert not is_compiled(model, monkeypatch, **({why: filters[why]} if why in filters else {}))
+    with without_loops(model, model.first):
+        assert not is_compiled(model, monkeypatch)
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.9}])
+def test_filters_take_plain_steps(options, monkeypatch):
+    assert not is_compiled(network("gated"), monkeypatch, **options)
 
 
 def test_few_elements_do_not_load_numba(monkeypatch):
