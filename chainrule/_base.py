@@ -11,9 +11,9 @@ from torch.distributions import Distribution
 
 from chainrule._checks import check_lengths, check_prefix, fill_padding, length_mask, prefix_rows, spread
 from chainrule._modes import device_of, drawn_in_evaluation, evaluating
-from chainrule.heads._adapter import Draw, compiled_draws, head_of
+from chainrule.heads._adapter import Draw, compiled_draws, head_of, recorded_draws
 from chainrule.heads._categorical import check_filters
-from chainrule.kernels._compiled import LONG
+from chainrule.kernels._compiled import LONG, RECORDED
 from chainrule.state import State, expand, leaves, map_state
 
 if TYPE_CHECKING:
@@ -338,6 +338,8 @@ class Executor:
             returned, but each of them stays valid.
     """
 
+    keeps_nothing = False  # whether a step leaves nothing outside its state, whose tensors never change in shape
+
     def __init__(self, model: AutoregressiveModel, step: Step | None = None):
         self.model, self.step = model, step or model.step
 
@@ -346,19 +348,15 @@ class Executor:
         return self.model.unroll(x, state, x_prev)
 
     def compiled_scores(self, state: State) -> "Scores | None":
-        """The scores of one endless sequence of symbols from a state on, by compiled loops; None without any.
-
-        `draws` goes on with them after many elements.
-        """
+        """The scores of one endless sequence of symbols from a state on, for `draws`; None without compiled loops."""
         return None
 
     def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
         """The elements (n,) that follow a prefix (n, P, ...) one by one, each as `pick` draws it."""
-        x_prev, known = None, 0
+        x_prev, known = None, 0 if prefix is None else prefix.shape[1]
         with torch.no_grad():
             state = self.model.initial_state(n, context)
-            if prefix is not None and prefix.shape[1] > 0:
-                known = prefix.shape[1]
+            if prefix is not None and known:
                 conditionals, state = self.unroll(prefix, state)
                 check_prefix(conditionals, prefix)
                 x_prev = prefix[:, -1]
@@ -369,6 +367,8 @@ class Executor:
                     scores = self.compiled_scores(state)
                 if scores is not None:
                     yield from compiled_draws(scores, int(x_prev), pick)
+            elif drawn == RECORDED and self.keeps_nothing and x_prev is not None:
+                yield from recorded_draws(self.step, x_prev, state, pick)
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
                 conditional, state = self.step(x_prev, state)
                 x_prev = pick(conditional)
@@ -388,7 +388,7 @@ class Executor:
             if eos is not None and bool((drawn == eos).all()):
                 elements += [drawn] * (count - len(elements))
                 break
-        # Rows of elements first: to write them one by one into columns takes several times as long.
+        # Rows of elements first: writing them one by one into columns takes several times as long.
         return torch.stack(elements).transpose(0, 1).contiguous()
 
 

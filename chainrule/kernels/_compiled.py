@@ -14,6 +14,8 @@ from chainrule.kernels import enabled
 LONG = 1000
 """Elements of one sequence after which drawing goes on in compiled loops: from there on, they have paid for loading
 numba and their machine code (benchmarks/LOG.md)."""
+RECORDED = 100
+"""Elements of sequences on a GPU after which drawing goes on with a recorded step; see `_cuda_graphs`."""
 
 
 def compiled_loops(like: Tensor) -> ModuleType | None:

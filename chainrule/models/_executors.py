@@ -72,6 +72,10 @@ class RecurrentExecutor(SymbolExecutor):
 
     model: "RecurrentLM"
 
+    def __init__(self, model: "RecurrentLM"):
+        super().__init__(model)
+        self.keeps_nothing = self.may_replace
+
     def compiled_scores(self, state: State) -> "Scores | None":
         model = self.model
         loops = compiled_loops(model.recurrent.weight_hh_l0)
@@ -137,6 +141,7 @@ class NgramExecutor(Executor):
     """Counts, looked up by compiled loops."""
 
     model: "NgramLM"
+    keeps_nothing = True
 
     def compiled_scores(self, state: State) -> "Scores | None":
         ngrams = self.model.ngrams
@@ -155,6 +160,7 @@ class MeanExecutor(Executor):
     def __init__(self, model: "ModelMean"):
         super().__init__(model, self._together)
         self._parts = [part.prepare() for part in model.parts]
+        self.keeps_nothing = may_prepare(model) and all(part.keeps_nothing for part in self._parts)
 
     def _together(self, x_prev: Tensor | None, state: State) -> tuple[Any, State]:
         return self.model.together(part.step(x_prev, own) for part, own in zip(self._parts, state, strict=True))
