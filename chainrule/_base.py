@@ -247,8 +247,8 @@ class AutoregressiveModel(LikelihoodModel):
         """
         length, prefix = self.checked_request(n, length, prefix)
         start = 0 if prefix is None else prefix.shape[1]
-        pick = Draw(temperature, top_k, top_p, generator)
-        context, known = _checked_start(self, n, context, prefix, pick)
+        pick = Draw(*check_filters(temperature, top_k, top_p), generator)
+        context, known = _checked_start(self, n, context, prefix)
         parts = []
         if length > start:
             with evaluating(self):
@@ -291,8 +291,8 @@ class AutoregressiveModel(LikelihoodModel):
 
         The prefix is read, not returned. The model is in evaluation mode while it draws, and in its own between draws.
         """
-        pick = Draw(temperature, top_k, top_p, generator)
-        context, known = _checked_start(self, n, context, prefix, pick)
+        pick = Draw(*check_filters(temperature, top_k, top_p), generator)
+        context, known = _checked_start(self, n, context, prefix)
 
         def draws() -> Iterator[Tensor]:
             yield from self.prepare().draws(n, context, known, pick)
@@ -301,10 +301,9 @@ class AutoregressiveModel(LikelihoodModel):
 
 
 def _checked_start(
-    model: AutoregressiveModel, n: int, context: Context, prefix: Tensor | None, pick: Draw
+    model: AutoregressiveModel, n: int, context: Context, prefix: Tensor | None
 ) -> tuple[Context, Tensor | None]:
     """Check what `stream` is asked for; a condition and a prefix for n rows, on the model's device."""
-    check_filters(pick.temperature, pick.top_k, pick.top_p)
     if n < 1:
         raise ValueError(f"n: expected at least 1, got {n}")
     device = device_of(model)

@@ -84,7 +84,7 @@ class Completion(BaseModel):
     def _prompt(self, engine: Engine, prompt: str | list[int]) -> tuple[Beginning, str]:
         if isinstance(prompt, str) and not self.scored:
             return engine.begin(prompt)
-        symbols = engine.encode(prompt, scored=True) if isinstance(prompt, str) else prompt
+        symbols = engine.encode(prompt) if isinstance(prompt, str) else prompt
         return Beginning(np.array(symbols, np.int64)), engine.decode(symbols)
 
     @property
@@ -299,12 +299,12 @@ def tokenizer_router(state: ServerState) -> APIRouter:
     @router.get("/tokenizer_info")
     async def info() -> dict[str, Any]:
         engine = _engine_of(state, None)
-        unknown = engine.vocabulary.unknown in engine.encode("\n", scored=True)
+        unknown = engine.vocabulary.unknown in engine.encode("\n")
         return {"bos_token": None, "eos_token": None if unknown else "\n"}
 
     @router.post("/tokenize")
     async def tokenize(body: Text) -> dict[str, Any]:
-        tokens = _engine_of(state, body.model).encode(body.prompt, scored=True)
+        tokens = _engine_of(state, body.model).encode(body.prompt)
         return {"tokens": tokens, "count": len(tokens)}
 
     @router.post("/detokenize")

@@ -15,6 +15,7 @@ from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from chainrule._app.run import Run
+from chainrule.data._vocabulary import Beginning
 from chainrule.serve import _playground_answers as answers
 from chainrule.serve import _playground_images as images
 from chainrule.serve import _playground_latent as latent
@@ -52,7 +53,7 @@ class TextBody(_Body):
     prompt: Text = ""
     symbols: Annotated[list[Count], Field(max_length=1 << 16)] | None = None
     session: str | None = None
-    max_tokens: Count = 200
+    max_tokens: Annotated[int, Field(ge=1, lt=1 << 31)] = 200
     temperature: Temperature = 1.0
     top_k: Annotated[int, Field(ge=1)] | None = None
     top_p: TopP = None
@@ -164,10 +165,12 @@ def playground_router(state: ServerState) -> APIRouter:
         run_of(body, "text")
         engine = state.engines[body.run]
         anew = body.symbols is None
-        symbols = engine.encode(body.prompt) if anew else engine.vocabulary.check_ids(body.symbols or ()).tolist()
+        given = engine.begin(body.prompt)[0] if anew else Beginning(engine.vocabulary.check_ids(body.symbols or ()))
         request = TextRequest(
-            symbols,
+            given.ids.tolist(),
             body.max_tokens,
+            rest=given.rest,
+            covers=given.covers,
             temperature=body.temperature,
             top_k=body.top_k,
             top_p=body.top_p,
