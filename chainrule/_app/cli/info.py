@@ -35,11 +35,10 @@ def info(run: Task[Any], /, *, json: Switch = False) -> None:
         json: Print it as one JSON object.
     """
     facts, best = _gather(run)
-    rows = run.describe(facts)
     if json:
         print(dump_json(facts))
     else:
-        _show(facts, rows, best, next(iter(run.next_steps()), ""))
+        _show(facts, [*run.introduce()], best, next(iter(run.next_steps()), ""))
 
 
 def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
@@ -70,6 +69,7 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
         "likelihood": None if held_out is None else held_out.values(),
         "measured": None if held_out is None else str(held_out),
         "continue": resume_command(run.path),
+        **run.more_facts(),
     }
     return facts, best_line
 
@@ -92,8 +92,8 @@ def _best(run: Task[Any], record: _Validation) -> tuple[dict[str, Any], str]:
     return figures | record, f"{line}, at step {record['step']:,}"
 
 
-def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str) -> None:
-    """Print the facts of every run, with the task's `rows` about the data among them."""
+def _show(facts: dict[str, Any], data: list[str], best: str, following: str) -> None:
+    """Print the facts of every run, with the first line about its `data` among them and the others below."""
     model, training = facts["model"], facts["training"]
     length = (
         counted(training["steps"], "step") if training["steps"] is not None else f"{training['epochs'] or 0:g} epochs"
@@ -101,12 +101,19 @@ def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str
     if training["budget"] is not None:
         length = format_duration(training["budget"])
     options = ", ".join(f"{name} {value}" for name, value in model["options"].items() if value is not None)
+    best_record = facts["best"] or {}
+    shares = [
+        f"{name.removeprefix('share_of_')} {value:.0%} of the mean"
+        for name, value in best_record.items()
+        if name.startswith("share_of_")
+    ]
     lines = {
         "run": facts["run"],
         "model": f"{facts['recipe']} ({options})",
         "parameters": f"{facts['parameters']:,}",
         "on disk": ", ".join(f"{name} {size_of(size)}" for name, size in facts["bytes"].items()),
-        **{name: text for name, text in rows.items() if name},
+        "averaged": ", ".join(shares),
+        "data": data[0],
         "training": f"{counted(facts['step'], 'step')}; asked for {length}",
         "chosen": facts["chosen"],
         "best": best,
@@ -117,8 +124,7 @@ def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str
     for name, value in lines.items():
         if value:
             print(f"{name:<12} {one_line(value)}")
-    if rows.get(""):
-        print(rows[""])
+    print(*data[1:], sep="\n", end="\n" * (len(data) > 1))
 
 
 @verb_for(Task)

@@ -81,13 +81,6 @@ def share_of(name: str, description: str) -> "Observe":
     return share
 
 
-def averaged_with(run: "Task[Any]", name: str, description: str) -> dict[str, str]:
-    """Describe the companion of the network, and its weight at the best validation."""
-    key = f"share_of_{name}"
-    shares = [record[key] for record in run.metrics() if record.get("best") and key in record]
-    return {"averaged": f"with {description}" + (f", {shares[-1]:.0%} of the mean" if shares else "")}
-
-
 M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]
 
@@ -273,9 +266,9 @@ class Task(Recipe, ABC, Generic[M]):
         """Return a gradient probe for training."""
         return None
 
-    @abstractmethod
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        """Return the rows of `chainrule info` about the data; the row "" goes below the others. May extend `about`."""
+    def more_facts(self) -> dict[str, Any]:
+        """Return the facts that `chainrule info --json` adds to the config's."""
+        return {}
 
     def lacking(self) -> tuple[type, ...]:
         """Return the capabilities of the task that this run's model lacks."""

@@ -170,10 +170,7 @@ def _pixels(png: str) -> Any:
 
 
 def _data(run: "Task[Any]") -> list[list[Content]]:
-    description = run.describe({"facts": asdict(run.facts), "data": asdict(run.data), "model": {}, "training": {}})
     rows: list[list[Content]] = [["", line] for line in run.introduce()]
-    rows += [[name, text] for name, text in description.items() if name]
-    rows += [["", line] for line in description.get("", "").splitlines() if line.strip()]
     for name, print_of in asdict(run.facts).items():
         if isinstance(print_of, dict) and "sha256" in print_of:
             rows.append([name, f"{print_of['name']}, {print_of['bytes']:,} bytes, SHA-256 {print_of['sha256']}"])

@@ -12,7 +12,7 @@ from chainrule._app.heavy import caption_data, np
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.caption import verbs
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
-from chainrule._app.tasks.display import counted, measured_part, quoted, size_of
+from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
@@ -230,14 +230,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             f"chainrule caption {path} image.jpg --beam 5 --plot look.png",
             f"chainrule evaluate {path} IMAGES --captions CAPTIONS --beam 5",
         ]
-
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        facts = self.facts
-        return {
-            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {facts.captions.name}",
-            "split": _split(facts),
-            "vocabulary": f"{counted(facts.words, 'word')}",
-        }
 
     @property
     def basis(self) -> Basis:

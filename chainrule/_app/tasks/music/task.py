@@ -226,10 +226,6 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
             f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
         ]
 
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        first, *others = self.introduce()
-        return {"data": first, "": "\n".join(others)}
-
     @property
     def basis(self) -> Basis:
         return Basis("frame", f"88 keys, {self.rate} frames a quarter note")

@@ -303,16 +303,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         path = quoted(self.path)
         return [f"chainrule translate {path} FILE", f"chainrule evaluate {path} --source FILE --target FILE"]
 
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        facts = self.facts
-        held_out = f" ({facts.validation.name})" if facts.validation else ""
-        return {
-            "data": f"{_names(facts)}: {_counted(facts.train)}",
-            "held out": f"{_counted(facts.valid)}{held_out}",
-            "vocabulary": f"level {self.data.level}: {counted(facts.symbols.source, 'symbol')} of the source, "
-            f"{facts.symbols.target:,} of the target",
-        }
-
     @property
     def basis(self) -> Basis:
         return Basis(
