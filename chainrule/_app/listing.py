@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app.results import Column, Result
+from chainrule._app.tasks.run_directory import CHECKPOINT, CONFIG, WEIGHTS, count_parameters, is_locked, sealed_record
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ def runs(folder: str | Path = "runs") -> Result:
 
 
 def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
-    from chainrule._app.tasks.run_directory import CHECKPOINT, CONFIG
-
     if any((folder / name).exists() for name in (CONFIG, CHECKPOINT)):
         yield folder
     elif depth:
@@ -62,7 +61,6 @@ def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
 
 def _row(path: Path) -> tuple[Any, ...]:
     from chainrule._app.tasks import open_run
-    from chainrule._app.tasks.run_directory import WEIGHTS, count_parameters
 
     try:
         run = open_run(path)
@@ -88,8 +86,6 @@ def _best(run: "Task[Any]") -> tuple[float | None, str | None]:
 
 
 def _state(run: "Task[Any]") -> str:
-    from chainrule._app.tasks.run_directory import CHECKPOINT, is_locked, sealed_record
-
     if is_locked(run.path):
         return "running"
     checkpoint = run.path / CHECKPOINT

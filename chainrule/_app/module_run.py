@@ -11,6 +11,7 @@ from chainrule._app.keywords import check_known
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.display import parse_duration
 from chainrule._app.tasks.run_directory import TemporaryFolder, copy_run
+from chainrule.training._records import read_metrics
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,8 +67,6 @@ class ModuleRun:
     @property
     def history(self) -> Result:
         """The records of training and validation: step, nats per element, learning rate, gradient norm and others."""
-        from chainrule.training._records import read_metrics
-
         return history_of(list(read_metrics(self.path / "metrics.jsonl")))
 
     def train(self, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()) -> None:

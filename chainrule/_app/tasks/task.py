@@ -17,6 +17,9 @@ from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model, check_size
 from chainrule._app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_facts, read_config, refuse_taken, remove
 from chainrule._app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
+from chainrule.data._atomic import write_json
+from chainrule.data._text import fingerprint
+from chainrule.training._records import TIMINGS, read_elapsed, read_metrics
 
 if TYPE_CHECKING:
     from chainrule._app.results import Report
@@ -189,8 +192,6 @@ class Task(Recipe, ABC, Generic[M]):
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        from chainrule.data._text import fingerprint
-
         return fingerprint(path)
 
     def is_prepared(self) -> bool:
@@ -309,8 +310,6 @@ class Task(Recipe, ABC, Generic[M]):
 
     def seconds_trained(self) -> float | None:
         """Return wall-clock seconds of training up to the last validation; None if none were recorded."""
-        from chainrule.training._records import TIMINGS, read_elapsed
-
         return read_elapsed(self.path / TIMINGS)
 
     # The run directory.
@@ -341,8 +340,6 @@ class Task(Recipe, ABC, Generic[M]):
         return run
 
     def write_config(self) -> None:
-        from chainrule.data._atomic import write_json
-
         write_json(self.path / CONFIG, self.config.to_json(self.name))
 
     def with_options(self, **options: Any) -> Self:
@@ -376,7 +373,5 @@ class Task(Recipe, ABC, Generic[M]):
 
     def metrics(self, event: str = "") -> list[dict[str, Any]]:
         """Read metrics.jsonl, optionally of one event; a truncated last line is dropped."""
-        from chainrule.training._records import read_metrics
-
         path = self.path / METRICS
         return list(read_metrics(path, event)) if path.is_file() else []

@@ -18,6 +18,8 @@ from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data._atomic import check_header
+from chainrule.data._text import check_file
 
 if TYPE_CHECKING:
     from chainrule.data import WordVocabulary
@@ -141,8 +143,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        from chainrule.data._text import check_file
-
         sources = request.sources
         if sources["source"] is None:
             raise ValueError("DATA: expected images and their captions, got none")
@@ -188,7 +188,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return manifest | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
 
     def build(self) -> "Captioner":
-        from chainrule.data._atomic import check_header
         from chainrule.layers._image_encoder import Backbone
 
         model = self._network()

@@ -10,6 +10,7 @@ from chainrule._app.tasks.display import Switch, counted
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.task import M, Task
 from chainrule.data import _images
+from chainrule.data._text import check_file
 
 if TYPE_CHECKING:
     from chainrule.data._images import PreparedImages, Reading, Reduction
@@ -139,8 +140,6 @@ class ImageDataTask(Task[M]):
 
     def read_pixels(self, path: Path) -> "Pixels":
         """Read the pixels of an image file, (C, H, W), spread over the levels of the training images."""
-        from chainrule.data._text import check_file
-
         with check_file(path).open("rb") as file:
             pixels, _ = self.data.reading.image(file, str(path))
         if pixels.shape != self.shape:
