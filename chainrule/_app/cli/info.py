@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainrule._app.cli.render import show, show_report
 from chainrule._app.cli.signature import Seed, joined_help, verb_for
@@ -19,9 +19,6 @@ from chainrule._app.tasks.run_directory import METRICS, TRAINING_PAGE, WEIGHTS, 
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
 from chainrule.data._kinds import is_table
-
-if TYPE_CHECKING:
-    pass
 
 
 @verb_for(Task)
