@@ -11,7 +11,7 @@ from chainrule._app.keywords import check_known
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.display import parse_duration
 from chainrule._app.tasks.run_directory import TemporaryFolder, copy_run
-from chainrule.training._records import read_metrics
+from chainrule.training._metrics import read_metrics
 
 if TYPE_CHECKING:
     from torch import Tensor

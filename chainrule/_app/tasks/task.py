@@ -19,7 +19,7 @@ from chainrule._app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_f
 from chainrule._app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
 from chainrule.data._atomic import write_json
 from chainrule.data._text import fingerprint
-from chainrule.training._records import TIMINGS, read_elapsed, read_metrics
+from chainrule.training._metrics import TIMINGS, read_elapsed, read_metrics
 
 if TYPE_CHECKING:
     from chainrule._app.results import Report

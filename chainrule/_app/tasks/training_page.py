@@ -20,7 +20,7 @@ from chainrule._app.tasks.output import page_report
 from chainrule._app.tasks.run_directory import WEIGHTS, count_parameters
 from chainrule.diagnostics._clipping import clipping
 from chainrule.diagnostics._panels import BLUE, GREEN, ORANGE, draw_curves, new_figure
-from chainrule.training._records import SAMPLES, TIMINGS, read_samples, read_timings
+from chainrule.training._metrics import SAMPLES, TIMINGS, read_samples, read_timings
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
