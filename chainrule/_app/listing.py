@@ -1,7 +1,7 @@
-"""`runs`: the runs of a folder as a table, read from their files alone, without torch."""
+"""`runs`: the runs of a folder as a table, and the history of a run, read from their files alone, without torch."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,3 +112,9 @@ def _order(row: Sequence[Any]) -> tuple[Any, ...]:
     path, task, _, data, _, _, best, unit, _ = row
     rank = math.inf if best is None else best if unit.startswith(("nats", "error")) else -best
     return (task is None, task or "", data or "", unit or "", rank, path)
+
+
+def history_of(records: Sequence[Mapping[str, Any]]) -> Result:
+    """Turn metrics records into rows, one column per name."""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    return Result([Column(name) for name in names], ([record.get(name) for name in names] for record in records))
