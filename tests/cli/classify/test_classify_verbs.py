@@ -209,8 +209,8 @@ def test_evaluation_is_a_table_for_people(command: Callable, run: Path, files: P
 def test_info_tells_of_texts_and_labels(command: Callable, run: Path) -> None:
     shown = command("info", run).out
     counts = ClassifyTask.open(run).labels.counts
-    assert f"labels       0 {counts['0'] / 72:.0%}, 1 {counts['1'] / 72:.0%}" in shown
-    assert "72 texts to train on" in shown
+    assert f"2 labels: 0 {counts['0'] / 72:.0%}, 1 {counts['1'] / 72:.0%}" in shown
+    assert "72 texts (" in shown
     facts = json.loads(command("info", run, "--json").out)
     assert facts["task"] == "classify"
     assert facts["facts"]["columns"] == {"text": 0, "label": 1, "header": False, "text_name": None, "label_name": None}

@@ -14,6 +14,8 @@ from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted, quoted
 from chainrule._app.tasks.output import inspect_again, page_report
 from chainrule._printing import one_line
+from chainrule.data._text import name_of
+from chainrule.diagnostics._clipping import clipping
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,7 +81,6 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     from chainrule._app.pages.page import Page
     from chainrule._app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
     from chainrule.diagnostics import inspect_recurrence
-    from chainrule.diagnostics._clipping import clipping
     from chainrule.diagnostics._hidden_units import text_property
     from chainrule.diagnostics._panels import new_figure
 
@@ -113,7 +114,6 @@ def _recurrent(run: "TextTask", model: "AutoregressiveModel") -> "RecurrentLM":
 def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
     """Return the rows, their lengths, and a description of their source."""
     from chainrule._app.tasks.text.preparing import file_window, own_window
-    from chainrule.data._text import name_of
 
     if file is None:
         x, lengths, part = own_window(run, rows, steps)
