@@ -1,5 +1,6 @@
 """The recurrences over whole sequences: with hand-written gradients, see `chainrule.kernels._bptt`, or fused kernels.
 
+In training on a CPU the steps in time run in compiled loops where `training_loops` returns them.
 Each function takes its plain twin, the cell of `chainrule.layers._cells` step after step, which autograd differentiates
 where a hand-written gradient does not work, and for second derivatives.
 """
@@ -7,6 +8,7 @@ where a hand-written gradient does not work, and for second derivatives.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
 
@@ -25,6 +27,7 @@ from chainrule.kernels._bptt import (
     weight_gradient,
     wide_dtype,
 )
+from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._products import onednn_where_it_runs, product
 from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms
 
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from chainrule.layers._recurrent import Recurrent
 
 Plain = Callable[..., tuple[Tensor, ...]]
+LEAST_MULTIPLICATIONS = 2**24  # of a training step's forward time loop, from which half a minute repays loading numba
+LEAST_ROWS = 4  # fewer are no work for a tile of registers
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
 
@@ -45,6 +50,21 @@ NONLINEARITIES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Te
 }
 
 
+def training_loops(weight_hh: Tensor, sizes: list[int]) -> ModuleType | None:
+    """Return the compiled loops where a layer records its gradient, and its work repays loading them.
+
+    `sizes` are the rows running at each step. Nothing else decides, so that the same training has the same bits.
+    """
+    trains = torch.is_grad_enabled() and weight_hh.requires_grad and sizes[0] >= LEAST_ROWS
+    if not trains or sizes[0] * len(sizes) * weight_hh.numel() < LEAST_MULTIPLICATIONS:
+        return None
+    if not custom_gradients_work() or compiled_loops(weight_hh) is None:
+        return None
+    from chainrule.kernels import _compiled_recurrent as loops
+
+    return loops if weight_hh.shape[1] >= loops.panel_width(weight_hh.dtype) else None
+
+
 def rnn(
     projected: Tensor, weight_hh: Tensor, h0: Tensor, nonlinearity: str, sizes: list[int], plain: Plain
 ) -> tuple[Tensor, ...]:
@@ -55,7 +75,8 @@ def rnn(
     """
     if not custom_gradients_work():
         return plain(projected, weight_hh, h0)
-    h, h_last = _RNN.apply(projected, placeholder(projected), weight_hh, h0, nonlinearity, sizes, plain)
+    loops = training_loops(weight_hh, sizes)
+    h, h_last = _RNN.apply(projected, placeholder(projected), weight_hh, h0, nonlinearity, sizes, plain, loops)
     return h, h_last
 
 
@@ -69,7 +90,8 @@ def lstm(
     """
     if not custom_gradients_work():
         return plain(projected, weight_hh, h0, c0)
-    h, h_last, c_last = _LSTM.apply(projected, placeholder(projected), weight_hh, h0, c0, sizes, plain)
+    loops = training_loops(weight_hh, sizes)
+    h, h_last, c_last = _LSTM.apply(projected, placeholder(projected), weight_hh, h0, c0, sizes, plain, loops)
     return h, h_last, c_last
 
 
@@ -82,10 +104,11 @@ def gru(
     """
     if not custom_gradients_work():
         return plain(projected, weight_hh, bias_hn, h0)
+    loops = training_loops(weight_hh, sizes)
     if bias_hn is None:
-        h, h_last = _ResetBefore.apply(projected, placeholder(projected), weight_hh, h0, sizes, plain)
+        h, h_last = _ResetBefore.apply(projected, placeholder(projected), weight_hh, h0, sizes, plain, loops)
     else:
-        h, h_last = _ResetAfter.apply(projected, placeholder(projected), weight_hh, bias_hn, h0, sizes, plain)
+        h, h_last = _ResetAfter.apply(projected, placeholder(projected), weight_hh, bias_hn, h0, sizes, plain, loops)
     return h, h_last
 
 
@@ -100,40 +123,52 @@ class _RNN(torch.autograd.Function):
         nonlinearity: str,
         sizes: list[int],
         plain: Plain,
+        loops: ModuleType | None,
     ) -> Any:
+        projected = projected.contiguous()
         low, wide = projected.dtype, wide_dtype(projected)
         activate = NONLINEARITIES[nonlinearity][0]
         h = torch.empty_like(projected, dtype=wide)
         h_low = h if low == wide else torch.empty_like(projected)
-        recurrent = Product(weight_hh.to(low), h0.shape[0], len(sizes), wide)
-        h_prev = h0.to(low)
-        for p_t, h_t, h_low_t in forwards(sizes, projected, h, h_low):
-            activate(recurrent.add(p_t, h_prev[: len(p_t)], out=h_t))
-            h_prev = h_t if low == wide else h_low_t.copy_(h_t)
+        if loops is not None:
+            kind = loops.KINDS[nonlinearity]
+            loops.over_rows(
+                loops.rnn, sizes, kind, loops.panels(weight_hh), h0.to(low).contiguous(), h.copy_(projected)
+            )
+        else:
+            recurrent = Product(weight_hh.to(low), h0.shape[0], len(sizes), wide)
+            h_prev = h0.to(low)
+            for p_t, h_t, h_low_t in forwards(sizes, projected, h, h_low):
+                activate(recurrent.add(p_t, h_prev[: len(p_t)], out=h_t))
+                h_prev = h_t if low == wide else h_low_t.copy_(h_t)
         ctx.save_for_backward(anchor, weight_hh, h0, h, h_low)
-        ctx.sizes, ctx.nonlinearity, ctx.plain = sizes, nonlinearity, plain
+        ctx.sizes, ctx.nonlinearity, ctx.plain, ctx.loops = sizes, nonlinearity, plain, loops
         return h_low, last(h0, h, sizes).to(h0.dtype)
 
     @staticmethod
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, h0, h, h_low = ctx.saved_tensors
-        sizes = ctx.sizes
+        sizes, loops = ctx.sizes, ctx.loops
         if records_or_transforms(local, dh_last):
             plain = partial(ctx.plain, activations=(h.detach(),))
             gradients = gradients_again(plain, (anchor, weight_hh, h0), (local, dh_last))
-            return gradients[0], None, *gradients[1:], None, None, None
+            return gradients[0], None, *gradients[1:], None, None, None, None
         slope = NONLINEARITIES[ctx.nonlinearity][1]
         d = torch.empty_like(h)  # D_t δ_t
         d_low = d if h.dtype == h_low.dtype else torch.empty_like(h_low)
-        dh = dh_last.to(h.dtype, copy=True)
-        recurrent = Product(weight_hh.to(h_low.dtype).t(), dh.shape[0], len(sizes), h.dtype)
-        for h_t, d_t, d_low_t, local_t in backwards(sizes, h, d, d_low, local):
-            dh_t = dh[: len(local_t)]
-            dh_t.add_(local_t)  # δ_t, complete
-            slope(dh_t, h_t, d_t)
-            recurrent.into(d_t if d is d_low else d_low_t.copy_(d_t), out=dh_t)
+        dh = dh_last.to(h.dtype, copy=True, memory_format=torch.contiguous_format)
+        if loops is not None:
+            kind = loops.KINDS[ctx.nonlinearity]
+            loops.over_rows(loops.rnn_backward, sizes, kind, loops.panels(weight_hh.t()), h, local.contiguous(), d, dh)
+        else:
+            recurrent = Product(weight_hh.to(h_low.dtype).t(), dh.shape[0], len(sizes), h.dtype)
+            for h_t, d_t, d_low_t, local_t in backwards(sizes, h, d, d_low, local):
+                dh_t = dh[: len(local_t)]
+                dh_t.add_(local_t)  # δ_t, complete
+                slope(dh_t, h_t, d_t)
+                recurrent.into(d_t if d is d_low else d_low_t.copy_(d_t), out=dh_t)
         d_weight = weight_gradient(d_low, h0, h_low, sizes).to(weight_hh.dtype)
-        return d_low, None, d_weight, dh.to(h0.dtype), None, None, None
+        return d_low, None, d_weight, dh.to(h0.dtype), None, None, None, None
 
 
 class _LSTM(torch.autograd.Function):
@@ -147,7 +182,9 @@ class _LSTM(torch.autograd.Function):
         c0: Tensor,
         sizes: list[int],
         plain: Plain,
+        loops: ModuleType | None,
     ) -> Any:
+        projected = projected.contiguous()
         low, wide = projected.dtype, wide_dtype(projected)
         size, weight = weight_hh.shape[1], weight_hh.to(low)
         rows = projected.shape[0]
@@ -155,53 +192,65 @@ class _LSTM(torch.autograd.Function):
         h = projected.new_empty(rows, size)
         c = projected.new_empty(rows, size, dtype=wide)
         tanh_c = torch.empty_like(c)
-        recurrent = Product(weight, h0.shape[0], len(sizes), wide)
         h_prev, c_prev = h0.to(low), c0.to(wide)
-        i, f, g, o = gates.split(size, 1)
-        for p_t, a_t, if_t, i_t, f_t, g_t, o_t, h_t, c_t, tanh_t in forwards(
-            sizes, projected, gates, gates[:, : 2 * size], i, f, g, o, h, c, tanh_c
-        ):
-            running = len(p_t)
-            recurrent.add(p_t, h_prev[:running], out=a_t)
-            if_t.sigmoid_()
-            tanh(g_t, out=g_t)
-            o_t.sigmoid_()
-            torch.mul(f_t, c_prev[:running], out=c_t).addcmul_(i_t, g_t)
-            torch.mul(o_t, tanh(c_t, out=tanh_t), out=h_t)
-            h_prev, c_prev = h_t, c_t
+        if loops is not None:
+            gates.copy_(projected)
+            first = (h_prev.contiguous(), c_prev.contiguous())
+            loops.over_rows(loops.lstm, sizes, loops.panels(weight), *first, gates, h, c, tanh_c)
+        else:
+            recurrent = Product(weight, h0.shape[0], len(sizes), wide)
+            i, f, g, o = gates.split(size, 1)
+            for p_t, a_t, if_t, i_t, f_t, g_t, o_t, h_t, c_t, tanh_t in forwards(
+                sizes, projected, gates, gates[:, : 2 * size], i, f, g, o, h, c, tanh_c
+            ):
+                running = len(p_t)
+                recurrent.add(p_t, h_prev[:running], out=a_t)
+                if_t.sigmoid_()
+                tanh(g_t, out=g_t)
+                o_t.sigmoid_()
+                torch.mul(f_t, c_prev[:running], out=c_t).addcmul_(i_t, g_t)
+                torch.mul(o_t, tanh(c_t, out=tanh_t), out=h_t)
+                h_prev, c_prev = h_t, c_t
         ctx.save_for_backward(anchor, weight_hh, h0, c0, gates, h, c, tanh_c)
-        ctx.sizes, ctx.plain = sizes, plain
+        ctx.sizes, ctx.plain, ctx.loops = sizes, plain, loops
         return h, last(h0, h, sizes).to(h0.dtype), last(c0, c, sizes).to(c0.dtype)
 
     @staticmethod
     def backward(ctx: Any, local: Tensor, dh_last: Tensor, dc_last: Tensor) -> Any:
         anchor, weight_hh, h0, c0, gates, h, c, tanh_c = ctx.saved_tensors
-        sizes, size, low = ctx.sizes, h.shape[1], h.dtype
+        sizes, loops, size, low = ctx.sizes, ctx.loops, h.shape[1], h.dtype
         if records_or_transforms(local, dh_last, dc_last):
             plain = partial(ctx.plain, activations=(gates,))
             gradients = gradients_again(plain, (anchor, weight_hh, h0, c0), (local, dh_last, dc_last))
-            return gradients[0], None, *gradients[1:], None, None
+            return gradients[0], None, *gradients[1:], None, None, None
         weight = weight_hh.to(low)
         d_gates = gates.new_empty(gates.shape, dtype=low)  # D_t δ_t of each gate
-        dh, dc = dh_last.to(gates.dtype, copy=True), dc_last.to(gates.dtype, copy=True)
-        scratch = torch.empty_like(dh)
-        recurrent = Product(weight.t(), dh.shape[0], len(sizes), gates.dtype)
-        c_prev = previous(c0, c, sizes)
-        for i, f, g, o, c_before, tanh_t, d, d_i, d_f, d_g, d_o, local_t in backwards(
-            sizes, *gates.split(size, 1), c_prev, tanh_c, d_gates, *d_gates.split(size, 1), local
-        ):
-            running = len(local_t)
-            dh_t, dc_t, s = dh[:running], dc[:running], scratch[:running]
-            dh_t.add_(local_t)  # δ_t, complete
-            dc_t.add_(_tanh_backward(torch.mul(dh_t, o, out=s), tanh_t, grad_input=s))
-            d_o.copy_(_sigmoid_backward(torch.mul(dh_t, tanh_t, out=s), o, grad_input=s))
-            d_i.copy_(_sigmoid_backward(torch.mul(dc_t, g, out=s), i, grad_input=s))
-            d_f.copy_(_sigmoid_backward(torch.mul(dc_t, c_before, out=s), f, grad_input=s))
-            d_g.copy_(_tanh_backward(torch.mul(dc_t, i, out=s), g, grad_input=s))
-            recurrent.into(d, out=dh_t)
-            dc_t.mul_(f)
+        dh, dc = (
+            dh_last.to(gates.dtype, copy=True, memory_format=torch.contiguous_format),
+            dc_last.to(gates.dtype, copy=True, memory_format=torch.contiguous_format),
+        )
+        if loops is not None:
+            arrays = (c0.to(low).contiguous(), gates, c, tanh_c, local.contiguous(), d_gates, dh, dc)
+            loops.over_rows(loops.lstm_backward, sizes, loops.panels(weight.t()), *arrays)
+        else:
+            scratch = torch.empty_like(dh)
+            recurrent = Product(weight.t(), dh.shape[0], len(sizes), gates.dtype)
+            c_prev = previous(c0, c, sizes)
+            for i, f, g, o, c_before, tanh_t, d, d_i, d_f, d_g, d_o, local_t in backwards(
+                sizes, *gates.split(size, 1), c_prev, tanh_c, d_gates, *d_gates.split(size, 1), local
+            ):
+                running = len(local_t)
+                dh_t, dc_t, s = dh[:running], dc[:running], scratch[:running]
+                dh_t.add_(local_t)  # δ_t, complete
+                dc_t.add_(_tanh_backward(torch.mul(dh_t, o, out=s), tanh_t, grad_input=s))
+                d_o.copy_(_sigmoid_backward(torch.mul(dh_t, tanh_t, out=s), o, grad_input=s))
+                d_i.copy_(_sigmoid_backward(torch.mul(dc_t, g, out=s), i, grad_input=s))
+                d_f.copy_(_sigmoid_backward(torch.mul(dc_t, c_before, out=s), f, grad_input=s))
+                d_g.copy_(_tanh_backward(torch.mul(dc_t, i, out=s), g, grad_input=s))
+                recurrent.into(d, out=dh_t)
+                dc_t.mul_(f)
         d_weight = weight_gradient(d_gates, h0, h, sizes).to(weight_hh.dtype)
-        return d_gates, None, d_weight, dh.to(h0.dtype), dc.to(c0.dtype), None, None
+        return d_gates, None, d_weight, dh.to(h0.dtype), dc.to(c0.dtype), None, None, None
 
 
 class _ResetAfter(torch.autograd.Function):
@@ -215,7 +264,9 @@ class _ResetAfter(torch.autograd.Function):
         h0: Tensor,
         sizes: list[int],
         plain: Plain,
+        loops: ModuleType | None,
     ) -> Any:
+        projected = projected.contiguous()
         low, wide = projected.dtype, wide_dtype(projected)
         size = weight_hh.shape[1]
         rows = projected.shape[0]
@@ -224,60 +275,77 @@ class _ResetAfter(torch.autograd.Function):
         h = torch.empty_like(n)
         h_low = h if low == wide else torch.empty_like(n, dtype=low)
         bias = torch.cat([bias_hn.new_zeros(2 * size), bias_hn]).to(wide)
-        recurrent = Product(weight_hh.to(low), h0.shape[0], len(sizes), wide)
-        h_prev, h_prev_low = h0.to(wide), h0.to(low)
-        r, z, q = product.split(size, 1)
-        for p_rz, p_n, all_t, rz_t, r_t, z_t, q_t, n_t, h_t, h_low_t in forwards(
-            sizes, *projected.split([2 * size, size], 1), product, product[:, : 2 * size], r, z, q, n, h, h_low
-        ):
-            running = len(p_n)
-            recurrent.add(bias, h_prev_low[:running], out=all_t)
-            rz_t.add_(p_rz).sigmoid_()
-            tanh(torch.addcmul(p_n, r_t, q_t, out=n_t), out=n_t)
-            h_prev = torch.lerp(n_t, h_prev[:running], z_t, out=h_t)
-            h_prev_low = h_t if low == wide else h_low_t.copy_(h_t)
+        if loops is not None:
+            arrays = (bias, h0.to(low).contiguous(), projected, product, n, h)
+            loops.over_rows(loops.reset_after, sizes, loops.panels(weight_hh), *arrays)
+        else:
+            recurrent = Product(weight_hh.to(low), h0.shape[0], len(sizes), wide)
+            h_prev, h_prev_low = h0.to(wide), h0.to(low)
+            r, z, q = product.split(size, 1)
+            for p_rz, p_n, all_t, rz_t, r_t, z_t, q_t, n_t, h_t, h_low_t in forwards(
+                sizes, *projected.split([2 * size, size], 1), product, product[:, : 2 * size], r, z, q, n, h, h_low
+            ):
+                running = len(p_n)
+                recurrent.add(bias, h_prev_low[:running], out=all_t)
+                rz_t.add_(p_rz).sigmoid_()
+                tanh(torch.addcmul(p_n, r_t, q_t, out=n_t), out=n_t)
+                h_prev = torch.lerp(n_t, h_prev[:running], z_t, out=h_t)
+                h_prev_low = h_t if low == wide else h_low_t.copy_(h_t)
         ctx.save_for_backward(anchor, weight_hh, bias_hn, h0, product, n, h, h_low)
-        ctx.sizes, ctx.plain = sizes, plain
+        ctx.sizes, ctx.plain, ctx.loops = sizes, plain, loops
         return h_low, last(h0, h, sizes).to(h0.dtype)
 
     @staticmethod
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, bias_hn, h0, product, n, h, h_low = ctx.saved_tensors
-        sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
+        sizes, loops, size, low, wide = ctx.sizes, ctx.loops, h.shape[1], h_low.dtype, h.dtype
         if records_or_transforms(local, dh_last):
             plain = partial(ctx.plain, activations=(product[:, : 2 * size], n))
             gradients = gradients_again(plain, (anchor, weight_hh, bias_hn, h0), (local, dh_last))
-            return gradients[0], None, *gradients[1:], None, None
+            return gradients[0], None, *gradients[1:], None, None, None
         d = product.new_empty(len(product), 3 * size, dtype=low)  # at r, z and q: what W_hh sees
-        d_n = torch.empty_like(h_low)
-        dh = dh_last.to(wide, copy=True)
-        scratch, carried = torch.empty_like(dh), torch.empty_like(dh)
-        recurrent = Product(weight_hh.to(low).t(), dh.shape[0], len(sizes), wide)
-        for r, z, q, n_t, h_prev, d_t, d_r, d_z, d_q, d_n_t, local_t in backwards(
-            sizes, *product.split(size, 1), n, previous(h0, h, sizes), d, *d.split(size, 1), d_n, local
-        ):
-            running = len(local_t)
-            dh_t, s, k = dh[:running], scratch[:running], carried[:running]
-            dh_t.add_(local_t)  # δ_t, complete
-            torch.mul(dh_t, z, out=k)
-            torch.sub(h_prev, n_t, out=s).mul_(dh_t)
-            d_z.copy_(_sigmoid_backward(s, z, grad_input=s))
-            _tanh_backward(torch.sub(dh_t, k, out=s), n_t, grad_input=s)
-            d_n_t.copy_(s)
-            torch.mul(s, r, out=d_q)
-            d_r.copy_(_sigmoid_backward(s.mul_(q), r, grad_input=s))
-            recurrent.add(k, d_t, out=dh_t)
+        dh = dh_last.to(wide, copy=True, memory_format=torch.contiguous_format)
+        if loops is not None:
+            d_projected = torch.empty_like(d)
+            arrays = (h0.to(low).contiguous(), product, n, h, local.contiguous(), d, d_projected, dh)
+            loops.over_rows(loops.reset_after_backward, sizes, loops.panels(weight_hh.t()), *arrays)
+        else:
+            d_n = torch.empty_like(h_low)
+            scratch, carried = torch.empty_like(dh), torch.empty_like(dh)
+            recurrent = Product(weight_hh.to(low).t(), dh.shape[0], len(sizes), wide)
+            for r, z, q, n_t, h_prev, d_t, d_r, d_z, d_q, d_n_t, local_t in backwards(
+                sizes, *product.split(size, 1), n, previous(h0, h, sizes), d, *d.split(size, 1), d_n, local
+            ):
+                running = len(local_t)
+                dh_t, s, k = dh[:running], scratch[:running], carried[:running]
+                dh_t.add_(local_t)  # δ_t, complete
+                torch.mul(dh_t, z, out=k)
+                torch.sub(h_prev, n_t, out=s).mul_(dh_t)
+                d_z.copy_(_sigmoid_backward(s, z, grad_input=s))
+                _tanh_backward(torch.sub(dh_t, k, out=s), n_t, grad_input=s)
+                d_n_t.copy_(s)
+                torch.mul(s, r, out=d_q)
+                d_r.copy_(_sigmoid_backward(s.mul_(q), r, grad_input=s))
+                recurrent.add(k, d_t, out=dh_t)
+            d_projected = torch.cat([d[:, : 2 * size], d_n], 1)
         d_weight = weight_gradient(d, h0, h_low, sizes).to(weight_hh.dtype)
         d_bias = d[:, 2 * size :].sum(0, dtype=wide).to(weight_hh.dtype)
-        d_projected = torch.cat([d[:, : 2 * size], d_n], 1)
-        return d_projected, None, d_weight, d_bias, dh.to(h0.dtype), None, None
+        return d_projected, None, d_weight, d_bias, dh.to(h0.dtype), None, None, None
 
 
 class _ResetBefore(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, projected: Tensor, anchor: Tensor, weight_hh: Tensor, h0: Tensor, sizes: list[int], plain: Plain
+        ctx: Any,
+        projected: Tensor,
+        anchor: Tensor,
+        weight_hh: Tensor,
+        h0: Tensor,
+        sizes: list[int],
+        plain: Plain,
+        loops: ModuleType | None,
     ) -> Any:
+        projected = projected.contiguous()
         low, wide = projected.dtype, wide_dtype(projected)
         size = weight_hh.shape[1]
         rows = projected.shape[0]
@@ -287,55 +355,69 @@ class _ResetBefore(torch.autograd.Function):
         h_low = h if low == wide else torch.empty_like(n, dtype=low)
         reset = torch.empty_like(h_low)  # r ⊙ h_{t-1}
         weight = weight_hh.to(low)
-        gate = Product(weight[: 2 * size], h0.shape[0], len(sizes), wide)
-        candidate = Product(weight[2 * size :], h0.shape[0], len(sizes), wide)
-        h_prev, h_prev_low = h0.to(wide), h0.to(low)
-        r, z = rz.split(size, 1)
-        for p_rz, p_n, rz_t, r_t, z_t, n_t, h_t, h_low_t, reset_t in forwards(
-            sizes, projected[:, : 2 * size], projected[:, 2 * size :], rz, r, z, n, h, h_low, reset
-        ):
-            running = len(p_n)
-            h_prev = h_prev[:running]
-            gate.add(p_rz, h_prev_low[:running], out=rz_t).sigmoid_()
-            torch.mul(r_t, h_prev, out=reset_t)
-            tanh(candidate.add(p_n, reset_t, out=n_t), out=n_t)
-            h_prev = torch.lerp(n_t, h_prev, z_t, out=h_t)
-            h_prev_low = h_t if low == wide else h_low_t.copy_(h_t)
+        if loops is not None:
+            parts = (loops.panels(weight[: 2 * size]), loops.panels(weight[2 * size :]), h0.to(low).contiguous())
+            rz.copy_(projected[:, : 2 * size])
+            n.copy_(projected[:, 2 * size :])
+            loops.over_rows(loops.reset_before, sizes, *parts, rz, reset, n, h)
+        else:
+            gate = Product(weight[: 2 * size], h0.shape[0], len(sizes), wide)
+            candidate = Product(weight[2 * size :], h0.shape[0], len(sizes), wide)
+            h_prev, h_prev_low = h0.to(wide), h0.to(low)
+            r, z = rz.split(size, 1)
+            for p_rz, p_n, rz_t, r_t, z_t, n_t, h_t, h_low_t, reset_t in forwards(
+                sizes, projected[:, : 2 * size], projected[:, 2 * size :], rz, r, z, n, h, h_low, reset
+            ):
+                running = len(p_n)
+                h_prev = h_prev[:running]
+                gate.add(p_rz, h_prev_low[:running], out=rz_t).sigmoid_()
+                torch.mul(r_t, h_prev, out=reset_t)
+                tanh(candidate.add(p_n, reset_t, out=n_t), out=n_t)
+                h_prev = torch.lerp(n_t, h_prev, z_t, out=h_t)
+                h_prev_low = h_t if low == wide else h_low_t.copy_(h_t)
         ctx.save_for_backward(anchor, weight_hh, h0, rz, n, h, h_low, reset)
-        ctx.sizes, ctx.plain = sizes, plain
+        ctx.sizes, ctx.plain, ctx.loops = sizes, plain, loops
         return h_low, last(h0, h, sizes).to(h0.dtype)
 
     @staticmethod
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, h0, rz, n, h, h_low, reset = ctx.saved_tensors
-        sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
+        sizes, loops, size, low, wide = ctx.sizes, ctx.loops, h.shape[1], h_low.dtype, h.dtype
         if records_or_transforms(local, dh_last):
             plain = partial(ctx.plain, activations=(rz, n))
             gradients = gradients_again(lambda p, w, h: plain(p, w, None, h), (anchor, weight_hh, h0), (local, dh_last))
-            return gradients[0], None, *gradients[1:], None, None
+            return gradients[0], None, *gradients[1:], None, None, None
         d = rz.new_empty(len(rz), 3 * size, dtype=low)
-        dh = dh_last.to(wide, copy=True)
+        dh = dh_last.to(wide, copy=True, memory_format=torch.contiguous_format)
         scratch, carried = torch.empty_like(dh), torch.empty_like(dh)
         weight = weight_hh.to(low)
-        gate = Product(weight[: 2 * size].t(), dh.shape[0], len(sizes), wide)
-        candidate = Product(weight[2 * size :].t(), dh.shape[0], len(sizes), wide)
-        for r, z, n_t, h_prev, d_rz, d_r, d_z, d_n, local_t in backwards(
-            sizes, *rz.split(size, 1), n, previous(h0, h, sizes), d[:, : 2 * size], *d.split(size, 1), local
-        ):
-            running = len(local_t)
-            dh_t, s, k = dh[:running], scratch[:running], carried[:running]
-            dh_t.add_(local_t)  # δ_t, complete
-            torch.mul(dh_t, z, out=k)
-            torch.sub(h_prev, n_t, out=s).mul_(dh_t)
-            d_z.copy_(_sigmoid_backward(s, z, grad_input=s))
-            d_n.copy_(_tanh_backward(torch.sub(dh_t, k, out=s), n_t, grad_input=s))
-            candidate.into(d_n, out=s)  # at r ⊙ h_{t-1}
-            k.addcmul_(s, r)
-            d_r.copy_(_sigmoid_backward(s.mul_(h_prev), r, grad_input=s))
-            gate.add(k, d_rz, out=dh_t)
+        if loops is not None:
+            parts = (
+                loops.panels(weight[: 2 * size].t()),
+                loops.panels(weight[2 * size :].t()),
+                h0.to(low).contiguous(),
+            )
+            loops.over_rows(loops.reset_before_backward, sizes, *parts, rz, n, h, local.contiguous(), d, dh, scratch)
+        else:
+            gate = Product(weight[: 2 * size].t(), dh.shape[0], len(sizes), wide)
+            candidate = Product(weight[2 * size :].t(), dh.shape[0], len(sizes), wide)
+            for r, z, n_t, h_prev, d_rz, d_r, d_z, d_n, local_t in backwards(
+                sizes, *rz.split(size, 1), n, previous(h0, h, sizes), d[:, : 2 * size], *d.split(size, 1), local
+            ):
+                running = len(local_t)
+                dh_t, s, k = dh[:running], scratch[:running], carried[:running]
+                dh_t.add_(local_t)  # δ_t, complete
+                torch.mul(dh_t, z, out=k)
+                torch.sub(h_prev, n_t, out=s).mul_(dh_t)
+                d_z.copy_(_sigmoid_backward(s, z, grad_input=s))
+                d_n.copy_(_tanh_backward(torch.sub(dh_t, k, out=s), n_t, grad_input=s))
+                candidate.into(d_n, out=s)  # at r ⊙ h_{t-1}
+                k.addcmul_(s, r)
+                d_r.copy_(_sigmoid_backward(s.mul_(h_prev), r, grad_input=s))
+                gate.add(k, d_rz, out=dh_t)
         d_gates = weight_gradient(d[:, : 2 * size], h0, h_low, sizes)
         d_weight = torch.cat([d_gates, product(d[:, 2 * size :].t(), reset.t())])
-        return d, None, d_weight.to(weight_hh.dtype), dh.to(h0.dtype), None, None
+        return d, None, d_weight.to(weight_hh.dtype), dh.to(h0.dtype), None, None, None
 
 
 KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
