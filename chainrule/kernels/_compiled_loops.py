@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.kernels import _compiled_models as models
-from chainrule.kernels._compiled_transformer import ACTIVATIONS, Blocks, Weights
+from chainrule.kernels import _compiled_transformer as transformer
 
 Array: TypeAlias = npt.NDArray[Any]
 Scores: TypeAlias = Callable[[int], Array]
@@ -181,7 +181,7 @@ def dilated_scores(
 
 
 def transformer_scores(
-    read: Callable[[int, Array], None], blocks: Blocks, weight: torch.Tensor, bias: torch.Tensor
+    read: Callable[[int, Array], None], blocks: transformer.Blocks, weight: torch.Tensor, bias: torch.Tensor
 ) -> Scores:
     """Return the scores W h + b of a stack of Transformer blocks.
 

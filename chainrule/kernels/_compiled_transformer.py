@@ -44,9 +44,7 @@ def erf(x: Any) -> Any:
 @overload(erf, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
 def _erf(x: Any) -> Callable[[Any], Any]:
     one, p = np.float32(1), np.float32(0.3275911)
-    c1, c2, c3, c4, c5 = (
-        np.float32(c) for c in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
-    )
+    c1, c2, c3, c4, c5 = (np.float32(c) for c in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429))
 
     def exact(x: Any) -> Any:
         return math.erf(x)
@@ -148,12 +146,24 @@ def _add_branch(weight: Any, bias: Any, y: Any, x: Any) -> None:
 @kept
 @compiled_sums
 def transform(
-    x: Any, slot: int, held: int, turns: Any, cache: Any, w: Any, y: Any, heads: Any, hidden: Any, units: Any, scores: Any
+    x: Any,
+    vector: Any,
+    slot: int,
+    held: int,
+    turns: Any,
+    cache: Any,
+    w: Any,
+    y: Any,
+    heads: Any,
+    hidden: Any,
+    units: Any,
+    scores: Any,
 ) -> None:
     """Compute the output of all blocks.
 
     Args:
         x: (D,), the input; overwritten by the output.
+        vector: (D,), of the position, added to x; (0,) for none.
         slot: where the element enters the cache.
         held: elements that the cache then holds.
         turns: (d,), cosine and sine of each pair's angle; (0,) without rotary positions.
@@ -163,6 +173,8 @@ def transform(
     """
     layers, groups, size = cache.shape[1], cache.shape[2], cache.shape[4]
     queries = len(w.slopes)
+    for j in range(len(vector)):
+        x[j] += vector[j]
     for layer in range(layers):
         norm1, norm2 = w.norms[2 * layer], w.norms[2 * layer + 1]
         if w.norm_first:
@@ -198,9 +210,6 @@ def transform(
         _normalise(x, w.norms[2 * layers], w.centred, w.epsilon, x)
 
 
-_AHEAD = 64  # positions whose vectors and turns are computed together
-
-
 class Blocks:
     """A stack of Transformer blocks that reads the elements of one sequence.
 
@@ -209,8 +218,8 @@ class Blocks:
         cached: keys and values (L, G, n, d), of the last n elements.
         window: W.
         count: elements that have been read.
-        places: vectors (m, D) added to the inputs at positions from a first to a last one, and turns (m, d) of their
-            heads; `None` for none.
+        places: returns, for positions from a given one on, vectors (m, D) added to the inputs and the cosines and sines
+            (m, d) of the turns of heads; (m, 0) for none.
     """
 
     def __init__(
@@ -219,7 +228,7 @@ class Blocks:
         cached: Sequence[Array],
         window: int,
         count: int,
-        places: Callable[[int, int], tuple[Array | None, Array | None]],
+        places: Callable[[int], tuple[Array, Array]],
     ):
         layers, groups, held, size = cached[0].shape
         dtype = cached[0].dtype
@@ -228,17 +237,15 @@ class Blocks:
         self._cache[:, :, :, np.arange(count - held, count) % window] = cached
         widths = weights.join.shape[1], weights.project.shape[1], weights.first.shape[1], weights.second.shape[2]
         self._scratch = [np.empty(width, dtype) for width in (*widths, window)]
-        self._vectors: Array | None = None
-        self._turns: Array | None = None
+        self._vectors = self._turns = np.empty((0, 0), dtype)
+        self._first = count
 
     def read(self, x: Array) -> None:
         """Read the features x (D,) of one more element; they are overwritten by the output."""
-        count, ahead = self._count, self._count % _AHEAD
-        if self._turns is None or ahead == 0:
-            vectors, turns = self._places(count - ahead, count - ahead + _AHEAD)
-            self._vectors, self._turns = vectors, np.empty((_AHEAD, 0), x.dtype) if turns is None else turns
-        if self._vectors is not None:
-            x += self._vectors[ahead]
-        held = min(count + 1, self._window)
-        transform(x, count % self._window, held, self._turns[ahead], self._cache, self._weights, *self._scratch)
+        count, window = self._count, self._window
+        if count - self._first == len(self._turns):
+            (self._vectors, self._turns), self._first = self._places(count), count
+        vector, turns = self._vectors[count - self._first], self._turns[count - self._first]
+        slot, held = count % window, min(count + 1, window)
+        transform(x, vector, slot, held, turns, self._cache, self._weights, *self._scratch)
         self._count += 1
