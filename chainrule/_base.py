@@ -1,9 +1,8 @@
 """The contract that every architecture keeps."""
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from itertools import count as count_up
-from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -27,8 +26,7 @@ Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of te
 class TrainableModel(nn.Module, ABC):
     """A model with a training objective to maximise, and a held-out objective to select weights by.
 
-    Both are log-likelihoods of each row, or lower bounds of them, in nats; see `LikelihoodModel` and
-    `chainrule.LatentModel`.
+    Both are log-likelihoods of each row, or lower bounds of them, in nats; see `chainrule.LatentModel`.
     """
 
     @abstractmethod
@@ -298,7 +296,7 @@ class AutoregressiveModel(LikelihoodModel):
         context, known = _checked_start(self, n, context, prefix, pick)
 
         def draws() -> Iterator[Tensor]:
-            yield from islice(self.prepare().draws(n, context, known, pick, count), count)
+            yield from itertools.islice(self.prepare().draws(n, context, known, pick, count), count)
 
         return drawn_in_evaluation(self, draws())
 
@@ -369,16 +367,15 @@ class Executor:
                 conditionals, state = self.unroll(prefix, state)
                 check_prefix(conditionals, prefix)
                 x_prev = prefix[:, -1]
-        length = self.model.sequence_length
-        rest = None if length is None else length - known
+        rest = None if (length := self.model.sequence_length) is None else length - known
         first = first_compiled(self.saved, rest if count is None else count) if n == 1 else None
-        for drawn in count_up() if rest is None else range(rest):
+        for drawn in itertools.count() if rest is None else range(rest):
             if drawn == first:
                 with torch.no_grad():
                     scores = self.compiled_scores(state)
                 if scores is not None:
-                    elements = compiled_draws(scores, -1 if x_prev is None else int(x_prev), pick)
-                    yield from islice(elements, None if rest is None else rest - drawn)
+                    elements = compiled_draws(scores, x_prev, pick)
+                    yield from itertools.islice(elements, None if rest is None else rest - drawn)
                     return
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
                 conditional, state = self.step(x_prev, state)
@@ -391,7 +388,7 @@ class Executor:
         """Return the elements after a prefix as `draws` gives them, (n, count, ...), `eos` after the first of a row."""
         elements: list[Tensor] = []
         last = prefix[:, -1] if prefix is not None and prefix.shape[1] > 0 else None
-        for drawn in islice(self.draws(n, context, prefix, pick, count), count):
+        for drawn in itertools.islice(self.draws(n, context, prefix, pick, count), count):
             if eos is not None and last is not None:
                 drawn = torch.where(last == eos, eos, drawn)
             last = drawn

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
-from numba.extending import overload
 
 from chainrule.kernels._compiled_math import exp, sigmoid, tanh
 from chainrule.kernels._compiled_models import add_product, copy, rectify
@@ -36,28 +34,6 @@ class Weights(NamedTuple):
     second_bias: Any  # (L, D)
 
 
-def erf(x: Any) -> Any:
-    """Compute the error function of a float32 or float64, in compiled code."""
-    return math.erf(x)
-
-
-@overload(erf, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
-def _erf(x: Any) -> Callable[[Any], Any]:
-    one, p = np.float32(1), np.float32(0.3275911)
-    c1, c2, c3, c4, c5 = (np.float32(c) for c in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429))
-
-    def exact(x: Any) -> Any:
-        return math.erf(x)
-
-    def approximate(x: Any) -> Any:  # Abramowitz and Stegun 7.1.26: within 1.5e-7, and vectorised
-        size = abs(x)
-        t = one / (one + p * size)
-        value = one - ((((c5 * t + c4) * t + c3) * t + c2) * t + c1) * t * exp(-size * size)
-        return -value if x < 0 else value
-
-    return approximate if x == types.float32 else exact
-
-
 @compiled_sums
 def _activate(kind: int, hidden: Any, units: Any) -> None:
     """Write the activations of hidden (F,), or of SwiGLU (2F,), to units (F,)."""
@@ -65,7 +41,7 @@ def _activate(kind: int, hidden: Any, units: Any) -> None:
     if kind == 0:
         root = hidden.dtype.type(math.sqrt(0.5))
         for j in range(len(units)):
-            units[j] = half * hidden[j] * (one + erf(hidden[j] * root))
+            units[j] = half * hidden[j] * (one + math.erf(hidden[j] * root))
     elif kind == 1:
         root, third = hidden.dtype.type(math.sqrt(2 / math.pi)), hidden.dtype.type(0.044715)
         for j in range(len(units)):
