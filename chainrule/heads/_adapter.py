@@ -83,11 +83,11 @@ class Draw:
         return filtered.sample(generator=self.generator)
 
 
-def compiled_draws(scores: "Scores", symbol: int, pick: Draw) -> Iterator[Tensor]:
-    """Yield the symbols of one sequence after `symbol`, without end, with the noise of `Categorical`."""
+def compiled_draws(scores: "Scores", x_prev: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+    """Yield the symbols of one sequence after `x_prev`, without end, with the noise of `Categorical`."""
     from chainrule.kernels._compiled_loops import draw
 
-    noise: Tensor | None = None
+    symbol, noise = -1 if x_prev is None else int(x_prev), None
     while True:
         row = scores(symbol)
         symbol = -1

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.kernels import _compiled_models as models
+from chainrule.kernels import _compiled_transformer as transformer
 
 Array: TypeAlias = npt.NDArray[Any]
 Scores: TypeAlias = Callable[[int], Array]
@@ -97,30 +98,39 @@ def looked_up(table: torch.Tensor) -> Callable[[int, Array], None]:
 
 
 def embedded(
-    embedding: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    ngrams: tuple[Sequence[torch.Tensor], int, torch.Tensor] | None = None,
+    embedding: torch.Tensor, ngrams: tuple[Sequence[torch.Tensor], int, torch.Tensor] | None = None
 ) -> Callable[[int, Array], None]:
-    """Reads W x + b, x the embedding of a symbol and of the n-grams that it ends.
+    """Reads x, the embedding of a symbol and of the n-grams that it ends.
 
     Args:
         embedding: (V + 1, E), the last for a sequence that begins.
-        weight, bias: W (K, E) and b (K,).
         ngrams: tables of the n-grams of order 2, 3, ..., N, each (R, E); the longest n-gram with a separate row;
             and (N − 1,) the symbols before the first.
     """
-    vectors, weights, biases = array(embedding), array(weight), array(bias)
+    vectors = array(embedding)
     tables, exact, recent = ngrams or ((), 1, torch.empty(0, dtype=torch.int64, device="cpu"))
     begins = np.cumsum([0, *(len(table) for table in tables)])
     rows, past = array(torch.cat([embedding[:0], *tables])), array(recent).copy()
-    x, start = np.empty(vectors.shape[1], vectors.dtype), len(vectors) - 1
+    start = len(vectors) - 1
 
-    def read(symbol: int, projected: Array) -> None:
+    def read(symbol: int, x: Array) -> None:
         models.embed(start if symbol < 0 else symbol, past, len(vectors), vectors, rows, begins, exact, x)
-        models.predict(weights, biases, x, projected)
 
     return read
+
+
+def projected(
+    read: Callable[[int, Array], None], weight: torch.Tensor, bias: torch.Tensor
+) -> Callable[[int, Array], None]:
+    """Reads W x + b of an x that is read, W (K, E) and b (K,)."""
+    weights, biases = array(weight), array(bias)
+    x = np.empty(weights.shape[1], weights.dtype)
+
+    def read_product(symbol: int, y: Array) -> None:
+        read(symbol, x)
+        models.predict(weights, biases, x, y)
+
+    return read_product
 
 
 def dilated_scores(
@@ -165,6 +175,28 @@ def dilated_scores(
         models.gated(time, h, past, begins, dilations, *own, read, a, outputs)
         models.rectified_layers(outputs.reshape(-1), *rest)
         time += 1
+        return scores
+
+    return step
+
+
+def transformer_scores(
+    read: Callable[[int, Array], None], blocks: transformer.Blocks, weight: torch.Tensor, bias: torch.Tensor
+) -> Scores:
+    """Return the scores W h + b of a stack of Transformer blocks.
+
+    Args:
+        read: writes the features (D,) of a symbol.
+        blocks: the stack.
+        weight, bias: W (V, D) and b (V,).
+    """
+    weights, biases = array(weight), array(bias)
+    x, scores = np.empty(weights.shape[1], weights.dtype), np.empty_like(biases)
+
+    def step(symbol: int) -> Array:
+        read(symbol, x)
+        blocks.read(x)
+        models.predict(weights, biases, x, scores)
         return scores
 
     return step
