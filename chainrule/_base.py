@@ -332,13 +332,9 @@ class ChunkModel(AutoregressiveModel):
 class Executor:
     """A model prepared for sampling and search, while its weights do not change.
 
-    Args:
-        model: the model whose weights stay fixed.
-        step: equal to its `step` in evaluation; that itself by default. It may write behind the states that it
-            returned, but each of them stays valid.
+    `step` equals the model's in evaluation, which is the default. It may write behind the states that it returned, but
+    each of them stays valid.
     """
-
-    keeps_nothing = False  # whether a step leaves nothing outside its state, whose tensors never change in shape
 
     def __init__(self, model: AutoregressiveModel, step: Step | None = None):
         self.model, self.step = model, step or model.step
@@ -348,6 +344,10 @@ class Executor:
 
     def compiled_scores(self, state: State) -> "Scores | None":
         """The scores of one endless sequence of symbols from a state on, by compiled loops; None without any."""
+        return None
+
+    def fixed(self, state: State) -> tuple[Step, State] | None:
+        """A step that keeps nothing outside its state, and the state in the shape that it keeps; None without any."""
         return None
 
     @property
@@ -375,8 +375,8 @@ class Executor:
                 if scores is not None:
                     yield from itertools.islice(compiled_draws(scores, x_prev, pick), rest and rest - drawn)
                     return
-            elif drawn == RECORDED and self.keeps_nothing and x_prev is not None and rest is None:
-                yield from recorded_draws(self.step, x_prev, state, pick)
+            elif drawn == RECORDED and x_prev is not None and x_prev.is_cuda and rest is None:
+                yield from recorded_draws(self.fixed(state), x_prev, pick)
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
                 conditional, state = self.step(x_prev, state)
                 x_prev = pick(conditional)

@@ -102,8 +102,11 @@ def compiled_draws(scores: "Scores", x_prev: Tensor | None, pick: Draw) -> Itera
         yield torch.from_numpy(np.array([symbol]))  # a third of the time of torch.tensor
 
 
-def recorded_draws(step: Callable[..., Any], x_prev: Tensor, state: Any, pick: Draw) -> Iterator[Tensor]:
+def recorded_draws(fixed: tuple[Callable[..., Any], Any] | None, x_prev: Tensor, pick: Draw) -> Iterator[Tensor]:
     """Yield the symbols of sequences on a GPU after `x_prev`, without end; none where no step can be recorded."""
+    if fixed is None:
+        return
+    step, state = fixed
 
     def scored(x_prev: Tensor, state: Any) -> tuple[Tensor, Any]:
         conditional, state = step(x_prev, state)

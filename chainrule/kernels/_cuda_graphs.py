@@ -19,8 +19,10 @@ class RecordedScores:
         self._graph, self._given, self._state = torch.cuda.CUDAGraph(), x_prev.clone(), map_state(torch.clone, state)
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._scores, after = step(self._given, self._state)
-            # Copied before any is overwritten: a state may be a view of the one before.
-            for old, new in zip(leaves(self._state), [leaf.clone() for leaf in leaves(after)], strict=True):
+            # A view of the state before is copied before anything is overwritten.
+            before = {leaf.untyped_storage().data_ptr() for leaf in leaves(self._state)}
+            apart = [leaf.clone() if leaf.untyped_storage().data_ptr() in before else leaf for leaf in leaves(after)]
+            for old, new in zip(leaves(self._state), apart, strict=True):
                 if (old.shape, old.dtype) != (new.shape, new.dtype):
                     raise RuntimeError("a state that grows cannot be recorded")
                 old.copy_(new)

@@ -10,6 +10,8 @@ from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, 
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
+BLOCKS = {"model_size": 8, "num_layers": 2, "num_heads": 2, "context_length": 32}
+
 
 def counted():
     return NgramLM.fit(torch.randint(5, (400,)), vocab_size=5, order=3)
@@ -21,6 +23,9 @@ MODELS = {
     "rnn with n-grams": lambda: RecurrentLM(5, "rnn", 8, 8, ngram_order=3),
     "mean": lambda: Ensemble([RecurrentLM(5, "lstm", 8, 8), RecurrentLM(5, "gru", 6, 6)]),
     "counts": counted,
+    "attention": lambda: TransformerLM(5, **BLOCKS),
+    "windows": lambda: TransformerLM(5, **BLOCKS, window=6, num_kv_heads=1),
+    "linear attention": lambda: TransformerLM(5, **BLOCKS, attention="linear"),
     "two networks and counts": lambda: CalibratedMixture(
         Ensemble([RecurrentLM(5, "lstm", 8, 8), RecurrentLM(5, "lstm", 8, 8)]), counted()
     ),
@@ -50,9 +55,10 @@ def test_symbols_are_those_of_plain_steps(name, rows, monkeypatch):
     assert torch.equal(fast, plain)
 
 
-def test_a_cache_that_grows_is_not_recorded(monkeypatch):
-    model = TransformerLM(5, model_size=8, num_layers=1, num_heads=2, context_length=16).cuda()
-    assert drawn(model, 2, monkeypatch, at=20)[1] == []
+def test_positions_that_end_are_not_recorded(monkeypatch):
+    blocks = BLOCKS | {"context_length": 256}
+    model = TransformerLM(5, **blocks, position="learned").cuda()
+    assert drawn(model, 2, monkeypatch, at=20)[1] == [None]
 
 
 def test_no_step_is_recorded_that_waits_for_the_device_or_whose_state_grows():
