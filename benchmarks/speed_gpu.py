@@ -3,7 +3,7 @@
     python benchmarks/speed_gpu.py [--rounds 7]
 
 Training: one step of AdamW on 64 rows of 256 symbols, or of images, in float32 with torch's settings and in bfloat16.
-Sampling: 64 rows of 1,000 symbols (LSTM, WaveNet) or 250 (Transformer), or images. By turns: a model of ours; the same
+Sampling: 64 rows of 1,000 (LSTM), 250 (Transformer) or 128 symbols, or images. By turns: a model of ours; the same
 with `CHAINRULE_KERNELS=off`; for the LSTM 2×512 and the Transformer 6×384 the usual script with torch.nn; and for the
 Transformer also Hugging Face's GPT-2 and x-transformers' decoder of that size, where they are installed.
 """
@@ -184,7 +184,7 @@ def main() -> None:
             text,
             250,
         ),
-        "WaveNet": (WaveNet(SYMBOLS, channels=64, layers_per_block=8), {}, text, 1000),
+        "WaveNet": (WaveNet(SYMBOLS, channels=64, layers_per_block=8), {}, text, 128),
         "gated PixelCNN 28×28": (GatedPixelCNN((1, 28, 28), levels=4, channels=64, layers=7), {}, images, 784),
     }
     rows = []
