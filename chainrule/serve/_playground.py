@@ -179,12 +179,12 @@ def playground_router(state: ServerState) -> APIRouter:
             score_prompt=anew,
             keep_states=True,
         )
-        return lines(texts.stream_text(engine, sessions[body.run], request, body.session), state.limits.seconds)
+        return lines(texts.stream_text(engine, sessions[body.run], request, body.session), state)
 
     @router.post("/playground/read")
     async def read(body: AnswerBody) -> StreamingResponse:
         run_of(body, "text")
-        return lines(texts.read_text(state.engines[body.run], body.text), state.limits.seconds)
+        return lines(texts.read_text(state.engines[body.run], body.text), state)
 
     @router.post("/playground/inside")
     async def inside(body: InsideBody) -> Any:
@@ -199,7 +199,7 @@ def playground_router(state: ServerState) -> APIRouter:
     async def draw(body: DrawBody) -> StreamingResponse:
         run = run_of(body, "image")
         drawing = images.Drawing(body.n, body.seed, body.temperature, body.label, body.pixels, body.known)
-        return lines(images.stream_images(state, run, drawing), state.limits.seconds)
+        return lines(images.stream_images(state, run, drawing), state)
 
     @router.post("/playground/image-example")
     async def image_example(body: NumberBody) -> Any:
@@ -224,7 +224,7 @@ def playground_router(state: ServerState) -> APIRouter:
     async def sound(body: SoundBody) -> StreamingResponse:
         run = run_of(body, "sound")
         request = sounds.SoundRequest(**body.model_dump(exclude={"run"}))
-        return lines(sounds.stream_sound(state, run, request), state.limits.seconds)
+        return lines(sounds.stream_sound(state, run, request), state)
 
     @router.post("/playground/sound-example")
     async def sound_example(body: NumberBody) -> Any:
@@ -302,15 +302,16 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
     return {}
 
 
-def lines(records: AsyncGenerator[Mapping[str, Any], None], seconds: float) -> StreamingResponse:
-    """Return a stream of JSON lines that ends after some seconds; an error becomes the last line."""
+def lines(records: AsyncGenerator[Mapping[str, Any], None], state: ServerState) -> StreamingResponse:
+    """Return a stream of JSON lines that ends at the limit of seconds; an error becomes the last line."""
 
     async def written() -> AsyncIterator[bytes]:
         try:
-            async with aclosing(records), asyncio.timeout(seconds):
+            async with aclosing(records), asyncio.timeout(state.limits.seconds):
                 async for record in records:
                     yield json.dumps(finite(record)).encode() + b"\n"
         except Exception as error:
-            yield json.dumps({"error": final_error(error)["error"]["message"]}).encode() + b"\n"
+            message = final_error(error, state.paths)["error"]["message"]
+            yield json.dumps({"error": message}).encode() + b"\n"
 
     return StreamingResponse(written(), media_type="application/x-ndjson")

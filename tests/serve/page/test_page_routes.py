@@ -56,16 +56,21 @@ def test_a_stream_ends_after_the_limit_of_seconds(runs: dict[str, Any], path: st
 
 
 def test_an_error_in_a_stream_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    from chainrule.serve import Limits
     from chainrule.serve._playground import lines as stream
+    from chainrule.serve._state import ServerState
+
+    state = ServerState({}, Limits())
 
     async def records() -> Any:
         yield {"a": 1}
         raise RuntimeError("a secret of the machine")
 
     async def answered() -> list[Any]:
-        return [json.loads(line) async for line in stream(records(), 60.0).body_iterator]
+        return [json.loads(line) async for line in stream(records(), state).body_iterator]
 
     first, last = asyncio.run(answered())
+    state.close()
     assert first == {"a": 1}
     assert "its log says which" in last["error"]
     assert "a secret of the machine" in caplog.text
