@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import Distribution
 
+from chainrule._modes import seed_torch
 from chainrule.heads._bernoulli import Bernoulli
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._head import Head, WrappedHead, check_drawable
@@ -62,7 +63,7 @@ class TorchHead(WrappedHead):
         device = generator.device
         seed = int(torch.randint(2**62, (), generator=generator, device=device))
         with torch.random.fork_rng(devices=[device] if device.type != "cpu" else []):
-            torch.manual_seed(seed)
+            seed_torch(seed)
             return self.inner.sample(shape)
 
     def _name(self) -> str:
