@@ -36,7 +36,7 @@ class CaptionOptions(NBestOptions):
     """Write a caption for each image.
 
     Args:
-        files: Image files.
+        file: Image files, one or more.
         json: Print one JSON object per caption, with "image", "caption", "nats" and "proven".
         plot: A .png file that shows, for a single image, where the model looked for each word.
     """
@@ -49,8 +49,6 @@ class CaptionOptions(NBestOptions):
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
     from chainrule.decoding import rescored
 
-    if not images:
-        raise ValueError("FILES: expected at least one image, got none")
     pixels = [read_image(Path(image), run.data) for image in images]
     model, vocabulary = run.model(device), run.vocabulary
     results = search(

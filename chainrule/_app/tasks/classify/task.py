@@ -130,7 +130,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     PREPARED = f"{DATA}/labelled.json"
     metric_name = "accuracy"
     Prediction, predict = labelling.Labelling, labelling.label_texts
-    PLOTS = (".html", ".png")
+    PLOTS = (".html",)
     Evaluation, evaluate = labelling.LabelEvaluation, labelling.evaluate_labels
     Inspection, inspect = labelling.ClassifierInspection, labelling.inspect_classifier
     Embedding, embed = labelling.LabelledEmbedding, labelling.embed_texts
