@@ -259,7 +259,7 @@ class _ImageTransformerExecutor(Executor):
 
     @property
     def saved(self) -> float:
-        return saved_by(self.model.stack)
+        return saved_by(self.model, self.model.stack)
 
     def compiled_scores(self, state: State) -> "Scores | None":
         model, (place, layer) = self.model, state
