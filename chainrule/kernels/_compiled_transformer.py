@@ -1,17 +1,12 @@
 """One element of a causal Transformer, for a single sequence; equations are as in `chainrule.layers`."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, NamedTuple
 
 from chainrule.kernels._compiled_math import exp, sigmoid, tanh
 from chainrule.kernels._compiled_models import add_product, copy, rectify
 from chainrule.kernels._machine_code import compiled_sums, kept
 
-Array: TypeAlias = npt.NDArray[Any]
 ACTIVATIONS = {"gelu": 0, "gelu-tanh": 1, "relu": 2, "swiglu": 3}
 
 
@@ -124,9 +119,9 @@ def _add_branch(weight: Any, bias: Any, y: Any, x: Any) -> None:
 def transform(
     x: Any,
     vector: Any,
+    turns: Any,
     slot: int,
     held: int,
-    turns: Any,
     cache: Any,
     w: Any,
     y: Any,
@@ -140,9 +135,9 @@ def transform(
     Args:
         x: (D,), the input; overwritten by the output.
         vector: (D,), of the position, added to x; (0,) for none.
+        turns: (d,), cosine and sine of each pair's angle; (0,) without rotary positions.
         slot: where the element enters the cache.
         held: elements that the cache then holds.
-        turns: (d,), cosine and sine of each pair's angle; (0,) without rotary positions.
         cache: (2, L, G, W, d), keys and values.
         w: `Weights`.
         y, heads, hidden, units, scores: (D,), ((H + 2G)d,), (F,) or (2F,), (F,), (W,), scratch.
@@ -184,44 +179,3 @@ def transform(
             _normalise(x, norm2, w.centred, w.epsilon, x)
     if w.norm_first:
         _normalise(x, w.norms[2 * layers], w.centred, w.epsilon, x)
-
-
-class Blocks:
-    """A stack of Transformer blocks that reads the elements of one sequence.
-
-    Args:
-        weights: of the blocks.
-        cached: keys and values (L, G, n, d), of the last n elements.
-        window: W.
-        count: elements that have been read.
-        places: returns, for positions from a given one on, vectors (m, D) added to the inputs and the cosines and sines
-            (m, d) of the turns of heads; (m, 0) for none.
-    """
-
-    def __init__(
-        self,
-        weights: Weights,
-        cached: Sequence[Array],
-        window: int,
-        count: int,
-        places: Callable[[int], tuple[Array, Array]],
-    ):
-        layers, groups, held, size = cached[0].shape
-        dtype = cached[0].dtype
-        self._weights, self._window, self._count, self._places = weights, window, count, places
-        self._cache = np.empty((2, layers, groups, window, size), dtype)
-        self._cache[:, :, :, np.arange(count - held, count) % window] = cached
-        widths = weights.join.shape[1], weights.project.shape[1], weights.first.shape[1], weights.second.shape[2]
-        self._scratch = [np.empty(width, dtype) for width in (*widths, window)]
-        self._vectors = self._turns = np.empty((0, 0), dtype)
-        self._first = count
-
-    def read(self, x: Array) -> None:
-        """Read the features x (D,) of one more element; they are overwritten by the output."""
-        count, window = self._count, self._window
-        if count - self._first == len(self._turns):
-            (self._vectors, self._turns), self._first = self._places(count), count
-        vector, turns = self._vectors[count - self._first], self._turns[count - self._first]
-        slot, held = count % window, min(count + 1, window)
-        transform(x, vector, slot, held, turns, self._cache, self._weights, *self._scratch)
-        self._count += 1

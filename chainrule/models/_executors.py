@@ -22,8 +22,7 @@ from chainrule.layers._transformer_stack import TransformerStack
 from chainrule.state import State, count_rows
 
 if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Recurrence, Scores
-    from chainrule.kernels._compiled_transformer import Blocks
+    from chainrule.kernels._compiled_loops import Read, Recurrence, Scores
     from chainrule.models._model_mean import ModelMean
     from chainrule.models._ngram_lm import NgramLM
     from chainrule.models._recurrent_lm import RecurrentLM
@@ -53,7 +52,7 @@ class SymbolExecutor(Executor):
 
     @property
     def saved(self) -> float:
-        return saved_by(self.model.layer)
+        return saved_by(self.model, self.model.layer)
 
     def parts(self, vectors: Tensor | None) -> tuple[LayerStep, Callable[[Tensor, Tensor], Distribution]]:
         """Prepare the layer, to read integers where vectors (V + 1, N) are given, and the head."""
@@ -76,9 +75,9 @@ _LARGEST_CACHE = 1 << 28  # numbers, that are copied in each step
 _AHEAD = 64  # positions whose vectors and turns are computed together
 
 
-def saved_by(layer: nn.Module) -> float:
-    """Seconds that compiled loops save for an element: calls of torch with each weight, and reading it faster."""
-    return sum(3e-5 + 1e-10 * weight.numel() for weight in layer.parameters())
+def saved_by(model: nn.Module, layer: nn.Module) -> float:
+    """Seconds that compiled loops save for an element: calls for each weight, and reading those of a layer faster."""
+    return 5e-5 * len(list(model.parameters())) + 1e-10 * sum(weight.numel() for weight in layer.parameters())
 
 
 class RecurrentExecutor(SymbolExecutor):
@@ -128,6 +127,10 @@ class WaveNetExecutor(SymbolExecutor):
 
     model: "WaveNet"
 
+    @property
+    def saved(self) -> float:
+        return super().saved / 8  # plain steps are NumPy's
+
     def parts(self, vectors: Tensor | None) -> tuple[LayerStep, Callable[[Tensor, Tensor], Distribution]]:
         head = self.model.head
         return self.model.stack.prepare_for(vectors, head.linears), head.distribution
@@ -176,20 +179,20 @@ class TransformerExecutor(SymbolExecutor):
     def compiled_scores(self, state: State) -> "Scores | None":
         model = self.model
         loops = compiled_loops(model.embedding.weight)
-        layer, recent = model.parts(state)
-        blocks = None if loops is None or not self.may_replace else compiled_blocks(loops, model.stack, layer)
-        if loops is None or blocks is None:
+        if loops is None or not self.may_replace:
             return None
+        layer, recent = model.parts(state)
         vectors = model.vectors(torch.arange(model.vocab_size + 1, device="cpu"))
         read = loops.looked_up(vectors)
         if model.ngrams is not None and recent is not None:
             read = loops.embedded(vectors, (*model.ngrams.tables_apart(), recent[0]))
-        scores: Scores = loops.transformer_scores(read, blocks, model.output_weight(), model.bias_ho)
-        return scores
+        return compiled_blocks(loops, model.stack, layer, read, model.output_weight(), model.bias_ho)
 
 
-def compiled_blocks(loops: ModuleType, stack: TransformerStack, state: State) -> "Blocks | None":
-    """Return the blocks from the state of one sequence on; `None` for other mixers, and for a very large cache."""
+def compiled_blocks(
+    loops: ModuleType, stack: TransformerStack, state: State, read: "Read", weight: Tensor, bias: Tensor
+) -> "Scores | None":
+    """Return the scores of one sequence from a state on; `None` for other mixers, and for a very large cache."""
     mixers, networks = [block.mixer for block in stack.layers], [block.feed_forward for block in stack.layers]
     if not all(isinstance(mixer, CausalAttention) for mixer in mixers):
         return None
@@ -238,8 +241,8 @@ def compiled_blocks(loops: ModuleType, stack: TransformerStack, state: State) ->
             turns = torch.view_as_real(rotations(positions, size, like)).flatten(1)
         return loops.array(vectors), loops.array(turns)
 
-    blocks: Blocks = loops.transformer.Blocks(weights, cached, window, count, places)
-    return blocks
+    scores: Scores = loops.transformer_scores(read, weights, cached, window, count, places, weight, bias)
+    return scores
 
 
 class NgramExecutor(Executor):

@@ -259,13 +259,11 @@ class _ImageTransformerExecutor(Executor):
 
     @property
     def saved(self) -> float:
-        return saved_by(self.model.stack)
+        return saved_by(self.model, self.model.stack)
 
     def compiled_scores(self, state: State) -> "Scores | None":
         model, (place, layer) = self.model, state
-        loops = compiled_loops(model.output.weight)
-        blocks = None if loops is None else compiled_blocks(loops, model.stack, layer)
-        if loops is None or blocks is None:
+        if (loops := compiled_loops(model.output.weight)) is None:
             return None
 
         def read(symbol: int, x: "Array") -> None:
@@ -273,5 +271,4 @@ class _ImageTransformerExecutor(Executor):
             features, place = model.inputs.step(torch.tensor([model.levels if symbol < 0 else symbol]), place)
             x[:] = features[0].detach().numpy()
 
-        scores: Scores = loops.transformer_scores(read, blocks, model.output.weight, model.output.bias)
-        return scores
+        return compiled_blocks(loops, model.stack, layer, read, model.output.weight, model.output.bias)
