@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.data import _tables
+from chainrule.data._atomic import write_json
 
 _TRUE = "True"
 _TICK = timedelta(microseconds=1)
@@ -281,8 +282,6 @@ def _narwhals_dtype(dtype: Mapping[str, Any]) -> Any:
 
 
 def save_description(description: Mapping[str, Any], path: Path) -> None:
-    from chainrule.data._atomic import write_json
-
     write_json(path, dict(description))
 
 
