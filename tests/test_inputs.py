@@ -217,6 +217,39 @@ def test_a_dataset_is_a_frame():
     assert chainrule.fit(texts, task="text", hidden_size=8, **ONE).task == "text"
 
 
+@pytest.mark.parametrize("dtype", [None, object])
+def test_arrays_of_strings_are_lists_of_them(dtype):
+    """They were refused."""
+    with Inputs() as inputs:
+        lines = Path(inputs.path(np.array(["a b", "c d"], dtype))).read_text().splitlines()
+        assert (inputs.task, lines) == ("text", ["a b", "c d"])
+    with Inputs() as inputs:
+        inputs.path(np.array([["a b", "x"], ["c d", "y"]], dtype))
+        assert inputs.task == "classify"
+
+
+def test_labels_may_be_the_numbers_that_they_were(capsys):
+    """They had to be written as texts."""
+    run = chainrule.fit(IMAGES, labels=np.arange(30) % 3, **PIXELS, **ONE)
+    assert np.array_equal(run.sample(1, label=2, seed=0), run.sample(1, label="2", seed=0))
+    frame = pandas.DataFrame(RANDOM.normal(size=(60, 2)))
+    columns = {"task": "forecast", "horizon": 3, "hidden_size": 4, **ONE}
+    assert set(chainrule.fit(frame, target=1, **columns).forecast(frame, paths=2)["series"]) == {"1"}
+    assert "reading data.csv …" in capsys.readouterr().err  # not where it was written
+
+
+def test_labels_apart_from_texts_name_the_remedy():
+    with pytest.raises(ValueError, match=r"of texts pass list\(zip\(texts, labels\)\)"):
+        chainrule.fit(["a", "b"], labels=["x", "y"], **ONE)
+
+
+def test_sentences_without_tags_are_not_evaluated():
+    """The error named a column from 2 to 1."""
+    run = chainrule.fit([[("Ada", "B-PER"), ("saw", "O")]] * 20, **ONE)
+    with pytest.raises(ValueError, match="data index 0: expected a word and its tag, got one column"):
+        run.evaluate([["Ada", "saw"]])
+
+
 def test_classes_of_a_dataset_have_their_names():
     """They were numbers."""
     frame = polars.DataFrame({"text": repeated(["a b", "c d"]), "label": repeated([1, 0])})
@@ -261,7 +294,7 @@ def test_images_of_pillow_are_arrays(shape):
     ("data", "message"),
     [
         (3, "expected a path, a frame, an array, or a list of strings.*got int"),
-        ({"a": [1]}, "got dict"),
+        ({"a": [1]}, r"got dict: pass columns as pandas.DataFrame\(data\)"),
         ({"a"}, "got set"),
         (b"abc", "got bytes"),
         ([], "at least one row"),
@@ -272,7 +305,7 @@ def test_images_of_pillow_are_arrays(shape):
         ([[1, 2], [3, 4]], r"pass them as an array, numpy.array\(rows\)"),
         ([{"a": 1}, {"b": 2}], "index 1: expected the keys a"),
         ([np.zeros((2, 2)), np.zeros((3, 2))], "arrays of one shape"),
-        (np.array(["a"]), "expected an array of numbers"),
+        (np.array(["2024-01-01"], "M8[D]"), "expected an array of numbers"),
         (np.array(1.0), "expected an array of numbers"),
         (np.zeros((3, 3), complex), "expected an array of numbers"),
         (torch.nn.Linear(2, 2), "from_logits"),

@@ -114,7 +114,7 @@ class Inputs:
         if labels is not None and isinstance(data, str | os.PathLike):
             raise ValueError("labels: expected images in an array with them, got a path: files have their own")
         if labels is not None and not written.endswith(".npz"):
-            raise ValueError("labels: expected images in an array with them; texts are pairs of a text and a label")
+            raise ValueError("labels: expected images in an array with them; of texts pass list(zip(texts, labels))")
         return written
 
     def _path(self, data: Any, name: str, labels: Any, rate: int | None) -> str:
@@ -126,7 +126,10 @@ class Inputs:
             is_series = getattr(data, "ndim", 2) == 1 or not (hasattr(data, "columns") or is_dataset(data))
             return str(self._write_frame(frame, file, rate, is_series=is_series))
         if hasattr(data, "detach") or (hasattr(data, "ndim") and hasattr(data, "dtype")):
-            return str(self._write_array(as_array(data), file, labels, rate))
+            data = as_array(data)
+            if data.dtype.kind not in "OUT" or not data.ndim:
+                return str(self._write_array(data, file, labels, rate))
+            data = data.tolist()
         items = items_of(data, name)
         first = next(items)
         return str(self._write_rows(first, chain((first,), items), file, labels, rate))

@@ -36,7 +36,8 @@ def texts_of(data: Any) -> list[str]:
 def items_of(data: Any, name: str = "data") -> Iterator[Any]:
     """Iterate over the items of data in memory; raise ValueError if there are none."""
     if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable):
-        raise ValueError(f"{name}: {EXPECTED}, got {type(data).__name__}")
+        remedy = ": pass columns as pandas.DataFrame(data)" if isinstance(data, Mapping) else ""
+        raise ValueError(f"{name}: {EXPECTED}, got {type(data).__name__}{remedy}")
     items = iter(data)
     for first in items:
         return chain((first,), items)

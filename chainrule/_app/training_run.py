@@ -12,6 +12,7 @@ from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app.inputs import Inputs
@@ -87,6 +88,8 @@ def _announce(source: Path | str | None) -> None:
     """Announce the data at once: importing torch takes a second or more."""
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
         name = "the text built into Python" if source is None else printable(str(source))
+        if source is not None and Path(source).is_relative_to(gettempdir()):
+            name = Path(name).name  # of data in memory, which were written to a file
         print(f"reading {name} …", file=sys.stderr, flush=True)
 
 
