@@ -281,6 +281,20 @@ def test_sounds_of_a_dataset_have_their_rate(clip):
             inputs.path([clip, {"array": WAVE, "sampling_rate": 8000}], "more")
 
 
+@pytest.mark.parametrize("sound", [WAVE / 2, (WAVE * 16384).astype(np.int16), (WAVE * 2**30).astype(np.int32)])
+def test_sounds_in_integers_are_samples_of_their_width(sound):
+    """They were cut to -1 and 1: scipy.io.wavfile reads such."""
+    with Inputs(rate=8000) as inputs, wave.open(str(next(Path(inputs.path([sound])).iterdir()))) as file:
+        samples = np.frombuffer(file.readframes(300), "<i2")
+    np.testing.assert_allclose(samples, WAVE * 16384, atol=1)
+
+
+@pytest.mark.parametrize("sound", [WAVE * 100, np.where(WAVE > 0.9, np.nan, WAVE), np.arange(300)], ids=str)
+def test_sounds_of_other_numbers_are_refused(sound):
+    with pytest.raises(ValueError, match="data index 1: expected amplitudes from -1 to 1, or int16, got"):
+        chainrule.fit([WAVE, sound], rate=8000, **ONE)
+
+
 @pytest.mark.parametrize("shape", [(8, 8), (8, 8, 3)])
 def test_images_of_pillow_are_arrays(shape):
     """They were refused."""

@@ -20,6 +20,7 @@ from chainrule._app.heavy import np
 from chainrule._app.items import (
     EXPECTED,
     all_of,
+    amplitudes_of,
     as_array,
     existing,
     frame_of,
@@ -286,7 +287,7 @@ class Inputs:
         if self.task == "classify":
             # other columns keep a row of an empty text, and tell that the first one is a header
             cells = ([row, number, number] for number, row in enumerate(rows))
-            return write_csv(file.with_suffix(".csv"), ["text", "#", "##"], cells)
+            return write_csv(file.with_suffix(".csv"), ["text", "no label", "no label (2)"], cells)
         if self.task not in _OF_TEXTS:
             raise ValueError(f"{file.name}: a run of the task {self.task} takes no strings")
         broken = False
@@ -367,7 +368,7 @@ class Inputs:
         self._rate = rate
         file.mkdir()
         for number, sound in enumerate(sounds):
-            write_wav(file / f"{number:06}.wav", np.asarray(sound, dtype=np.float32), int(rate))
+            write_wav(file / f"{number:06}.wav", amplitudes_of(sound, f"{file.name} index {number}"), int(rate))
             self.items = number + 1
         return file
 

@@ -11,6 +11,7 @@ from chainrule._app.heavy import np
 from chainrule.data._gather import paths_of
 from chainrule.data._text import STDIN
 
+_LOUDEST = 2.0  # amplitude of a sound; what is above 1 is cut
 EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
 
 
@@ -72,6 +73,17 @@ def samples_of(clips: Iterable[Any], rate: int, name: str) -> Iterator[Any]:
         if not is_clip(clip) or clip["sampling_rate"] != rate:
             raise ValueError(f"{name} index {number}: expected a sound of {rate:,} samples a second, got another")
         yield clip["array"]
+
+
+def amplitudes_of(sound: Any, where: str) -> Any:
+    """Return a sound as amplitudes: integers of 8, 16 or 32 bits are its samples, as in wav files."""
+    array = np.asarray(sound)
+    if array.dtype in ("u1", "i2", "i4"):
+        return array / 128.0 - 1 if array.dtype == "u1" else array / -float(np.iinfo(array.dtype).min)
+    if array.dtype.kind != "f" or not (abs(array) <= _LOUDEST).all():
+        got = array.dtype if array.dtype.kind != "f" else f"{abs(array).max():g}"
+        raise ValueError(f"{where}: expected amplitudes from -1 to 1, or int16, got {got}: convert the sound")
+    return array
 
 
 def as_array(data: Any) -> Any:
