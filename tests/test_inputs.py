@@ -1,5 +1,6 @@
 """Data in memory: what each kind is read as, what is refused, and in which kind samples come back."""
 
+import io
 import sys
 import wave
 from datetime import date, timedelta
@@ -217,6 +218,13 @@ def test_a_dataset_is_a_frame():
     assert chainrule.fit(texts, task="text", hidden_size=8, **ONE).task == "text"
 
 
+def test_masked_numbers_are_missing():
+    """They were read as if they had no mask."""
+    with Inputs() as inputs:
+        path = inputs.path(np.ma.masked_equal([[1, 2], [3, 4]], 3))
+        assert Path(path).read_text().splitlines()[1:] == ["1.0,2.0", "nan,4.0"]
+
+
 @pytest.mark.parametrize("dtype", [None, object])
 def test_arrays_of_strings_are_lists_of_them(dtype):
     """They were refused."""
@@ -311,6 +319,8 @@ def test_images_of_pillow_are_arrays(shape):
         ({"a": [1]}, r"got dict: pass columns as pandas.DataFrame\(data\)"),
         ({"a"}, "got set"),
         (b"abc", "got bytes"),
+        (io.StringIO("a,b"), "got StringIO: pass its path"),
+        (io.BytesIO(b"a,b"), "got BytesIO: pass its path"),
         ([], "at least one row"),
         ([None], "got a list of NoneType"),
         (["a", 3], "index 1: expected rows of one kind, got 3"),

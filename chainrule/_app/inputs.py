@@ -126,7 +126,7 @@ class Inputs:
             frame = frames.as_frame(frame_of(data) if is_dataset(data) else data)
             is_series = getattr(data, "ndim", 2) == 1 or not (hasattr(data, "columns") or is_dataset(data))
             return str(self._write_frame(frame, file, rate, is_series=is_series))
-        if hasattr(data, "detach") or (hasattr(data, "ndim") and hasattr(data, "dtype")):
+        if hasattr(data, "ndim") and hasattr(data, "dtype"):
             data = as_array(data)
             if data.dtype.kind not in "OUT" or not data.ndim:
                 return str(self._write_array(data, file, labels, rate))
@@ -260,7 +260,9 @@ class Inputs:
         rows = self._counted(all_of(Sequence, rows, file.name))
         if not isinstance(first[0], str):
             if isinstance(first[0], Real):
-                raise ValueError(f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows)")
+                raise ValueError(
+                    f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows), or as a frame"
+                )
             self.task = self.task or "tag"
             return write_text(file.with_suffix(".tsv"), map(sentence(file.name), count(), rows))
         if self.task == "tag":

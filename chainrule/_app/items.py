@@ -36,8 +36,9 @@ def texts_of(data: Any) -> list[str]:
 
 def items_of(data: Any, name: str = "data") -> Iterator[Any]:
     """Iterate over the items of data in memory; raise ValueError if there are none."""
-    if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable):
-        remedy = ": pass columns as pandas.DataFrame(data)" if isinstance(data, Mapping) else ""
+    opened = hasattr(data, "read")
+    if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable) or opened:
+        remedy = ": pass columns as pandas.DataFrame(data)" if isinstance(data, Mapping) else ": pass its path" * opened
         raise ValueError(f"{name}: {EXPECTED}, got {type(data).__name__}{remedy}")
     items = iter(data)
     for first in items:
@@ -87,11 +88,11 @@ def amplitudes_of(sound: Any, where: str) -> Any:
 
 
 def as_array(data: Any) -> Any:
-    """Convert an array or tensor to NumPy; half precision becomes 32 bits."""
+    """Convert an array or tensor to NumPy; half precision becomes 32 bits, and what is masked NaN."""
     if hasattr(data, "detach"):
         data = data.detach().cpu()
         data = data.float() if data.dtype.is_floating_point and data.dtype.itemsize < 4 else data
-    return np.asarray(data)
+    return data.astype(float).filled(np.nan) if np.ma.is_masked(data) else np.asarray(data)
 
 
 def words_of(number: int, words: Sequence[str]) -> str:
