@@ -62,11 +62,12 @@ def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextSco
                 for (line, text, ids), measured in zip(lines, bounds.measure(x, lengths), strict=True):
                     nats, elements = measured[0], len(ids)
                     unseen = 0 if unknown is None else int((ids == unknown).sum())
-                    total.add(nats, elements, unseen, size_of_text(text))
+                    total.read(nats, elements, unseen, size_of_text(text))
                     if per == "line":
                         line_text, excess = text.removesuffix("\n"), surprise(nats, elements, expected)
                         row = (*measured, excess, elements, bits(nats) / elements)
                         yield (line, *row, line_text) if isinstance(data, str) else (data[line - 1], *row)
+            total.standard_error = bounds.standard_error
 
         def summary() -> dict[str, Any]:
             figures = {"nats_at_most": total.nats, "elements": total.elements} | total.text_figures()
@@ -74,7 +75,7 @@ def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextSco
                 f"{name}_at_most" if name.startswith("bits") else name: value for name, value in figures.items()
             }
 
-        return total.result(
+        return total.scored(
             columns if per == "line" else (),
             rows(),
             basis,
@@ -83,7 +84,6 @@ def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextSco
             rank={"excess": "excess", "bits": "bits_per_element_at_most", "nats": "nats_at_most"}[options.by],
             form=form,
             views={name: partial(result, name) for name in ("line", "file")},
-            error=lambda: bounds.standard_error,
         )
 
     return scored_per(options.per, data, result)

@@ -1,7 +1,7 @@
 """Surprise of a text to a trained model: a row a line, an element or the whole file."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from chainrule._app.results import Column, Form, Result
 from chainrule._app.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
-from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
+from chainrule._app.tasks.likelihood_record import Basis, Tally
 from chainrule.data._text import name_of
 
 if TYPE_CHECKING:
@@ -107,19 +107,19 @@ class _Scorer:
 
         def rows() -> Iterator[Sequence[Any]]:
             for row in _rows(self._scored(notes), vocabulary, per, keep_empty=in_memory):
-                total.add(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
+                total.read(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
                 values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
                 if in_memory and per == "line":
                     values["text"] = self.data[row.line - 1]
                 if columns:
                     yield [values[column.name] for column in columns]
 
-        return total.result(
+        return total.scored(
             columns,
             rows(),
             self.run.basis,
             self.data,
-            summary=lambda: total.figures() | total.text_figures(),
+            summary=lambda: total.symbol_figures() | total.text_figures(),
             notes=lambda: notes,
             rank=BY[self.options.by] if columns else "",
             form=form,
@@ -149,25 +149,21 @@ class _Scorer:
 
 
 @dataclass
-class Row:
+class Row(Tally):
     """Surprise of a line, an element, or all of the text."""
 
     line: int = 0
     text: str = ""
-    nats: float = 0.0
-    elements: int = 0
     unknown: int = 0
     characters: int = 0
-    bytes: int = 0
 
-    def add(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
-        self.nats += nats
-        self.elements += elements
+    def read(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
+        self.add(nats, elements)
         self.unknown += unknown
         self.characters += text[0]
         self.bytes += text[1]
 
-    def figures(self) -> dict[str, Any]:
+    def symbol_figures(self) -> dict[str, Any]:
         """Return nats, bits and perplexity; the latter two are None without elements."""
         from chainrule.training import Evaluation
 
@@ -191,29 +187,14 @@ class Row:
         """Return the figures of a row, its excess over `expected` nats per element, and its text."""
         text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         excess = surprise(self.nats, self.elements, expected) if self.elements else None
-        return self.figures() | self.text_figures() | {"excess": excess, "text": text}
+        return self.symbol_figures() | self.text_figures() | {"excess": excess, "text": text}
 
-    def result(
-        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], basis: Basis, data: str | Sequence[str], *,
-        summary: Callable[[], Mapping[str, Any]], notes: Callable[[], Iterable[str]] = tuple, rank: str, form: Form,
-        views: Mapping[str, Callable[[], Result]], error: Callable[[], float | None] = lambda: None,
-    ) -> Result:  # fmt: skip
-        """Build the result of scoring; `rows` call `add` as they are made."""
-
-        def some() -> Iterator[Sequence[Any]]:
-            yield from rows
-            if not self.elements:
-                name = data if isinstance(data, str) else "data"
-                raise ValueError(f"{name}: expected at least one symbol to score, got an empty text")
-
-        def likelihood() -> LikelihoodRecord:
-            return LikelihoodRecord(basis, self.nats, self.elements, "", error(), self.bytes)
-
-        about = {"measured": basis}
-        return Result(
-            columns, some(), about=about, summary=summary, notes=notes, rank=rank, form=form, likelihood=likelihood,
-            views=views,
-        )  # fmt: skip
+    def scored(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], basis: Basis, data: Any, **others: Any
+    ) -> Result:
+        """Build the result of scoring a file, or texts in memory; `rows` call `read`."""
+        empty = f"{data if isinstance(data, str) else 'data'}: expected at least one symbol to score, got an empty text"
+        return self.result(columns, rows, basis=basis, unit="line", empty=empty, main="", **others)
 
 
 BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "nats"}
@@ -270,14 +251,16 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, kee
         for piece in scored:
             size = size_of_text(piece.text)  # counted with the first element of its piece
             for symbol, nats in zip(piece.ids.tolist(), piece.nats.tolist(), strict=True):
-                yield Row(piece.line, vocabulary.token(symbol), nats, 1, int(symbol == vocabulary.unknown), *size)
+                row = Row(line=piece.line, text=vocabulary.token(symbol))
+                row.read(nats, 1, int(symbol == vocabulary.unknown), size)
+                yield row
                 size = 0, 0
         return
     for line, pieces in groupby(scored, key=lambda piece: piece.line):
-        row, texts = Row(line), list[str]()
+        row, texts = Row(line=line), list[str]()
         for piece in pieces:
             unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
-            row.add(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
+            row.read(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
             if per == "line":
                 texts.append(piece.text)
         row.text = "".join(texts).removesuffix("\n")
