@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from chainrule._app.pages.code_page import code_sections
 from chainrule._app.pages.page import Table
 from chainrule._app.results import Column, Form, Report, Result
-from chainrule._app.tasks.codes import (
-    BoundMeter,
-    about_code,
-    code_report,
-    error_words,
-    errors,
-    traversal_words,
-    traversals_of,
-)
+from chainrule._app.tasks.codes import BoundMeter, code_report, error_words, errors, traversals_of
 from chainrule._app.tasks.display import flag
 from chainrule._app.tasks.output import inspect_again
 from chainrule._app.tasks.text.inspection import TextInspection
@@ -150,27 +141,25 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
         for index, values, at in traversals_of(use)
     }
     how = "the decoder's most probable symbol at each step"
-    sections = code_sections(
+    rebuilt = list(zip(texts, decoded_lines(run, model, codes), strict=True))
+    return code_report(
+        run,
+        model,
         use,
         "line",
-        (
-            f"Held-out lines, each with {how} from its code.",
-            Table(["line", "rebuilt"], list(zip(texts, decoded_lines(run, model, codes), strict=True))),
-        ),
-        (
+        pairs=(f"Held-out lines, each with {how} from its code.", Table(["line", "rebuilt"], rebuilt)),
+        error=(
             error_words("a symbol at each position, those before it given,", "line"),
             errors("position", ranges, own, other),
         ),
-        (traversal_words(use, "line", f" A line is {how}."), strips),
-        None,
+        traversals=(f" A line is {how}.", strips),
+        facts={
+            "rows": len(x),
+            "position_nats": {"positions": ranges, "own_code": own.tolist(), "another": other.tolist()},
+        },
+        read=f"{run.facts.source.name}, {len(x):,} held-out lines",
+        command=inspect_again(run, seed=seed),
     )
-    facts = {
-        "rows": len(x),
-        "position_nats": {"positions": ranges, "own_code": own.tolist(), "another": other.tolist()},
-    }
-    about = about_code(run, model, f"{run.facts.source.name}, {len(x):,} held-out lines")
-    command = inspect_again(run, seed=seed)
-    return code_report(run, use, sections, facts, about=about, command=command)
 
 
 def decoded_lines(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:
