@@ -6,14 +6,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule._app.results import Column, Form, Result
 from chainrule._app.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.likelihood_record import Basis, Tally
-from chainrule.data._text import name_of
+from chainrule.data._text import name_of, open_bytes
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.text.scoring import Scored
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 Per = Literal["line", "element", "file"]
 By = Literal["excess", "bits", "nats"]
-_BEGINNING = 1 << 14  # symbols of the training text whose line ends are looked at
+_BEGINNING = 1 << 14  # symbols of the training text, and bytes of another, whose line ends are compared
 _NATS, _BITS, _EXCESS = Column("nats", 2), Column("bits_per_element", 3, heading="bits/elem"), Column("excess", 2)
 _HIDDEN = tuple(Column(name, shown=False) for name in ("bits_per_character", "bits_per_byte", "unknown_share"))
 _OF_LINES = (
@@ -103,10 +104,10 @@ class _Scorer:
             columns = _OF_TEXTS
         elif in_memory and per == "element":
             columns = (Column("index"), *_OF_ELEMENTS[1:])
-        total, notes = Row(), list[str]()
+        total = Row()
 
         def rows() -> Iterator[Sequence[Any]]:
-            for row in _rows(self._scored(notes), vocabulary, per, keep_empty=in_memory):
+            for row in _rows(self._scored(), vocabulary, per, keep_empty=in_memory):
                 total.read(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
                 values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
                 if in_memory and per == "line":
@@ -120,13 +121,13 @@ class _Scorer:
             self.run.basis,
             self.data,
             summary=lambda: total.symbol_figures() | total.text_figures(),
-            notes=lambda: notes,
+            notes=lambda: _line_end_notes(self.run, self.data) if isinstance(self.data, str) else (),
             rank=BY[self.options.by] if columns else "",
             form=form,
             views={name: partial(self.result, name) for name in ("line", "element", "file")},
         )
 
-    def _scored(self, notes: list[str]) -> "Iterator[Scored]":
+    def _scored(self) -> "Iterator[Scored]":
         from chainrule._app.tasks.text import scoring
         from chainrule.training import DynamicEvaluator
         from chainrule.training._dynamic_evaluation import RATE
@@ -140,12 +141,10 @@ class _Scorer:
             yield from scoring.score_lines(self.model, vocabulary, lines if in_lines else texts, evaluator)
         elif in_lines:
             with closing(scoring.read_pieces(self.data, strict=strict)) as pieces:
-                noticed = _note_line_ends(run, self.data, pieces, lambda piece: piece[1], notes)
-                yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(noticed), evaluator)
+                yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(pieces), evaluator)
         else:
             with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
-                text = _note_line_ends(run, self.data, chunks, lambda chunk: chunk, notes)
-                yield from scoring.score_stream(self.model, vocabulary, text, evaluator)
+                yield from scoring.score_stream(self.model, vocabulary, chunks, evaluator)
 
 
 @dataclass
@@ -200,40 +199,25 @@ class Row(Tally):
 BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "nats"}
 
 
-Piece = TypeVar("Piece")
-
-
-def _note_line_ends(
-    run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str], notes: list[str]
-) -> Iterator[Piece]:
-    """Pass pieces of a file through; note if its line ends differ from the training text's."""
-    own: bool | None = None
-    for piece in pieces:
-        text = text_of(piece)
-        if own is None and "\n" in text:
-            own = "\r\n" in text
-            trained = _trained_on_crlf(run)
-            if trained is not None and own != trained:
-                names = ("LF", "CR LF")
-                notes.append(
-                    f"{name_of(file)}: lines end in {names[own]}, but in {names[trained]} in the training text: every "
-                    "line end is surprising; convert the file for figures of its text alone"
-                )
-        yield piece
-
-
-def _trained_on_crlf(run: "TextTask") -> bool | None:
-    """Tell if lines of the training text end in CR LF; None if unknown."""
+def _line_end_notes(run: "TextTask", file: str) -> Iterator[str]:
+    """Note line ends of another kind than in the training text; those of words are white space like any other."""
     from chainrule._app.tasks.text.preparing import corpus_of
 
-    if run.data.level == "word":
-        return None  # carriage returns are white space between words
+    if run.data.level == "word" or not Path(file).is_file():
+        return
     try:
-        text = corpus_of(run).train
+        trained = corpus_of(run).train
     except (FileNotFoundError, ValueError):
-        return None
-    beginning = run.vocabulary.decode(text.slice(0, min(len(text), _BEGINNING)))
-    return "\r\n" in beginning if "\n" in beginning else None
+        return
+    with open_bytes(file) as content:
+        own = content.read(_BEGINNING)
+    beginning = run.vocabulary.decode(trained.slice(0, min(len(trained), _BEGINNING)))
+    kinds = ("CR LF" if b"\r\n" in own else "LF", "CR LF" if "\r\n" in beginning else "LF")
+    if b"\n" in own and "\n" in beginning and kinds[0] != kinds[1]:
+        yield (
+            f"{name_of(file)}: lines end in {kinds[0]}, but in {kinds[1]} in the training text: every line end is "
+            "surprising; convert the file for figures of its text alone"
+        )
 
 
 def expected_nats(run: "TextTask") -> float:
