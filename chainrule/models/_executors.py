@@ -201,8 +201,7 @@ def compiled_blocks(
         *linears([part.linear2 for part in networks]),
     )  # fmt: skip
     caches, count = state["blocks"], int(state["blocks"][0]["count"])
-    empty = max(caches[0]["keys"].shape[2] - count, 0)  # slots at the beginning that hold nothing
-    cached = [loops.array(torch.cat([cache[name] for cache in caches])[:, :, empty:]) for name in ("keys", "values")]
+    cached = [loops.array(torch.cat([cache[name] for cache in caches])) for name in ("keys", "values")]
 
     def places(start: int) -> tuple[Any, Any]:
         stop = start + _AHEAD
