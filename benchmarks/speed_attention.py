@@ -7,7 +7,7 @@ layers and scaled_dot_product_attention with its causal flag. Both compute the s
 is checked first. The model's own default positions, rotary, are timed beside it, and x-transformers of the same shape;
 in float32, and, where the processor multiplies it, under autocast in bfloat16, as `chainrule train` then does.
 
-Generation at batch 1 on one thread, sampling included: `model.sample`, whose compiled loops are loaded before, once in a
+Generation at batch 1 on one thread, sampling included: `model.sample`, whose compiled loops are loaded before, once a
 process; as the floor, plain matrix-vector products with weights of the same shapes, NumPy's and torch's by turns, the
 faster counted; and x-transformers and GPT-2 of Hugging Face of the same shape, with their caches.
 
