@@ -65,7 +65,8 @@ def results(layer, lengths, order=1, symbols=False):
 
 def assert_close(fast, plain, dtype):
     for one, other in zip(fast, plain, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE[dtype] * max(1.0, float(other.detach().abs().max())))
+        scale = max(1.0, float(other.detach().abs().max()))
+        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE[dtype] * scale)
 
 
 def both(monkeypatch, run):
