@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.data import _tables
+from chainrule.data._atomic import write_json
 
 _TRUE = "True"
 _TICK = timedelta(microseconds=1)
@@ -73,7 +74,7 @@ def as_frame(data: Any) -> Any:
 def write_csv(
     frame: Any, path: Path, description: Mapping[str, Any], *, local: bool = True, header: bool = True
 ) -> None:
-    """Write a narwhals DataFrame as described; times are in UTC, or `local`, where an offset changes twice a year."""
+    """Write a narwhals DataFrame as described; times are in UTC, or `local` with the name of their zone."""
     units = {name: dtype.get("unit", "microseconds") for name, dtype in description["columns"].items()}
     columns = [_cells(frame[name].to_list(), name, local, units.get(name, "microseconds")) for name in frame.columns]
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -95,6 +96,9 @@ def _cells(values: Sequence[Any], name: str, local: bool, unit: str) -> list[str
 
 def _cell(value: Any, name: str, precision: str, local: bool, unit: str) -> str:
     if isinstance(value, datetime):
+        zone = str(value.tzinfo)
+        if local and value.tzinfo is not None and _tables.named_zone(zone) is not None:
+            return f"{value.isoformat(' ', precision)}[{zone}]"
         value = value if local or value.tzinfo is None else value.astimezone(UTC)
         return value.isoformat(" ", precision)
     if isinstance(value, timedelta):
@@ -271,8 +275,6 @@ def _narwhals_dtype(dtype: Mapping[str, Any]) -> Any:
 
 
 def save_description(description: Mapping[str, Any], path: Path) -> None:
-    from chainrule.data._atomic import write_json
-
     write_json(path, dict(description))
 
 

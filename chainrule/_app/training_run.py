@@ -78,7 +78,7 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
         if find_spec(package) is None:
             raise ValueError(f"training requires the package {package}: pip install {package}")
     if config.training.track is not None:
-        from chainrule.training._trackers import check_tracker
+        from chainrule.training._callbacks import check_tracker
 
         check_tracker(config.training.track)
 
@@ -102,9 +102,9 @@ def _train(
     callbacks: "Sequence[Callback]",
 ) -> "tuple[Task[Any], TrainingResult | None]":
     from chainrule.training import train
+    from chainrule.training._callbacks import make_tracker
     from chainrule.training._computation import computing
     from chainrule.training._parallel import processes
-    from chainrule.training._trackers import make_tracker
 
     device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
     with processes(str(device)) as process_group, lock_run(out) if process_group.first else nullcontext():
@@ -212,8 +212,7 @@ def resolve_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
     """Return the computation of the config, else choose it by rule and options and record it."""
-    from chainrule.training._choice import choose_computation
-    from chainrule.training._computation import Computation, most_threads
+    from chainrule.training._computation import Computation, choose_computation, most_threads
 
     recorded, most = run.config.computation, most_threads()
     if recorded is not None:

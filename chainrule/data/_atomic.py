@@ -10,8 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from safetensors import SafetensorError
-
 from chainrule._typed_json import field_types, read_fields
 from chainrule.data._text import refuse_device
 
@@ -120,6 +118,8 @@ def replacing(path: Path) -> Iterator[Path]:
     leaves the old file or the new one. A half-written file of a killed process lies in the folder `.partial` next to
     the file, which the next write clears.
     """
+    from safetensors import SafetensorError
+
     if _is_device(path):
         yield path
         return

@@ -66,15 +66,13 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
 
 def model_card(run: Task[Any], *, library: str, load: str, notes: tuple[str, ...] = ()) -> str:
     """Markdown with the front matter that the Hugging Face Hub reads."""
-    about = {"facts": None}
-    facts = {name: text for name, text in run.describe(about).items() if name}
     best = run.held_out()
     model = run.model()
     rows = {
         "task": run.name,
         "model": run.config.model,
         "parameters": f"{sum(weight.numel() for weight in model.parameters()):,}",
-        **facts,
+        "data": "; ".join(line.strip() for line in run.introduce()),
     }
     options = {
         name: value for name, value in run.config.to_json(run.name)["model"]["options"].items() if value is not None

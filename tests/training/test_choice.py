@@ -7,9 +7,8 @@ from training_toy import ToyModel, ToyStream
 from chainrule.data import Batch
 from chainrule.layers import GRU
 from chainrule.models import MADE, GatedPixelCNN, RecurrentLM
-from chainrule.training import _choice as choice
-from chainrule.training._choice import Work, choose, choose_computation
-from chainrule.training._computation import Computation, computing, cpu_quota
+from chainrule.training import _computation as choice
+from chainrule.training._computation import Computation, Work, choose, choose_computation, computing, cpu_quota
 
 CPU = torch.device("cpu")
 BATCH = ToyStream().at(0)

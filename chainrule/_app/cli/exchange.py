@@ -13,6 +13,8 @@ from chainrule._app.tasks.capabilities import Compresses
 from chainrule._app.tasks.display import Switch, Verb, dump_json, progress_bars, quoted, size_of
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
+from chainrule.data._atomic import write_bytes
+from chainrule.data._text import refuse_device
 
 
 @verb_for(Compresses)
@@ -43,7 +45,6 @@ def compress(
     """
     from chainrule._app.tasks.bundle import named, read_bundle, refuse_taken
     from chainrule._app.tasks.compression import compress_data
-    from chainrule.data._atomic import write_bytes
 
     index = out or named(file).with_name(f"{named(file).name}.chain")
     refuse_taken(index)
@@ -101,7 +102,6 @@ def decompress(
     from chainrule._app.tasks.bundle import bundle_name, refuse_taken, write_bundle
     from chainrule._app.tasks.compression import check_header, decompress_data, describe_damage
     from chainrule.coding._container import read_container
-    from chainrule.data._text import refuse_device
 
     if file.is_dir():
         raise ValueError(f"{file}: expected a .chain file, got a directory")

@@ -16,7 +16,7 @@ from typing import Any, cast
 from chainrule._app.cli.exchange import compress, decompress, export, import_verb, serve_verb
 from chainrule._app.cli.info import check, compare_verb, info, report, runs_verb
 from chainrule._app.cli.train import train_verb
-from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
+from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict, reconstruct, sample, score
 from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class, unrecognised
 from chainrule._app.tasks.capabilities import Predicts
 from chainrule._app.tasks.display import Verb, resume_command
@@ -57,7 +57,7 @@ def is_verb(name: str) -> bool:
 
 def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
     if name == _predicting(task):
-        return predict_verb(task)
+        return predict(task)
     return VERBS[name](task) if name in VERBS else None
 
 

@@ -163,7 +163,7 @@ def with_types(body: Verb, types: dict[str, Any], **defaults: Any) -> Verb:
     return function
 
 
-_INPUTS = frozenset(("data", "file", "files", "first", "last"))
+_INPUTS = frozenset(("data", "file", "first", "last"))
 
 
 def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack) -> None:
@@ -182,11 +182,11 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
         for path in words:
             for one in paths_of(str(path)):
                 check_path(one)
-        if words and isinstance(arguments[name], list):
+        if words and getattr(task, "several", False) and name == "file":
+            arguments[name] = [one for path in words for one in paths_of(str(path))]
+        elif words and isinstance(arguments[name], list):
             source = words[0] if len(words) == 1 else join(words)
             arguments[name] = source if inputs is None else inputs.path(source, name)
-        elif words and isinstance(arguments[name], tuple):
-            arguments[name] = tuple(one for path in words for one in paths_of(str(path)))
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

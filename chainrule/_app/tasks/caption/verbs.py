@@ -10,6 +10,8 @@ from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, NBestOptions, SearchOptions, within
 from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.output import attention_report, inspect_again
+from chainrule._blocks import in_blocks
+from chainrule.data._text import check_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +36,7 @@ class CaptionOptions(NBestOptions):
     """Write a caption for each image.
 
     Args:
-        files: Image files.
+        file: Image files, one or more.
         json: Print one JSON object per caption, with "image", "caption", "nats" and "proven".
         plot: A .png file that shows, for a single image, where the model looked for each word.
     """
@@ -47,8 +49,6 @@ class CaptionOptions(NBestOptions):
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
     from chainrule.decoding import rescored
 
-    if not images:
-        raise ValueError("FILES: expected at least one image, got none")
     pixels = [read_image(Path(image), run.data) for image in images]
     model, vocabulary = run.model(device), run.vocabulary
     results = search(
@@ -83,7 +83,6 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
 def read_image(path: Path, data: "CaptionData") -> "Pixels":
     """Read an image file as pixels (3, S, S), fitted like the run's images."""
     from chainrule.data._images.folder import Reading
-    from chainrule.data._text import check_file
 
     reading = Reading(size=(data.image_size, data.image_size), colour="rgb", fit=data.fit)
     with check_file(path).open("rb") as file:
@@ -247,7 +246,6 @@ def search(
     batch_size: int = 64,
 ) -> "Iterator[Decoded]":
     """Search the most probable captions of each image (3, S, S), in order."""
-    from chainrule._blocks import in_blocks
     from chainrule.decoding import beam_search
 
     device = modes.device_of(model)

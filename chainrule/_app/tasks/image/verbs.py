@@ -15,6 +15,7 @@ from chainrule._app.tasks.image.image_data import ImageFiles
 from chainrule._app.tasks.likelihood_record import Basis, Tally
 from chainrule._app.tasks.output import channels_last
 from chainrule.data import _images
+from chainrule.data._text import no_such_file, refuse_stdin
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,8 +37,6 @@ class NamedImages:
 
 def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
     """Open images like those that the run was trained on."""
-    from chainrule.data._text import no_such_file, refuse_stdin
-
     reading = run.data.reading if _images.is_collection(Path(data)) else None
     if not Path(data).exists() and not _images.is_images(data):
         refuse_stdin(data)

@@ -13,6 +13,7 @@ from chainrule._app.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
+from chainrule.data._text import name_of
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.text.scoring import Scored
@@ -225,8 +226,6 @@ def _note_line_ends(
     run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str], notes: list[str]
 ) -> Iterator[Piece]:
     """Pass pieces of a file through; note if its line ends differ from the training text's."""
-    from chainrule.data._text import name_of
-
     own: bool | None = None
     for piece in pieces:
         text = text_of(piece)
