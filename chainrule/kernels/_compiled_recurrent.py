@@ -17,8 +17,7 @@ from numba import njit
 from torch import Tensor
 
 from chainrule.kernels._bptt import last, weight_gradient
-from chainrule.kernels._compiled_math import sigmoid, tanh
-from chainrule.kernels._compiled_models import KINDS, copy
+from chainrule.kernels._compiled_models import BEFORE, GRU, KINDS, LSTM, RELU, SIGMOID, TANH, copy, reset, unit
 from chainrule.kernels._compiled_products import add_product, panel_width, panels
 from chainrule.kernels._machine_code import compiled_sums, kept
 from chainrule.kernels._products import product
@@ -28,8 +27,6 @@ __all__ = ["panel_width", "steps"]
 
 _threaded = njit(_nrt=False, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 _LEAST_ROWS = 8  # of a thread: fewer do not pay for reading the weights
-_LSTM, _GRU, _BEFORE = KINDS["lstm"], KINDS["gru"], KINDS["gru-before"]
-_TANH, _RELU, _SIGMOID = KINDS["tanh"], KINDS["relu"], KINDS["sigmoid"]
 
 
 def _over_rows(loop: Callable[..., None], sizes: list[int], *arguments: Tensor | int) -> None:
@@ -60,30 +57,16 @@ def _add(x: Any, y: Any) -> None:
 
 
 @compiled_sums
-def _activate(kind: int, a: Any) -> None:
-    """a = f(a)."""
-    if kind == _TANH:
-        for j in range(len(a)):
-            a[j] = tanh(a[j])
-    elif kind == _RELU:
-        for j in range(len(a)):
-            a[j] = a.dtype.type(0) if a[j] < 0 else a[j]  # NaN stays
-    elif kind == _SIGMOID:
-        for j in range(len(a)):
-            a[j] = sigmoid(a[j])
-
-
-@compiled_sums
 def _descend(kind: int, d: Any, y: Any, out: Any) -> None:
     """out = d f'(a), from y = f(a)."""
     one = y.dtype.type(1)
-    if kind == _TANH:
+    if kind == TANH:
         for j in range(len(y)):
             out[j] = d[j] * (one - y[j] * y[j])
-    elif kind == _RELU:
+    elif kind == RELU:
         for j in range(len(y)):
             out[j] = y.dtype.type(0) if y[j] <= 0 else d[j]
-    elif kind == _SIGMOID:
+    elif kind == SIGMOID:
         for j in range(len(y)):
             out[j] = d[j] * (y[j] * (one - y[j]))
     else:
@@ -98,38 +81,10 @@ def _gate(d: Any, x: Any, y: Any, out: Any) -> None:
 
 
 @compiled_sums
-def _unit(kind: int, a: Any, e: Any, h_prev: Any, c_prev: Any, h: Any, c: Any) -> None:
-    """A row's new state from its pre-activations a, which become activations; e as in `_forwards`."""
-    size = len(h)
-    if kind == _LSTM:
-        i, f, g, o = a[:size], a[size : 2 * size], a[2 * size : 3 * size], a[3 * size :]
-        _activate(_SIGMOID, a[: 2 * size])
-        _activate(_TANH, g)
-        _activate(_SIGMOID, o)
-        for j in range(size):
-            c[j] = f[j] * c_prev[j] + i[j] * g[j]
-        for j in range(size):
-            e[j] = tanh(c[j])
-        for j in range(size):
-            h[j] = o[j] * e[j]
-    elif kind in (_GRU, _BEFORE):
-        r, z, n = a[:size], a[size : 2 * size], a[2 * size :]
-        if kind == _GRU:
-            _activate(_SIGMOID, a[: 2 * size])
-            for j in range(size):
-                n[j] += r[j] * e[j]
-        _activate(_TANH, n)
-        for j in range(size):
-            h[j] = n[j] + z[j] * (h_prev[j] - n[j])
-    else:
-        _activate(kind, a)
-
-
-@compiled_sums
 def _unit_back(kind: int, a: Any, e: Any, h_prev: Any, c_prev: Any, d: Any, d_e: Any, dh: Any, dc: Any) -> None:
     """Gradients d at a row's pre-activations from those at its state, which pass on to the state before."""
     size, one = len(dh), dh.dtype.type(1)
-    if kind == _LSTM:
+    if kind == LSTM:
         i, f, g, o = a[:size], a[size : 2 * size], a[2 * size : 3 * size], a[3 * size :]
         d_g = d[2 * size : 3 * size]
         for j in range(size):
@@ -142,7 +97,7 @@ def _unit_back(kind: int, a: Any, e: Any, h_prev: Any, c_prev: Any, d: Any, d_e:
         for j in range(size):
             dc[j] *= f[j]
         dh[:] = 0
-    elif kind in (_GRU, _BEFORE):
+    elif kind in (GRU, BEFORE):
         r, z, n, d_z, d_n = a[:size], a[size : 2 * size], a[2 * size :], d[size : 2 * size], d[2 * size :]
         for j in range(size):
             d_z[j] = dh[j] * (h_prev[j] - n[j]) * (z[j] * (one - z[j]))
@@ -150,7 +105,7 @@ def _unit_back(kind: int, a: Any, e: Any, h_prev: Any, c_prev: Any, d: Any, d_e:
             d_n[j] = dh[j] * (one - z[j]) * (one - n[j] * n[j])
         for j in range(size):
             dh[j] *= z[j]
-        if kind == _GRU:
+        if kind == GRU:
             for j in range(size):
                 d_e[j] = d_n[j] * r[j]
             _gate(d_n, e, r, d[:size])
@@ -173,26 +128,23 @@ def _forwards(
     kind does not have.
     """
     size = h.shape[1]
-    early = gates.shape[1] - size * (kind in (_GRU, _BEFORE))
+    early = gates.shape[1] - size * (kind in (GRU, BEFORE))
     for t in range(len(starts)):
         now, count = starts[t], counts[t]
         h_prev = (h[starts[t - 1] :] if t else h0[first:])[:count]
         c_prev = c[starts[t - 1] :] if t else c0[first:]
         a, e_t = gates[now : now + count], e[now : now + count]
         add_product(h_prev, weight, a[:, :early])
-        if kind == _GRU:
+        if kind == GRU:
             for row in range(count):
                 copy(bias, e_t[row])
             add_product(h_prev, candidate, e_t)
-        elif kind == _BEFORE:
+        elif kind == BEFORE:
             for row in range(count):
-                r, before, product = a[row], h_prev[row], e_t[row]
-                _activate(_SIGMOID, r[:early])
-                for j in range(size):
-                    product[j] = r[j] * before[j]
+                reset(a[row, :early], h_prev[row], e_t[row])
             add_product(e_t, candidate, a[:, early:])
         for row in range(count):
-            _unit(kind, a[row], e_t[row], h_prev[row], c_prev[row], h[now + row], c[now + row])
+            unit(kind, a[row], e_t[row], h_prev[row], c_prev[row], h[now + row], c[now + row])
 
 
 @kept
@@ -203,7 +155,7 @@ def _backwards(
 ) -> None:  # fmt: skip
     """d (R, G·M) at the gates; d_e (R, M) at e of a GRU; dh and dc (B, M) at the last states, then at the first."""
     size = h.shape[1]
-    early = gates.shape[1] - size * (kind in (_GRU, _BEFORE))
+    early = gates.shape[1] - size * (kind in (GRU, BEFORE))
     for t in range(len(starts) - 1, -1, -1):
         now, count = starts[t], counts[t]
         h_prev = h[starts[t - 1] :] if t else h0[first:]
@@ -213,9 +165,9 @@ def _backwards(
             at, d_h = now + row, dh_t[row]
             _add(local[at], d_h)
             _unit_back(kind, gates[at], e[at], h_prev[row], c_prev[row], d_t[row], d_e_t[row], d_h, dc[first + row])
-        if kind == _GRU:
+        if kind == GRU:
             add_product(d_e_t, candidate, dh_t)
-        elif kind == _BEFORE:
+        elif kind == BEFORE:
             add_product(d_t[:, early:], candidate, d_e_t)
             for row in range(count):
                 r, d_h, at_product = gates[now + row, :size], dh_t[row], d_e_t[row]
@@ -228,7 +180,7 @@ def _backwards(
 def steps(name: str) -> Steps:
     """Return the steps of one of `KINDS`."""
     kind = KINDS[name]
-    gru, simple = kind in (_GRU, _BEFORE), kind >= _TANH
+    gru, simple = kind in (GRU, BEFORE), kind >= TANH
 
     def laid_out(weight_hh: Tensor, turned: bool) -> list[Tensor]:
         size = weight_hh.shape[1]
@@ -237,7 +189,7 @@ def steps(name: str) -> Steps:
         return [found[0], found[-1]]
 
     def forward(sizes: list[int], projected: Tensor, weight_hh: Tensor, *others: Tensor) -> Any:
-        state = others[kind == _GRU :]
+        state = others[kind == GRU :]
         bias, h0, c0 = (part.contiguous() for part in (others[0], state[0], state[-1]))
         gates = projected.detach()
         shape = len(gates), weight_hh.shape[1]
@@ -245,14 +197,14 @@ def steps(name: str) -> Steps:
         if simple:  # the same memory, but for autograd another tensor
             h.set_(gates)  # type: ignore[call-overload]  # torch's stub lacks it
         e = h if simple else torch.empty_like(h)
-        c = torch.empty_like(h) if kind == _LSTM else h
+        c = torch.empty_like(h) if kind == LSTM else h
         _over_rows(_forwards, sizes, kind, *laid_out(weight_hh, False), bias.view(-1), h0, c0, gates, e, h, c)
         ends = [last(part, flat, sizes) for part, flat in zip(state, (h, c), strict=False)]
         return (h, *ends), (gates, e, h, c)
 
     def backward(sizes: list[int], operands: list[Tensor], kept: list[Tensor], local: Tensor, *ends: Tensor) -> Any:
         weight_hh, *others = operands
-        state, (gates, e, h, _) = others[kind == _GRU :], kept
+        state, (gates, e, h, _) = others[kind == GRU :], kept
         h0, c0 = state[0].contiguous(), state[-1].contiguous()
         d = torch.empty_like(gates)
         d_e = torch.empty_like(e) if gru else d
@@ -262,9 +214,9 @@ def steps(name: str) -> Steps:
         if not gru:
             return d, weight_gradient(d, h0, h, sizes), *(dh, dc)[: len(ends)]
         d_gates, d_n = d.split([2 * h.shape[1], h.shape[1]], 1)
-        d_candidate = weight_gradient(d_e, h0, h, sizes) if kind == _GRU else product(d_n.t(), e.t())
+        d_candidate = weight_gradient(d_e, h0, h, sizes) if kind == GRU else product(d_n.t(), e.t())
         d_weight = torch.cat([weight_gradient(d_gates, h0, h, sizes), d_candidate])
-        return d, d_weight, *([d_e.sum(0)] if kind == _GRU else []), dh
+        return d, d_weight, *([d_e.sum(0)] if kind == GRU else []), dh
 
     def known(gates: Tensor, e: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
         return gates.split([2 * h.shape[1], h.shape[1]], 1) if gru else (gates,)
