@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 Plain = Callable[..., tuple[Tensor, ...]]
 LEAST_MULTIPLICATIONS = 2**24  # of the forward steps of one layer, from which a minute of training repays loading numba
-LEAST_ROWS = 4  # fewer are no work for a tile of registers
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
 
@@ -69,10 +68,10 @@ def training_loops(weight_hh: Tensor, sizes: list[int]) -> ModuleType | None:
 
     `sizes` are the rows running at each step. Nothing else decides, so that the same training has the same bits.
     """
-    trains = torch.is_grad_enabled() and weight_hh.requires_grad and sizes[0] >= LEAST_ROWS
+    trains = torch.is_grad_enabled() and weight_hh.requires_grad and custom_gradients_work()
     if not trains or sizes[0] * len(sizes) * weight_hh.numel() < LEAST_MULTIPLICATIONS:
         return None
-    if not custom_gradients_work() or compiled_loops(weight_hh) is None:
+    if compiled_loops(weight_hh) is None:
         return None
     from chainrule.kernels import _compiled_recurrent as loops
 
