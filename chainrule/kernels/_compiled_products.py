@@ -55,7 +55,7 @@ def add_product(x: Any, panels: Any, out: Any) -> None:
                 row += tile
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _add_tile(typing: Any, rows: Any, depth: Any, x: Any, panel: Any, out: Any) -> Any:
     """out[:rows, :w] += x[:rows, :depth] panel[:depth]; rows from 1 to `_TILE`."""
 

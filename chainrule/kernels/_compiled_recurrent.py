@@ -17,18 +17,16 @@ from numba import njit
 from torch import Tensor
 
 from chainrule.kernels._bptt import last, weight_gradient
-from chainrule.kernels._compiled_math import sigmoid, tanh
-from chainrule.kernels._compiled_models import KINDS, copy
+from chainrule.kernels._compiled_models import BEFORE, GRU, KINDS, LSTM, RELU, SIGMOID, TANH, copy, reset, unit
 from chainrule.kernels._compiled_products import add_product, panel_width, panels
 from chainrule.kernels._machine_code import compiled_sums, kept
 from chainrule.kernels._products import product
 from chainrule.kernels._recurrent import Steps
 
-__all__ = ["LSTM", "RESET_AFTER", "RESET_BEFORE", "panel_width", "rnn"]
+__all__ = ["panel_width", "steps"]
 
 _threaded = njit(_nrt=False, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 _LEAST_ROWS = 8  # of a thread: fewer do not pay for reading the weights
-_TANH, _RELU, _SIGMOID = KINDS["tanh"], KINDS["relu"], KINDS["sigmoid"]
 
 
 def _over_rows(loop: Callable[..., None], sizes: list[int], *arguments: Tensor | int) -> None:
@@ -51,10 +49,6 @@ def _over_rows(loop: Callable[..., None], sizes: list[int], *arguments: Tensor |
         list(pool.map(run, *zip(*shares, strict=True)))
 
 
-def _copied(part: Tensor) -> Tensor:
-    return part.clone(memory_format=torch.contiguous_format)
-
-
 @compiled_sums
 def _add(x: Any, y: Any) -> None:
     """y += x."""
@@ -63,30 +57,16 @@ def _add(x: Any, y: Any) -> None:
 
 
 @compiled_sums
-def _activate(kind: int, a: Any) -> None:
-    """a = f(a)."""
-    if kind == _TANH:
-        for j in range(len(a)):
-            a[j] = tanh(a[j])
-    elif kind == _RELU:
-        for j in range(len(a)):
-            a[j] = a.dtype.type(0) if a[j] < 0 else a[j]  # NaN stays
-    elif kind == _SIGMOID:
-        for j in range(len(a)):
-            a[j] = sigmoid(a[j])
-
-
-@compiled_sums
 def _descend(kind: int, d: Any, y: Any, out: Any) -> None:
     """out = d f'(a), from y = f(a)."""
     one = y.dtype.type(1)
-    if kind == _TANH:
+    if kind == TANH:
         for j in range(len(y)):
             out[j] = d[j] * (one - y[j] * y[j])
-    elif kind == _RELU:
+    elif kind == RELU:
         for j in range(len(y)):
             out[j] = y.dtype.type(0) if y[j] <= 0 else d[j]
-    elif kind == _SIGMOID:
+    elif kind == SIGMOID:
         for j in range(len(y)):
             out[j] = d[j] * (y[j] * (one - y[j]))
     else:
@@ -101,283 +81,144 @@ def _gate(d: Any, x: Any, y: Any, out: Any) -> None:
 
 
 @compiled_sums
-def _mix(z: Any, n: Any, h: Any, out: Any) -> None:
-    """out = (1 − z) n + z h."""
-    for j in range(len(n)):
-        out[j] = n[j] + z[j] * (h[j] - n[j])
-
-
-@compiled_sums
-def _unmix(d: Any, z: Any, n: Any, h: Any, d_z: Any, d_n: Any) -> None:
-    """Gradients at the pre-activations of z and n, from d at (1 − z) n + z h; d becomes that at h."""
-    one = z.dtype.type(1)
-    for j in range(len(d)):
-        d_z[j] = d[j] * (h[j] - n[j]) * (z[j] * (one - z[j]))
-    for j in range(len(d)):
-        d_n[j] = d[j] * (one - z[j]) * (one - n[j] * n[j])
-    for j in range(len(d)):
-        d[j] *= z[j]
-
-
-@kept
-@_threaded
-def _rnn_loop(first: int, starts: Any, counts: Any, kind: int, weight: Any, h0: Any, h: Any) -> None:
-    for t in range(len(starts)):
-        now, count = starts[t], counts[t]
-        add_product((h[starts[t - 1] :] if t else h0[first:])[:count], weight, h[now : now + count])
-        for row in range(now, now + count):
-            _activate(kind, h[row])
-
-
-@kept
-@_threaded
-def _rnn_back(
-    first: int, starts: Any, counts: Any, kind: int, weight: Any, h: Any, local: Any, d: Any, dh: Any
-) -> None:
-    for t in range(len(starts) - 1, -1, -1):
-        now, count = starts[t], counts[t]
-        for row in range(count):
-            dh_t = dh[first + row]
-            _add(local[now + row], dh_t)
-            _descend(kind, dh_t, h[now + row], d[now + row])
-            dh_t[:] = 0
-        add_product(d[now : now + count], weight, dh[first : first + count])
-
-
-def rnn(nonlinearity: str) -> Steps:
-    """Return the steps of `RNN`."""
-    kind = KINDS[nonlinearity]
-
-    def forward(sizes: list[int], projected: Tensor, weight_hh: Tensor, h0: Tensor) -> Any:
-        h = projected.new_empty(0).set_(projected.detach())  # the same memory, but another tensor for autograd
-        _over_rows(_rnn_loop, sizes, kind, panels(weight_hh), h0.contiguous(), h)
-        return (h, last(h0, h, sizes)), (h,)
-
-    def backward(sizes: list[int], operands: list[Tensor], kept: list[Tensor], local: Tensor, dh_last: Tensor) -> Any:
-        (weight_hh, h0), (h,) = operands, kept
-        d, dh = torch.empty_like(h), _copied(dh_last)
-        _over_rows(_rnn_back, sizes, kind, panels(weight_hh.t()), h, local.contiguous(), d, dh)
-        return d, weight_gradient(d, h0, h, sizes), dh
-
-    return Steps(forward, backward, lambda h: (h.detach(),))
-
-
-@kept
-@_threaded
-def _lstm_loop(
-    first: int, starts: Any, counts: Any, weight: Any, h0: Any, c0: Any, gates: Any, h: Any, c: Any, tanh_c: Any
-) -> None:
-    size = h.shape[1]
-    for t in range(len(starts)):
-        now, count = starts[t], counts[t]
-        c_prev = c[starts[t - 1] :] if t else c0[first:]
-        add_product((h[starts[t - 1] :] if t else h0[first:])[:count], weight, gates[now : now + count])
-        for row in range(count):
-            a, before = gates[now + row], c_prev[row]
-            c_t, tanh_t, h_t = c[now + row], tanh_c[now + row], h[now + row]
-            i, f, g, o = a[:size], a[size : 2 * size], a[2 * size : 3 * size], a[3 * size :]
-            _activate(_SIGMOID, a[: 2 * size])
-            _activate(_TANH, g)
-            _activate(_SIGMOID, o)
+def _unit_back(kind: int, a: Any, e: Any, h_prev: Any, c_prev: Any, d: Any, d_e: Any, dh: Any, dc: Any) -> None:
+    """Gradients d at a row's pre-activations from those at its state, which pass on to the state before."""
+    size, one = len(dh), dh.dtype.type(1)
+    if kind == LSTM:
+        i, f, g, o = a[:size], a[size : 2 * size], a[2 * size : 3 * size], a[3 * size :]
+        d_g = d[2 * size : 3 * size]
+        for j in range(size):
+            dc[j] += dh[j] * o[j] * (one - e[j] * e[j])
+        _gate(dc, g, i, d[:size])
+        _gate(dc, c_prev, f, d[size : 2 * size])
+        for j in range(size):
+            d_g[j] = dc[j] * i[j] * (one - g[j] * g[j])
+        _gate(dh, e, o, d[3 * size :])
+        for j in range(size):
+            dc[j] *= f[j]
+        dh[:] = 0
+    elif kind in (GRU, BEFORE):
+        r, z, n, d_z, d_n = a[:size], a[size : 2 * size], a[2 * size :], d[size : 2 * size], d[2 * size :]
+        for j in range(size):
+            d_z[j] = dh[j] * (h_prev[j] - n[j]) * (z[j] * (one - z[j]))
+        for j in range(size):
+            d_n[j] = dh[j] * (one - z[j]) * (one - n[j] * n[j])
+        for j in range(size):
+            dh[j] *= z[j]
+        if kind == GRU:
             for j in range(size):
-                c_t[j] = f[j] * before[j] + i[j] * g[j]
-            for j in range(size):
-                tanh_t[j] = tanh(c_t[j])
-            for j in range(size):
-                h_t[j] = o[j] * tanh_t[j]
+                d_e[j] = d_n[j] * r[j]
+            _gate(d_n, e, r, d[:size])
+        else:
+            d_e[:] = 0
+    else:
+        _descend(kind, dh, a, d)
+        dh[:] = 0
 
 
 @kept
 @_threaded
-def _lstm_back(
-    first: int, starts: Any, counts: Any, weight: Any, c0: Any, gates: Any, c: Any, tanh_c: Any, local: Any, d: Any,
-    dh: Any, dc: Any,
+def _forwards(
+    first: int, starts: Any, counts: Any, kind: int, weight: Any, candidate: Any, bias: Any, h0: Any, c0: Any,
+    gates: Any, e: Any, h: Any, c: Any,
 ) -> None:  # fmt: skip
-    size, one = c.shape[1], c.dtype.type(1)
-    for t in range(len(starts) - 1, -1, -1):
-        now, count = starts[t], counts[t]
-        c_prev = c[starts[t - 1] :] if t else c0[first:]
-        for row in range(count):
-            a, d_a, tanh_t, dh_t, dc_t = (
-                gates[now + row],
-                d[now + row],
-                tanh_c[now + row],
-                dh[first + row],
-                dc[first + row],
-            )
-            i, f, g, o = a[:size], a[size : 2 * size], a[2 * size : 3 * size], a[3 * size :]
-            d_g = d_a[2 * size : 3 * size]
-            _add(local[now + row], dh_t)
-            for j in range(size):
-                dc_t[j] += dh_t[j] * o[j] * (one - tanh_t[j] * tanh_t[j])
-            _gate(dc_t, g, i, d_a[:size])
-            _gate(dc_t, c_prev[row], f, d_a[size : 2 * size])
-            for j in range(size):
-                d_g[j] = dc_t[j] * i[j] * (one - g[j] * g[j])
-            _gate(dh_t, tanh_t, o, d_a[3 * size :])
-            for j in range(size):
-                dc_t[j] *= f[j]
-            dh_t[:] = 0
-        add_product(d[now : now + count], weight, dh[first : first + count])
+    """gates (R, G·M) hold the projected inputs; e (R, M) becomes tanh c, W_hn h + b_hn, or r ⊙ h of the step before.
 
-
-def _lstm_forward(sizes: list[int], gates: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor) -> Any:
-    h, c, tanh_c = (gates.new_empty(len(gates), weight_hh.shape[1]) for _ in range(3))
-    _over_rows(_lstm_loop, sizes, panels(weight_hh), h0.contiguous(), c0.contiguous(), gates, h, c, tanh_c)
-    return (h, last(h0, h, sizes), last(c0, c, sizes)), (gates.detach(), h, c, tanh_c)
-
-
-def _lstm_backward(
-    sizes: list[int], operands: list[Tensor], kept: list[Tensor], local: Tensor, dh_last: Tensor, dc_last: Tensor
-) -> Any:
-    (weight_hh, h0, c0), (gates, h, c, tanh_c) = operands, kept
-    d, dh, dc = torch.empty_like(gates), _copied(dh_last), _copied(dc_last)
-    rest = (c0.contiguous(), gates, c, tanh_c, local.contiguous(), d, dh, dc)
-    _over_rows(_lstm_back, sizes, panels(weight_hh.t()), *rest)
-    return d, weight_gradient(d, h0, h, sizes), dh, dc
-
-
-LSTM = Steps(_lstm_forward, _lstm_backward, lambda gates, h, c, tanh_c: (gates,))
-
-
-@kept
-@_threaded
-def _after_loop(
-    first: int, starts: Any, counts: Any, gate: Any, candidate: Any, bias: Any, h0: Any, gates: Any, q: Any, h: Any
-) -> None:
+    A GRU's weights of n are the `candidate`, not in `weight`; an RNN's gates are its h. Any array stands for what a
+    kind does not have.
+    """
     size = h.shape[1]
+    early = gates.shape[1] - size * (kind in (GRU, BEFORE))
     for t in range(len(starts)):
         now, count = starts[t], counts[t]
         h_prev = (h[starts[t - 1] :] if t else h0[first:])[:count]
-        for row in range(now, now + count):
-            copy(bias, q[row])
-        add_product(h_prev, gate, gates[now : now + count, : 2 * size])
-        add_product(h_prev, candidate, q[now : now + count])
+        c_prev = c[starts[t - 1] :] if t else c0[first:]
+        a, e_t = gates[now : now + count], e[now : now + count]
+        add_product(h_prev, weight, a[:, :early])
+        if kind == GRU:
+            for row in range(count):
+                copy(bias, e_t[row])
+            add_product(h_prev, candidate, e_t)
+        elif kind == BEFORE:
+            for row in range(count):
+                reset(a[row, :early], h_prev[row], e_t[row])
+            add_product(e_t, candidate, a[:, early:])
         for row in range(count):
-            a, q_t = gates[now + row], q[now + row]
-            r, n = a[:size], a[2 * size :]
-            _activate(_SIGMOID, a[: 2 * size])
-            for j in range(size):
-                n[j] = tanh(n[j] + r[j] * q_t[j])
-            _mix(a[size : 2 * size], n, h_prev[row], h[now + row])
+            unit(kind, a[row], e_t[row], h_prev[row], c_prev[row], h[now + row], c[now + row])
 
 
 @kept
 @_threaded
-def _after_back(
-    first: int, starts: Any, counts: Any, gate: Any, candidate: Any, h0: Any, gates: Any, q: Any, h: Any, local: Any,
-    d: Any, d_q: Any, dh: Any,
+def _backwards(
+    first: int, starts: Any, counts: Any, kind: int, weight: Any, candidate: Any, h0: Any, c0: Any, gates: Any, e: Any,
+    h: Any, c: Any, local: Any, d: Any, d_e: Any, dh: Any, dc: Any,
 ) -> None:  # fmt: skip
+    """d (R, G·M) at the gates; d_e (R, M) at e of a GRU; dh and dc (B, M) at the last states, then at the first."""
     size = h.shape[1]
+    early = gates.shape[1] - size * (kind in (GRU, BEFORE))
     for t in range(len(starts) - 1, -1, -1):
         now, count = starts[t], counts[t]
-        h_prev, dh_t = h[starts[t - 1] :] if t else h0[first:], dh[first : first + count]
+        h_prev = h[starts[t - 1] :] if t else h0[first:]
+        c_prev = c[starts[t - 1] :] if t else c0[first:]
+        d_t, d_e_t, dh_t = d[now : now + count], d_e[now : now + count], dh[first : first + count]
         for row in range(count):
-            a, d_a, d_q_t = gates[now + row], d[now + row], d_q[now + row]
-            r, d_n = a[:size], d_a[2 * size :]
-            _add(local[now + row], dh_t[row])
-            _unmix(dh_t[row], a[size : 2 * size], a[2 * size :], h_prev[row], d_a[size : 2 * size], d_n)
-            for j in range(size):
-                d_q_t[j] = d_n[j] * r[j]
-            _gate(d_n, q[now + row], r, d_a[:size])
-        add_product(d[now : now + count, : 2 * size], gate, dh_t)
-        add_product(d_q[now : now + count], candidate, dh_t)
+            at, d_h = now + row, dh_t[row]
+            _add(local[at], d_h)
+            _unit_back(kind, gates[at], e[at], h_prev[row], c_prev[row], d_t[row], d_e_t[row], d_h, dc[first + row])
+        if kind == GRU:
+            add_product(d_e_t, candidate, dh_t)
+        elif kind == BEFORE:
+            add_product(d_t[:, early:], candidate, d_e_t)
+            for row in range(count):
+                r, d_h, at_product = gates[now + row, :size], dh_t[row], d_e_t[row]
+                _gate(at_product, h_prev[row], r, d_t[row, :size])
+                for j in range(size):
+                    d_h[j] += at_product[j] * r[j]
+        add_product(d_t[:, :early], weight, dh_t)
 
 
-def _after_forward(sizes: list[int], gates: Tensor, weight_hh: Tensor, bias_hn: Tensor, h0: Tensor) -> Any:
-    q, h = (gates.new_empty(len(gates), weight_hh.shape[1]) for _ in range(2))
-    _over_rows(_after_loop, sizes, *_split(weight_hh), bias_hn.contiguous(), h0.contiguous(), gates, q, h)
-    return (h, last(h0, h, sizes)), (gates.detach(), q, h)
+def steps(name: str) -> Steps:
+    """Return the steps of one of `KINDS`."""
+    kind = KINDS[name]
+    gru, simple = kind in (GRU, BEFORE), kind >= TANH
 
+    def laid_out(weight_hh: Tensor, turned: bool) -> list[Tensor]:
+        size = weight_hh.shape[1]
+        parts = weight_hh.split([2 * size, size]) if gru else [weight_hh]
+        found = [panels(part.t() if turned else part) for part in parts]
+        return [found[0], found[-1]]
 
-def _after_backward(
-    sizes: list[int], operands: list[Tensor], kept: list[Tensor], local: Tensor, dh_last: Tensor
-) -> Any:
-    (weight_hh, _, h0), (gates, q, h) = operands, kept
-    d, d_q, dh = torch.empty_like(gates), torch.empty_like(q), _copied(dh_last)
-    rest = (h0.contiguous(), gates, q, h, local.contiguous(), d, d_q, dh)
-    _over_rows(_after_back, sizes, *_split(weight_hh, turned=True), *rest)
-    d_gates = weight_gradient(d[:, : 2 * h.shape[1]], h0, h, sizes)
-    return d, torch.cat([d_gates, weight_gradient(d_q, h0, h, sizes)]), d_q.sum(0), dh
+    def forward(sizes: list[int], projected: Tensor, weight_hh: Tensor, *others: Tensor) -> Any:
+        state = others[kind == GRU :]
+        bias, h0, c0 = (part.contiguous() for part in (others[0], state[0], state[-1]))
+        gates = projected.detach()
+        shape = len(gates), weight_hh.shape[1]
+        h = gates.new_empty(0 if simple else shape)
+        if simple:  # the same memory, but for autograd another tensor
+            h.set_(gates)  # type: ignore[call-overload]  # torch's stub lacks it
+        e = h if simple else torch.empty_like(h)
+        c = torch.empty_like(h) if kind == LSTM else h
+        _over_rows(_forwards, sizes, kind, *laid_out(weight_hh, False), bias.view(-1), h0, c0, gates, e, h, c)
+        ends = [last(part, flat, sizes) for part, flat in zip(state, (h, c), strict=False)]
+        return (h, *ends), (gates, e, h, c)
 
+    def backward(sizes: list[int], operands: list[Tensor], kept: list[Tensor], local: Tensor, *ends: Tensor) -> Any:
+        weight_hh, *others = operands
+        state, (gates, e, h, _) = others[kind == GRU :], kept
+        h0, c0 = state[0].contiguous(), state[-1].contiguous()
+        d = torch.empty_like(gates)
+        d_e = torch.empty_like(e) if gru else d
+        dh, dc = (part.clone(memory_format=torch.contiguous_format) for part in (ends[0], ends[-1]))
+        arrays = (h0, c0, *kept, local.contiguous(), d, d_e, dh, dc)
+        _over_rows(_backwards, sizes, kind, *laid_out(weight_hh, True), *arrays)
+        if not gru:
+            return d, weight_gradient(d, h0, h, sizes), *(dh, dc)[: len(ends)]
+        d_gates, d_n = d.split([2 * h.shape[1], h.shape[1]], 1)
+        d_candidate = weight_gradient(d_e, h0, h, sizes) if kind == GRU else product(d_n.t(), e.t())
+        d_weight = torch.cat([weight_gradient(d_gates, h0, h, sizes), d_candidate])
+        return d, d_weight, *([d_e.sum(0)] if kind == GRU else []), dh
 
-def _split(weight_hh: Tensor, turned: bool = False) -> list[Tensor]:
-    """Lay out a GRU's weights of the gates, and those of the candidate."""
-    parts = weight_hh.split([2 * weight_hh.shape[1], weight_hh.shape[1]])
-    return [panels(part.t() if turned else part) for part in parts]
+    def known(gates: Tensor, e: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        return gates.split([2 * h.shape[1], h.shape[1]], 1) if gru else (gates,)
 
-
-def _known(gates: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    return gates.split([gates.shape[1] // 3 * 2, gates.shape[1] // 3], 1)
-
-
-RESET_AFTER = Steps(_after_forward, _after_backward, _known)
-
-
-@kept
-@_threaded
-def _before_loop(
-    first: int, starts: Any, counts: Any, gate: Any, candidate: Any, h0: Any, gates: Any, reset: Any, h: Any
-) -> None:
-    size = h.shape[1]
-    for t in range(len(starts)):
-        now, count = starts[t], counts[t]
-        h_prev, a = (h[starts[t - 1] :] if t else h0[first:])[:count], gates[now : now + count]
-        add_product(h_prev, gate, a[:, : 2 * size])
-        for row in range(count):
-            r, before, product = a[row], h_prev[row], reset[now + row]
-            _activate(_SIGMOID, r[: 2 * size])
-            for j in range(size):
-                product[j] = r[j] * before[j]
-        add_product(reset[now : now + count], candidate, a[:, 2 * size :])
-        for row in range(count):
-            _activate(_TANH, a[row, 2 * size :])
-            _mix(a[row, size : 2 * size], a[row, 2 * size :], h_prev[row], h[now + row])
-
-
-@kept
-@_threaded
-def _before_back(
-    first: int, starts: Any, counts: Any, gate: Any, candidate: Any, h0: Any, gates: Any, h: Any, local: Any, d: Any,
-    dh: Any, scratch: Any,
-) -> None:  # fmt: skip
-    size = h.shape[1]
-    for t in range(len(starts) - 1, -1, -1):
-        now, count = starts[t], counts[t]
-        h_prev, dh_t, s = (
-            h[starts[t - 1] :] if t else h0[first:],
-            dh[first : first + count],
-            scratch[first : first + count],
-        )
-        for row in range(count):
-            a, d_a = gates[now + row], d[now + row]
-            _add(local[now + row], dh_t[row])
-            _unmix(dh_t[row], a[size : 2 * size], a[2 * size :], h_prev[row], d_a[size : 2 * size], d_a[2 * size :])
-            s[row] = 0
-        add_product(d[now : now + count, 2 * size :], candidate, s)  # at r ⊙ h_{t-1}
-        for row in range(count):
-            r, d_h, s_t = gates[now + row, :size], dh_t[row], s[row]
-            _gate(s_t, h_prev[row], r, d[now + row, :size])
-            for j in range(size):
-                d_h[j] += s_t[j] * r[j]
-        add_product(d[now : now + count, : 2 * size], gate, dh_t)
-
-
-def _before_forward(sizes: list[int], gates: Tensor, weight_hh: Tensor, h0: Tensor) -> Any:
-    reset, h = (gates.new_empty(len(gates), weight_hh.shape[1]) for _ in range(2))
-    _over_rows(_before_loop, sizes, *_split(weight_hh), h0.contiguous(), gates, reset, h)
-    return (h, last(h0, h, sizes)), (gates.detach(), reset, h)
-
-
-def _before_backward(
-    sizes: list[int], operands: list[Tensor], kept: list[Tensor], local: Tensor, dh_last: Tensor
-) -> Any:
-    (weight_hh, h0), (gates, reset, h) = operands, kept
-    d, dh = torch.empty_like(gates), _copied(dh_last)
-    rest = (h0.contiguous(), gates, h, local.contiguous(), d, dh, torch.empty_like(dh))
-    _over_rows(_before_back, sizes, *_split(weight_hh, turned=True), *rest)
-    d_gates, d_n = d.split([2 * h.shape[1], h.shape[1]], 1)
-    return d, torch.cat([weight_gradient(d_gates, h0, h, sizes), product(d_n.t(), reset.t())]), dh
-
-
-RESET_BEFORE = Steps(_before_forward, _before_backward, _known)
+    return Steps(forward, backward, known)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 Plain = Callable[..., tuple[Tensor, ...]]
 LEAST_MULTIPLICATIONS = 2**24  # of the forward steps of one layer, from which a minute of training repays loading numba
-LEAST_ROWS = 4  # fewer are no work for a tile of registers
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
 
@@ -69,10 +68,10 @@ def training_loops(weight_hh: Tensor, sizes: list[int]) -> ModuleType | None:
 
     `sizes` are the rows running at each step. Nothing else decides, so that the same training has the same bits.
     """
-    trains = torch.is_grad_enabled() and weight_hh.requires_grad and sizes[0] >= LEAST_ROWS
+    trains = torch.is_grad_enabled() and weight_hh.requires_grad and custom_gradients_work()
     if not trains or sizes[0] * len(sizes) * weight_hh.numel() < LEAST_MULTIPLICATIONS:
         return None
-    if not custom_gradients_work() or compiled_loops(weight_hh) is None:
+    if compiled_loops(weight_hh) is None:
         return None
     from chainrule.kernels import _compiled_recurrent as loops
 
@@ -88,9 +87,7 @@ def rnn(
     activations. `projected` may be overwritten. Returns h of every step (R, M), and h of each row after its last step,
     (B, M).
     """
-    loops = training_loops(weight_hh, sizes)
-    steps = _rnn(nonlinearity) if loops is None else loops.rnn(nonlinearity)
-    return _run(steps, sizes, plain, projected, weight_hh, h0)
+    return _run(nonlinearity, sizes, plain, projected, weight_hh, h0)
 
 
 def lstm(
@@ -101,8 +98,7 @@ def lstm(
     Returns:
         h of every step (R, M), and h and c of each row after its last step, (B, M).
     """
-    loops = training_loops(weight_hh, sizes)
-    return _run(_LSTM if loops is None else loops.LSTM, sizes, plain, projected, weight_hh, h0, c0)
+    return _run("lstm", sizes, plain, projected, weight_hh, h0, c0)
 
 
 def gru(
@@ -112,21 +108,20 @@ def gru(
 
     bias_hn: (M,), the bias inside the reset gate's reach; `None` for the reset gate before the product.
     """
-    loops = training_loops(weight_hh, sizes)
     if bias_hn is not None:
-        steps = _RESET_AFTER if loops is None else loops.RESET_AFTER
-        return _run(steps, sizes, plain, projected, weight_hh, bias_hn, h0)
+        return _run("gru", sizes, plain, projected, weight_hh, bias_hn, h0)
 
     def plain_before(projected: Tensor, weight_hh: Tensor, h0: Tensor, **known: Any) -> tuple[Tensor, ...]:
         return plain(projected, weight_hh, None, h0, **known)
 
-    steps = _RESET_BEFORE if loops is None else loops.RESET_BEFORE
-    return _run(steps, sizes, plain_before, projected, weight_hh, h0)
+    return _run("gru-before", sizes, plain_before, projected, weight_hh, h0)
 
 
-def _run(steps: Steps, sizes: list[int], plain: Plain, projected: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
+def _run(kind: str, sizes: list[int], plain: Plain, projected: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
     if not custom_gradients_work():
         return plain(projected, *operands)
+    loops = training_loops(operands[0], sizes)
+    steps = _STEPS[kind] if loops is None else loops.steps(kind)
     results: tuple[Tensor, ...] = _Recurrence.apply(steps, sizes, plain, projected, placeholder(projected), *operands)
     return results
 
@@ -237,9 +232,6 @@ def _lstm_backward(
     return d_gates, weight_gradient(d_gates, h0, h, sizes), dh, dc
 
 
-_LSTM = Steps(_lstm_forward, _lstm_backward, lambda gates, h, c, tanh_c: (gates,))
-
-
 def _after_forward(sizes: list[int], projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h0: Tensor) -> Any:
     low, wide = projected.dtype, wide_dtype(projected)
     rows, size = projected.shape[0], weight_hh.shape[1]
@@ -289,11 +281,6 @@ def _after_backward(
         recurrent.add(k, d_t, out=dh_t)
     d_projected = torch.cat([d[:, : 2 * size], d_n], 1)
     return d_projected, weight_gradient(d, h0, h_low, sizes), d[:, 2 * size :].sum(0, dtype=wide), dh
-
-
-_RESET_AFTER = Steps(
-    _after_forward, _after_backward, lambda product, n, *h: (product[:, : 2 * product.shape[1] // 3], n)
-)
 
 
 def _before_forward(sizes: list[int], projected: Tensor, weight_hh: Tensor, h0: Tensor) -> Any:
@@ -351,7 +338,12 @@ def _before_backward(
     return d, torch.cat([d_gates, product(d[:, 2 * size :].t(), reset.t())]), dh
 
 
-_RESET_BEFORE = Steps(_before_forward, _before_backward, lambda rz, n, *others: (rz, n))
+_STEPS = {
+    "lstm": Steps(_lstm_forward, _lstm_backward, lambda gates, h, c, tanh_c: (gates,)),
+    "gru": Steps(_after_forward, _after_backward, lambda product, n, *h: (product[:, : 2 * n.shape[1]], n)),
+    "gru-before": Steps(_before_forward, _before_backward, lambda rz, n, *others: (rz, n)),
+    **{nonlinearity: _rnn(nonlinearity) for nonlinearity in NONLINEARITIES},
+}
 
 
 KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {

@@ -141,7 +141,9 @@ class VerbTemplate:
         if not issubclass(task, self.ability):
             return None
         optional = "run" in (self.body.__kwdefaults__ or {})
-        types: dict[str, Any] = {"run": Path | None if optional else _RUN}
+        types: dict[str, Any] = {}
+        if "run" in self.body.__annotations__:
+            types["run"] = Path | None if optional else _RUN
         if self.out and not getattr(task, self.out):
             types["out"] = Annotated[Path | None, Parameter(parse=False)]
         if not self.options:
