@@ -3,8 +3,8 @@
 The choice is a function of the processor, the model and the shape of a batch. It times nothing, so the same command
 always computes the same way, however busy the machine is. benchmarks/LOG.md has the measurements behind the constants.
 
-- The vendor's kernel computes LSTMs over full rows, in bfloat16 below `WIDE` units. Otherwise the written-out steps are
-  faster, and recurrent layers choose them themselves (`auto`).
+- The vendor's kernel computes LSTMs over full rows in bfloat16 below `WIDE` units. Otherwise recurrent layers choose
+  themselves (`auto`): in float32 compiled loops, or what is fastest without them.
 - bfloat16 is used if the processor multiplies it natively and the products are large: `BFLOAT16_MULTIPLIES` at once, or
   `BFLOAT16_ROWS` rows for the vendor's LSTM. Models then train 1.1 to 1.9 times as fast. Emulation is never faster.
 - There is one thread per `MULTIPLIES_A_THREAD` multiply-adds at once. Threads with less work only wait for each other.
@@ -233,13 +233,13 @@ def choose(
 
     >>> lstm = Work("LSTM", 256, rows=32, full=True, vendor=True, multiplies=8e6)
     >>> str(choose(True, 4, lstm)), str(choose(False, 1, lstm)), str(choose(True, 4, lstm, precision="float32"))
-    ('bfloat16, vendor kernel, 2 threads', 'float32, vendor kernel, 1 thread', 'float32, vendor kernel, 2 threads')
+    ('bfloat16, vendor kernel, 2 threads', 'float32, 1 thread', 'float32, 2 threads')
     """
     fused = work.layers == "LSTM" and work.full and work.vendor and backend != "bptt"
     if precision == "auto":
         enough = work.rows >= BFLOAT16_ROWS if fused else work.multiplies >= BFLOAT16_MULTIPLIES
         precision = "bfloat16" if bfloat16 and enough else "float32"
-    if backend == "auto" and fused and (precision == "float32" or (bfloat16 and work.units < WIDE)):
+    if backend == "auto" and fused and precision == "bfloat16" and bfloat16 and work.units < WIDE:
         backend = "vendor"
     threads = threads or max(1, min(most_threads, int(work.multiplies / MULTIPLIES_A_THREAD)))
     return Computation(threads, precision, backend)

@@ -9,7 +9,7 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from chainrule._app.heavy import torch
+from chainrule._app.heavy import modes, torch
 from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, RunConfig, run_word
 from chainrule._app.tasks.config import Source as Source
 from chainrule._app.tasks.display import flag
@@ -349,7 +349,7 @@ class Task(Recipe, ABC, Generic[M]):
     def new_model(self, seed: int) -> M:
         """Build the model before training from `seed`, without touching the global random state."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            modes.seed_torch(seed)
             return self.build()
 
     def model(self, device: "str | torch.device" = "cpu") -> M:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -94,8 +94,7 @@ class Sampler:
 
     def _symbols(self, prompt: Ids, length: int, generator: torch.Generator) -> Iterator[int]:
         prefix = torch.from_numpy(prompt) if len(prompt) else None
-        stream = self.model.stream(1, prefix=prefix, generator=generator, **self.filters)
-        for drawn in islice(stream, length):
+        for drawn in self.model.stream(1, prefix=prefix, count=length, generator=generator, **self.filters):
             symbol = int(drawn)
             if symbol == self.eos:
                 return
