@@ -209,7 +209,7 @@ def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int
     check_filters(options.temperature, None, None)
     first_rows = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
     sampler = Sampler(run, run.model(device), options.temperature)
-    labels = sampler.label(options.label, n)
+    labels = sampler.labels(n, options.label)
     names = None if labels is None or run.classes is None else [run.classes[label] for label in labels]
     return _result(run, sampler.images(n, labels, seed, first_rows), names, seed)
 
@@ -253,16 +253,11 @@ class Sampler:
     def __init__(self, run: "ImageTask", model: "ImageModel", temperature: float = 1.0):
         self.run, self.model, self.temperature = run, model, temperature
 
-    def labels_in_turn(self, n: int) -> "Tensor | None":
-        """Return all labels in turn, (n,); None without labels."""
-        classes = self.run.classes
-        return None if classes is None else torch.arange(n) % len(classes)
-
-    def label(self, name: str | None, n: int) -> "Tensor | None":
-        """Return the named label n times; all labels in turn if none is named."""
+    def labels(self, n: int, name: str | None = None) -> "Tensor | None":
+        """Return the named label n times, all labels in turn if none is named; None without labels."""
         classes = self.run.classes
         if name is None:
-            return self.labels_in_turn(n)
+            return None if classes is None else torch.arange(n) % len(classes)
         if classes is None:
             raise ValueError(f"--label {name}: this model was trained without labels: leave it out")
         if name not in classes:
