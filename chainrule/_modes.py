@@ -39,6 +39,14 @@ def wide(x: Tensor) -> Tensor:
     return x.to(widest(x.device))
 
 
+def seed_torch(seed: int) -> None:
+    """Seed all devices as `torch.manual_seed` does, which formats tracebacks where there is no accelerator."""
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
 Arguments = ParamSpec("Arguments")
 Model = TypeVar("Model", bound=nn.Module)
 Result = TypeVar("Result")

@@ -1,18 +1,14 @@
-"""Lets every test import small_models.py, which stands beside this file; trainings in tests draw short texts."""
+"""Trainings in tests draw short texts."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 
 @pytest.fixture(scope="session", autouse=True)
 def short_trainings() -> Iterator[None]:
-    """Show 20 symbols at each validation of a text, where 200 took two thirds of a small training; time steps briefly.
+    """At a validation, show 20 symbols of a text and 8 frames of music: more took two thirds of a small training.
 
     Of a budget of an hour, ten seconds are taken to measure speed.
     """
@@ -27,6 +23,7 @@ def short_trainings() -> Iterator[None]:
         patch.setattr(speed, "steps_per_second", measured)
         lengths = dict.fromkeys(("char", "byte", "word", "bpe"), 20)
         patch.setattr("chainrule._app.tasks.text.task._SAMPLE_LENGTH", lengths)
+        patch.setattr("chainrule._app.tasks.music.task._PREVIEW_FRAMES", 8)
         yield
 
 

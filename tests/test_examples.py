@@ -19,7 +19,10 @@ def test_a_short_example_runs(name, tmp_path, monkeypatch, capsys):
     assert (quick != source) == (name != "check_module")
     monkeypatch.chdir(tmp_path)
     exec(compile(quick, name, "exec"), {"__name__": "__main__"})
-    assert capsys.readouterr().out.strip()
+    out = capsys.readouterr().out
+    assert out.strip()
+    assert "FAIL" not in out
+    assert name != "check_module" or len(out.splitlines()) == 14
     assert not list(tmp_path.iterdir())  # a temporary run leaves nothing
 
 

@@ -1,20 +1,16 @@
 """`fit` is `train`: equal data, seed and options give equal weights through Python and through the command line."""
 
 import signal
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import small_data
 
 import chainrule
 from chainrule._app.cli.main import main
 from chainrule._app.tasks import TASKS, task_class
 from chainrule._app.tasks.task import Task
 from chainrule.data import png, write_wav
-
-sys.path.insert(0, str(Path(__file__).parent / "cli"))
-import small_data
 
 SAME = {"threads": 1, "precision": "float32"}
 SMALL = {"hidden_size": 8, "kneser_ney_order": 0}

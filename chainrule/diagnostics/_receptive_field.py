@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from chainrule._base import AutoregressiveModel, Context
+from chainrule._modes import seed_torch
 from chainrule.state import count_rows, expand, map_state, select
 from chainrule.testing._values import finite_support
 
@@ -215,7 +216,7 @@ def _numbers(
 ) -> list[Tensor]:
     """Combine the log-probabilities at t of the elements and some draws at random, summed over rows."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():  # torch's distributions take no generator
-        torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device="cpu")))
+        seed_torch(int(torch.randint(2**62, (), generator=generator, device="cpu")))
         values = [x, *(conditionals.sample().to(x.dtype) for _ in range(_DIRECTIONS - 1))]
     terms = torch.stack([model.to_sequence(conditionals.log_prob(value))[:, t] for value in values])  # (K, B)
     terms = torch.where(terms.isfinite(), terms, 0)

@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from chainrule.kernels import enabled
 
+RECORDED = 16
+"""Elements of sequences on a GPU after which drawing goes on with a recorded step: recording takes as long as four."""
 _LOADING = 0.6
 """Seconds that loading numba and machine code takes, once (benchmarks/LOG.md)."""
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.nn.functional import pad
 
-from chainrule._base import Executor
+from chainrule._base import Executor, Step
 from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._causal_attention import CausalAttention
@@ -70,6 +71,7 @@ class SymbolExecutor(Executor):
         return self._predict(h, symbols), self.model.joined(layer, recent)
 
 
+_LARGEST_CACHE = 1 << 28  # numbers, that are copied in each step
 _AHEAD = 64  # positions whose vectors and turns are computed together
 
 
@@ -82,6 +84,9 @@ class RecurrentExecutor(SymbolExecutor):
     """A recurrent language model, whose long sequences compiled loops draw."""
 
     model: "RecurrentLM"
+
+    def fixed(self, state: State) -> tuple[Step, State] | None:
+        return (self.step, state) if self.may_replace else None
 
     def compiled_scores(self, state: State) -> "Scores | None":
         model = self.model
@@ -152,6 +157,24 @@ class TransformerExecutor(SymbolExecutor):
     """A Transformer, whose long sequences compiled loops draw."""
 
     model: "TransformerLM"
+
+    def fixed(self, state: State) -> tuple[Step, State] | None:
+        """With caches as long as the window, whose empty slots no query reads."""
+        layer, recent = self.model.parts(state)
+        mixers = [block.mixer for block in self.model.stack.layers]
+        cached = [mixer for mixer in mixers if isinstance(mixer, CausalAttention)]
+        numbers = sum(2 * mixer.num_kv_heads * mixer.head_size * mixer.window for mixer in cached)
+        if not self.may_replace or count_rows(layer) * numbers > _LARGEST_CACHE:
+            return None
+
+        def filled(mixer: nn.Module, cache: State) -> State:
+            if not isinstance(mixer, CausalAttention):
+                return cache
+            empty = (0, 0, mixer.window - 1 - cache["keys"].shape[2], 0)
+            return cache | {name: pad(cache[name], empty) for name in ("keys", "values")}
+
+        blocks = tuple(map(filled, mixers, layer["blocks"]))
+        return self.model.step, self.model.joined(layer | {"blocks": blocks}, recent)
 
     def compiled_scores(self, state: State) -> "Scores | None":
         model = self.model
@@ -225,6 +248,9 @@ class NgramExecutor(Executor):
     model: "NgramLM"
     saved = 5e-4
 
+    def fixed(self, state: State) -> tuple[Step, State] | None:
+        return self.step, state
+
     def compiled_scores(self, state: State) -> "Scores | None":
         ngrams = self.model.ngrams
         loops = compiled_loops(ngrams.terms)
@@ -245,6 +271,17 @@ class MeanExecutor(Executor):
 
     def _together(self, x_prev: Tensor | None, state: State) -> tuple[Any, State]:
         return self.model.together(part.step(x_prev, own) for part, own in zip(self._parts, state, strict=True))
+
+    def fixed(self, state: State) -> tuple[Step, State] | None:
+        parts = [part.fixed(own) for part, own in zip(self._parts, state, strict=True)]
+        if None in parts or not may_prepare(self.model):
+            return None
+        steps, states = zip(*cast("list[tuple[Step, State]]", parts), strict=True)
+
+        def together(x_prev: Tensor | None, state: State) -> tuple[Any, State]:
+            return self.model.together(step(x_prev, own) for step, own in zip(steps, state, strict=True))
+
+        return together, states
 
     @property
     def saved(self) -> float:

@@ -11,6 +11,8 @@ import torch
 from torch.distributions import Distribution
 from torch.overrides import TorchFunctionMode
 
+from chainrule._modes import seed_torch
+
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -83,9 +85,6 @@ def as_called() -> Iterator[None]:
 
 def reseed(seed: int) -> None:
     """Set every global random state; call it only inside `isolated`."""
-    if torch.accelerator.is_available():
-        torch.manual_seed(seed)
-    else:  # `torch.manual_seed` would format a traceback, in case a CUDA device appears
-        torch.default_generator.manual_seed(seed)
+    seed_torch(seed)
     random.seed(seed)
     numpy.random.seed(seed % 2**32)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel, Context, TrainableModel
 from chainrule._latent import LatentModel
-from chainrule._modes import device_of, evaluating
+from chainrule._modes import device_of, evaluating, seed_torch
 from chainrule.state import State, detach, map_state
 from chainrule.training._computation import autocast
 from chainrule.training._parallel import own_randomness
@@ -176,7 +176,7 @@ def evaluations(model: TrainableModel, batches: Iterable[Batch]) -> list[Evaluat
     read: list[Evaluation] = []
     total, elements, state = 0.0, 0, None  # a float32 sum of many chunks would lose digits
     with evaluating(model), own_randomness(device):
-        torch.manual_seed(_SEED)
+        seed_torch(_SEED)
         for batch in batches:
             nats, state = score(objective, batch, state, device)
             total += nats.item()

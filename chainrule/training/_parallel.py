@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from chainrule._modes import seed_torch
 from chainrule.state import State, count_rows, expand, leaves, map_state
 
 _DDP_OPTIONS = signature(DistributedDataParallel).parameters
@@ -178,7 +179,7 @@ def own_randomness(device: torch.device) -> Iterator[None]:
 def seed_step(seed: int, step: int, rank: int, purpose: str = "step") -> None:
     """Seed torch from these arguments, so that there is no random state to save."""
     digest = hashlib.sha256(f"{purpose} {seed} {step} {rank}".encode()).digest()
-    torch.manual_seed(int.from_bytes(digest[:7]))
+    seed_torch(int.from_bytes(digest[:7]))
 
 
 class Interrupted(KeyboardInterrupt):

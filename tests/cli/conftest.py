@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +15,6 @@ from chainrule._app.tasks.text.options import TextData, TextTraining
 from chainrule._app.tasks.text.task import TextTask
 from chainrule._app.training_run import create_run
 from chainrule.training import save_weights
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 class Outcome(NamedTuple):

@@ -1,12 +1,7 @@
-"""Lets the tests share their recurrences; exactness is shown in float64."""
-
-import sys
-from pathlib import Path
+"""Exactness is shown in float64."""
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)

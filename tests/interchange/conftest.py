@@ -1,7 +1,5 @@
-import sys
-from pathlib import Path
-
 import pytest
+from small_language_models import shaken
 
 from chainrule._app.cli.main import main
 from chainrule._app.tasks.config import Duration, Fingerprint, RunConfig
@@ -10,10 +8,6 @@ from chainrule._app.tasks.text.options import MODELS, TextData, TextTraining
 from chainrule._app.tasks.text.task import TextCounts, TextFacts, TextTask
 from chainrule.data import CharVocabulary
 from chainrule.training import save_weights
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small_language_models import shaken
 
 CHARACTERS = "\n abcdefgh"
 

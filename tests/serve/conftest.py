@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Thread
 
 import httpx
@@ -17,8 +16,6 @@ import chainrule
 from chainrule.serve import Limits, create_app
 from chainrule.serve._engine import Engine
 from chainrule.serve._server import _config
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
 WORDS = [
     "the",

@@ -9,14 +9,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options, remains
+import torch
+from torch import nn
+from training_toy import SYMBOLS, ToyBatch, ToyModel, ToyStream, held_out, options, remains
 
+from chainrule._base import AutoregressiveModel
+from chainrule.heads import Categorical
 from chainrule.training import Interrupted, MetricValue, TrainingResult, ValidationMetric, train
 from chainrule.training import _duration as duration
 from chainrule.training import _loop as loop
 from chainrule.training import _report as report
 from chainrule.training import _validation as validation
 from chainrule.training._validation import Rows
+
+
+class Marginal(ToyModel):
+    """One distribution for every symbol: here the clock alone matters."""
+
+    def __init__(self):
+        AutoregressiveModel.__init__(self)
+        self.logits = nn.Parameter(torch.zeros(SYMBOLS))
+
+    def initial_state(self, batch_size, context=None):
+        return self.logits.new_zeros(batch_size)
+
+    def unroll(self, x, state, x_prev=None):
+        return Categorical(self.logits.expand(*x.shape, -1)), state
 
 
 @dataclass
@@ -72,7 +90,7 @@ def ticking(monkeypatch):
 
 def run(clock: Clock, budget: float, batches: int, directory: Path, **settings: object) -> TrainingResult:
     return train(
-        ToyModel(), clock.stream(), lambda: clock.held_out(batches), options(budget=budget), directory, progress=False,
+        Marginal(), clock.stream(), lambda: clock.held_out(batches), options(budget=budget), directory, progress=False,
         **settings,
     )  # fmt: skip
 
@@ -159,7 +177,7 @@ def test_a_run_is_saved_every_minute_whether_it_validates_or_not(tmp_path, monke
 
     monkeypatch.setattr(loop, "save_checkpoint", noted)
     settings = options(steps=60, validate_every=60)
-    train(ToyModel(), clock.stream(), lambda: clock.held_out(2), settings, tmp_path, progress=False)
+    train(Marginal(), clock.stream(), lambda: clock.held_out(2), settings, tmp_path, progress=False)
     assert max(after - before for before, after in zip([0.0, *saved], saved, strict=False)) <= 67.0
     assert len(saved) == 7
 
@@ -278,9 +296,9 @@ def test_steps_that_were_chosen_for_a_budget_end_with_it(tmp_path, ticking):
     """On a machine that had become slower, a run of 20 seconds took 27.5."""
     clock = ticking(0.1, 0.05, 0.01)
     training = options(steps=400, most_seconds=10.0, validate_every=20)
-    result = train(ToyModel(), clock.stream(), lambda: clock.held_out(4), training, tmp_path, progress=False)
+    result = train(Marginal(), clock.stream(), lambda: clock.held_out(4), training, tmp_path, progress=False)
     assert abs(clock.now - 10) < 0.05 * 10
     assert (result.ended_by, result.step < 100, result.last.elements) == ("length", True, 400)
     quick = ticking(0.01, 0.005, 0.001)
-    result = train(ToyModel(), quick.stream(), lambda: quick.held_out(4), training, tmp_path / "quick", progress=False)
+    result = train(Marginal(), quick.stream(), lambda: quick.held_out(4), training, tmp_path / "quick", progress=False)
     assert result.step == 400

@@ -4,8 +4,7 @@ from training_toy import ToyModel, ToyStream, held_out, options
 
 from chainrule.training import Evaluation, train
 from chainrule.training._duration import Position
-from chainrule.training._metrics import Metrics
-from chainrule.training._records import read_metrics
+from chainrule.training._metrics import Metrics, read_metrics
 from chainrule.training._validation import Findings
 
 

@@ -4,7 +4,6 @@ import zipfile
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from chainrule._app.tasks import open_run, size_schedule
 
@@ -19,6 +18,8 @@ SMALL = {
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     home = tmp_path_factory.mktemp("digits")
+    from sklearn.datasets import load_digits
+
     found = load_digits()
     images = (found.images * 15.9375).astype(np.uint8)
     np.savez(home / "train.npz", images=images[:300], labels=found.target[:300])

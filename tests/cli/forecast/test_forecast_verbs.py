@@ -92,7 +92,7 @@ def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(co
     outcome = command(*asked, "--fill")
     assert outcome.status == 0, outcome.err
     assert "interpolated 1 missing training values and 2 held-out ones" in outcome.err
-    assert "1 value to train on and 2 held out, interpolated" in command("info", out).out
+    assert "interpolated 1 missing training values and 2 held-out ones" in command("info", out).out
     assert command("evaluate", out, path).status == 0
     forecast = command("forecast", out, path)
     assert forecast.status == 0, forecast.err

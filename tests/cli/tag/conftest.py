@@ -3,16 +3,12 @@
 import gzip
 import io
 import sys
-from pathlib import Path
 
 import pytest
-
-from chainrule._app.cli.main import main
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from small_data import written
 from tagged_words import SMALL, columns, conllu, sentences
+
+from chainrule._app.cli.main import main
 
 
 @pytest.fixture(scope="module")

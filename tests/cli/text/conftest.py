@@ -1,17 +1,13 @@
 """A working directory with a text in it, and a tiny run there."""
 
 import shutil
-import sys
 from contextlib import chdir
 from pathlib import Path
 
 import pytest
+from tiny_runs import TINY
 
 from chainrule._app.cli.main import main
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from tiny_runs import TINY
 
 
 @pytest.fixture

@@ -1,12 +1,8 @@
-"""Lets the tests here import sound_files.py, which stands beside them; and a folder of clips."""
+"""A folder of clips."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from sound_files import tone, write
 
 

@@ -1,6 +1,0 @@
-"""The modules of the fuzzer lie beside its test, and are scripts too."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

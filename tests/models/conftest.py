@@ -1,6 +1,0 @@
-"""Lets the tests here import blocks.py, which stands beside them."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
