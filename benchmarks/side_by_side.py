@@ -19,17 +19,22 @@ from torch.utils.flop_counter import flop_registry
 from chainrule.training._computation import instruction_set
 
 
-def interleaved(ways: dict[str, Callable[[], object]], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
-    """Seconds of each call, all ways once a round, so that a change in the machine's speed meets them all."""
+def interleaved(
+    ways: dict[str, Callable[[], object]], rounds: int, warmup: int = 2, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Seconds of each call, all ways once a round, so that a change in the machine's speed meets them all.
+
+    Work of one thread may be timed by `time.process_time`, which other work on the machine disturbs less.
+    """
     for _ in range(warmup):
         for way in ways.values():
             way()
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
-            start = time.perf_counter()
+            start = clock()
             way()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return seconds
 
 

@@ -9,7 +9,7 @@ in float32, and, where the processor multiplies it, under autocast in bfloat16, 
 
 Generation at batch 1 on one thread, sampling included: `model.sample`, whose compiled loops are loaded before, once a
 process; as the floor, plain matrix-vector products with weights of the same shapes, NumPy's and torch's by turns, the
-faster counted; and x-transformers and GPT-2 of Hugging Face of the same shape, with their caches.
+faster counted; and x-transformers and GPT-2 of Hugging Face of the same shape, with their caches. Time is CPU time.
 
 The two packages are no dependency of chainrule; without them their rows are left out. Beside an installed chainrule,
     pip install --no-deps --target PEERS x-transformers einops einx loguru frozendict torch-einops-utils transformers \
@@ -21,6 +21,7 @@ import argparse
 import statistics
 from collections.abc import Callable
 from itertools import product
+from time import process_time
 
 import torch
 from side_by_side import claim, interleaved, median_ratio, publish
@@ -120,7 +121,7 @@ def training(rounds: int) -> tuple[list[dict[str, object]], list[dict[str, objec
             ways["x-transformers"] = trained(peer, lambda peer=peer, x=x: peer(nn.functional.pad(x, (1, 0))), dtype)
         except ImportError as error:
             print(f"x-transformers: left out, as it cannot be imported ({error})")
-        seconds = interleaved(ways, rounds)
+        seconds = interleaved(ways, rounds, clock=process_time)
         rates = {way: batch * time / statistics.median(values) for way, values in seconds.items()}
         ratio = median_ratio(seconds["plain"], seconds["same"])
         rows.append(
@@ -157,7 +158,7 @@ def generation(rounds: int, tokens: int) -> tuple[list[dict[str, object]], list[
             ways[name] = make(tokens)
         except ImportError as error:
             print(f"{name}: left out, as it cannot be imported ({error})")
-    seconds = interleaved(ways, rounds, warmup=0)
+    seconds = interleaved(ways, rounds, warmup=0, clock=process_time)
     floor = min(("torch products", "NumPy products"), key=lambda way: statistics.median(seconds[way]))
     rows = [
         {"part": f"generation {LAYERS}×{SIZE}", "way": way, "elements/s": tokens / statistics.median(values)}

@@ -159,6 +159,8 @@ def quotations(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[An
               for words, row in zip(("LSTM 256, 100 symbols", "LSTM 2 × 1024, 100 symbols"), streams, strict=False)),
             ("| 2 × LSTM 256 + 7-gram counts, 65 characters | {} | {} | |",
              f"{streams[2]['plain steps/s']:,.0f}", f"{streams[2]['ours steps/s']:,.0f}"),
+            ("| Transformer 6 × 384, 65 characters | {} | {} | |",
+             f"{streams[3]['plain steps/s']:,.0f}", f"{streams[3]['ours steps/s']:,.0f}"),
             ("| WaveNet, 20 layers of 64 channels | {} | {} | |",
              *(f"{rows['speed_wavenet'][0][key]:,.0f}" for key in ("samples/s", "stream samples/s"))),
         ],
