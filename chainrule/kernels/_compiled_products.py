@@ -23,12 +23,11 @@ _BYTES = 64 if binding.get_host_cpu_features().get("avx512f") else 32  # of a ve
 def panels(weight: Tensor) -> Tensor:
     """Lay out W (K, M) for `add_product`: (P, M, w), w columns of Wᵀ together; K ≥ w.
 
-    The last panel takes the last w columns, those that the one before has as zeros.
+    The last panel has the last w columns. Those among them that are in the one before, too, are zeros there.
     """
     wide = panel_width(weight.dtype)
-    missing = -len(weight) % wide
-    whole = len(weight) - (wide - missing) % wide
-    columns = torch.cat([weight[:whole], weight.new_zeros(missing, weight.shape[1]), weight[whole:]])
+    zeros = weight.new_zeros(-len(weight) % wide, weight.shape[1])
+    columns = torch.cat([weight[:-wide], zeros, weight[-wide:]])
     return columns.view(-1, wide, weight.shape[1]).transpose(1, 2).contiguous()
 
 
