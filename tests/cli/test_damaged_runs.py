@@ -91,13 +91,13 @@ def test_weights_sealed_with_another_record_are_told(command, run, record):
 
 
 @pytest.mark.parametrize("line", ["5", '{"event": "validation"}'])
-def test_odd_lines_of_metrics_are_told_and_dropped_on_resume(command, run, line):
+def test_odd_lines_of_metrics_are_told_and_dropped_on_resume(command, ok, run, line):
     path = run / "metrics.jsonl"
     whole = path.read_text()
     path.write_text(f"{line}\n{whole}")
     for verb in ("info", "inspect"):
         assert "metrics.jsonl: line 1" in last_line(command, verb, run)
-    assert command("train", "--resume", "--steps", 2, "--out", run).status == 0
+    ok("train", "--resume", "--steps", 2, "--out", run)
     assert path.read_text() == whole
 
 
@@ -117,10 +117,10 @@ def test_a_perplexity_that_no_number_holds_is_shown(command, run):
     assert "perplexity inf" in command("info", run).out
 
 
-def test_pixels_beyond_the_levels_are_told(command, tmp_path):
+def test_pixels_beyond_the_levels_are_told(command, ok, tmp_path):
     np.savez(tmp_path / "p.npz", images=np.random.default_rng(0).integers(0, 256, (12, 5, 6)).astype(np.uint8))
     small = ["--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4, "--bits", 2, "--steps", 1]
-    assert command("train", tmp_path / "p.npz", *small, "--out", tmp_path / "run").status == 0
+    ok("train", tmp_path / "p.npz", *small, "--out", tmp_path / "run")
     (path,) = (tmp_path / "run" / "data").glob("train.pixels")
     path.write_bytes(b"\t" * path.stat().st_size)
     line = last_line(command, "train", "--resume", "--steps", 3, "--out", tmp_path / "run")

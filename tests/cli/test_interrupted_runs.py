@@ -21,13 +21,13 @@ CASES = {  # each with what its batches draw at random
 
 
 @pytest.mark.parametrize("task", CASES)
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, tmp_path, monkeypatch, task):
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, ok, tmp_path, monkeypatch, task):
     kind, options = CASES[task]
     data, *flags = WRITERS[task](tmp_path)
     if task == "image":
         flags = []  # their bits would be drawn no more
     arguments = (data, *flags, *options.split(), "--steps", 12, "--validate-every", 4)
-    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
+    ok("train", *arguments, "--out", tmp_path / "whole")
     at = kind.at
 
     def interrupted(self, step):
@@ -39,6 +39,6 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, tmp_path, mo
         patch.setattr(kind, "at", interrupted)
         assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
     assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
-    assert command("train", data, "--resume", "--out", tmp_path / "parts").status == 0
+    ok("train", data, "--resume", "--out", tmp_path / "parts")
     whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
     assert whole == parts

@@ -34,32 +34,31 @@ def same_bits(tmp_path, *runs):
     [*SMALL_SIZES.items(), ("text", ""), ("text", "--level word"), ("text", "--plain")],
     ids=lambda part: part.partition(" ")[0] or "all sizes chosen",
 )
-def test_the_printed_flags_repeat_a_run_bit_for_bit(command, tmp_path, task, options):
+def test_the_printed_flags_repeat_a_run_bit_for_bit(command, ok, tmp_path, task, options):
     """Timing had chosen another kernel the second time, and the printed flags did not name it."""
     data = [*WRITERS[task](tmp_path), *options.split(), "--steps", 2]
     flags = same_again(command("train", *data, "--out", tmp_path / "first"))
     assert shlex.join(flags) in command("info", tmp_path / "first").out
-    again = command("train", *data, *flags, "--out", tmp_path / "second")
-    assert again.status == 0, again.err
+    again = ok("train", *data, *flags, "--out", tmp_path / "second")
     assert "reproduce with" not in again.err
     first, second = (open_run(tmp_path / name).config for name in ("first", "second"))
     assert (first.options, first.computation) == (second.options, second.computation)
     same_bits(tmp_path, "first", "second")
 
 
-def test_the_same_command_makes_the_same_model_at_any_speed(command, text_file, tmp_path, monkeypatch):
+def test_the_same_command_makes_the_same_model_at_any_speed(ok, text_file, tmp_path, monkeypatch):
     """Precision and kernel had been raced: two equal commands gave different models."""
     clock = itertools.count()
     for module in (time, speed):
         monkeypatch.setattr(module, "perf_counter", lambda: next(clock) ** 1.5)
     for name in ("first", "second"):
-        assert command("train", text_file, "--steps", 3, "--out", tmp_path / name).status == 0
+        ok("train", text_file, "--steps", 3, "--out", tmp_path / name)
     same_bits(tmp_path, "first", "second")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", WRITERS)
-def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, tmp_path, monkeypatch, task):
+def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, ok, tmp_path, monkeypatch, task):
     for module in (classify_task, forecast_task):  # else up to a thousand passes over a few rows
         monkeypatch.setattr(module, "_FEWEST_STEPS", 3)
     data = WRITERS[task](tmp_path)
@@ -67,8 +66,7 @@ def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, 
     steps = [] if "--epochs" in flags else ["--steps", 3]  # little data end after passes
     names = ("first", "second") if steps else ("first",)
     for name in names:
-        outcome = command("train", *data, *flags, *steps, "--out", tmp_path / name)
-        assert outcome.status == 0, outcome.err
+        outcome = ok("train", *data, *flags, *steps, "--out", tmp_path / name)
         assert "reproduce with" not in outcome.err
     budget, first = (open_run(tmp_path / name).config for name in ("budget", "first"))
     assert (budget.options, budget.computation) == (first.options, first.computation)
@@ -79,11 +77,10 @@ def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, 
 
 @pytest.mark.parametrize("backend", ["vendor", "bptt"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_flags_replace_the_rule(command, text_file, tmp_path, backend, precision):
+def test_flags_replace_the_rule(ok, text_file, tmp_path, backend, precision):
     asked = ("train", text_file, "--model", "lstm", "--hidden-size", 4, "--dropout", 0, "--steps", 1)
     ways = ("--backend", backend, "--precision", precision, "--threads", 1)
-    outcome = command(*asked, *ways, "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
+    outcome = ok(*asked, *ways, "--out", tmp_path / "run")
     assert open_run(tmp_path / "run").config.computation == ChosenComputation(1, precision, backend)
     assert (
         f"{precision}, {'vendor kernel' if backend == 'vendor' else 'written-out recurrence'}, 1 thread: "

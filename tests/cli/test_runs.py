@@ -15,10 +15,10 @@ TRAIN = ("train", "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "-
 
 
 @pytest.fixture
-def folder(command, runs, text_file, tmp_path):
+def folder(ok, runs, text_file, tmp_path):
     home = tmp_path / "all"
     shutil.copytree(runs / "words", home / "deeper" / "words")
-    assert command(*TRAIN, text_file, "--steps", 2, "--model", "gru", "--out", home / "trained").status == 0
+    ok(*TRAIN, text_file, "--steps", 2, "--model", "gru", "--out", home / "trained")
     return home
 
 
@@ -54,10 +54,9 @@ def test_a_run_that_another_process_trains_is_running(folder):
 
 
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "model.safetensors", "checkpoint.safetensors"])
-def test_a_broken_run_is_one_line_and_hides_no_other(command, folder, name):
+def test_a_broken_run_is_one_line_and_hides_no_other(ok, folder, name):
     (folder / "trained" / name).write_text("no JSON\n")
-    outcome = command("runs", folder)
-    assert outcome.status == 0
+    outcome = ok("runs", folder)
     _, sound, broken = outcome.out.splitlines()
     assert "untrained" in sound
     assert f"broken: {name}: " in broken

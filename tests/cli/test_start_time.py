@@ -37,7 +37,7 @@ def answers(folder, *lines):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_budget_counts_from_the_start_of_the_command(command, monkeypatch):
+def test_a_budget_counts_from_the_start_of_the_command(ok, monkeypatch):
     times = []
 
     def select(*arguments):
@@ -48,7 +48,7 @@ def test_a_budget_counts_from_the_start_of_the_command(command, monkeypatch):
     monkeypatch.setattr(module, "select", select)
     monkeypatch.setattr("chainrule._app.cli.train.train_run", lambda *_, began, **__: (times.append(began), None))
     before = monotonic()
-    assert command("train", "--steps", 1).status == 0
+    ok("train", "--steps", 1)
     selected, began = times
     assert before <= began <= selected
 

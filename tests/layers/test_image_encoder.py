@@ -7,7 +7,6 @@ from chainrule.layers._image_encoder import ResidualBlock, SqueezeExcitation, st
 
 
 def test_excitation_is_its_equation():
-    torch.manual_seed(0)
     layer, x = SqueezeExcitation(8).double(), torch.randn(2, 8, 3, 5, dtype=torch.float64)
     inside = torch.relu(x.mean((2, 3)) @ layer.squeeze.weight.T + layer.squeeze.bias)
     scale = 1 / (1 + torch.exp(-(inside @ layer.excite.weight.T + layer.excite.bias)))
@@ -28,7 +27,6 @@ def test_the_grid_halves_with_each_stage(size, positions):
 
 
 def test_positions_of_the_grid_stand_row_by_row():
-    torch.manual_seed(0)
     encoder = ImageEncoder((8, 8, 16)).double()
     for block in encoder.stages:  # no position knows of the whole image
         block.excitation = nn.Identity()
@@ -45,7 +43,6 @@ def test_positions_of_the_grid_stand_row_by_row():
 
 
 def test_images_of_a_batch_do_not_influence_each_other():
-    torch.manual_seed(0)
     encoder = ImageEncoder((8, 16)).double()
     images = torch.randint(256, (3, 3, 16, 16))
     together = encoder(images)

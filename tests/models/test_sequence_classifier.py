@@ -130,7 +130,6 @@ def test_the_row_of_nothing_is_never_trained() -> None:
 
 
 def test_the_start_from_counts_is_the_log_ratio_of_naive_bayes() -> None:
-    torch.manual_seed(0)
     model = SequenceClassifier(2, vocab_size=3, embedding_size=5, hidden_size=2).double()
     assert model.embedding is not None
     before = model.embedding.weight.detach().clone()

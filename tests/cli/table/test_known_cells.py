@@ -21,7 +21,7 @@ def named_run(tmp_path_factory):
     return home / "run"
 
 
-def test_known_cells_are_completed_as_they_were_written(command, named_run, tmp_path):
+def test_known_cells_are_completed_as_they_were_written(command, ok, named_run, tmp_path):
     """They went through the schema: to its digits, into its bounds, and to <other>; the column id was lost."""
     known = [["r900", "purple", "123.456789", ""], ["NA", "", "5.5", "500"], ["7", "red", "+1e1", "12.0"]]
     (tmp_path / "part.csv").write_text("\n".join(map(",".join, [["id", "colour", "size", "count"], *known])))
@@ -32,7 +32,7 @@ def test_known_cells_are_completed_as_they_were_written(command, named_run, tmp_
     for row, cells in zip((row for row in known for _ in range(2)), drawn, strict=True):
         assert [there or drawn for there, drawn in zip(row, cells, strict=True)] == cells
         assert "" not in cells
-    assert command(*complete, "--out", tmp_path / "new.parquet").status == 0
+    ok(*complete, "--out", tmp_path / "new.parquet")
     frame = polars.read_parquet(tmp_path / "new.parquet")
     assert frame.schema == {"id": polars.String, "colour": polars.String, "size": polars.Float64, "count": polars.Int64}
     assert frame["size"][::2].to_list() == [123.456789, 5.5, 10.0]
@@ -57,15 +57,15 @@ def test_many_completions_of_a_row_take_no_more_memory(command, named_run, tmp_p
     assert together == [40, 40, 40, 24]
 
 
-def test_a_column_that_was_left_out_comes_back_in_parquet_as_what_it_holds(command, named_run, tmp_path):
+def test_a_column_that_was_left_out_comes_back_in_parquet_as_what_it_holds(ok, named_run, tmp_path):
     for name, cells, kind in (("numbers", "1,red", polars.Int64), ("names", "007,red", polars.String)):
         (tmp_path / f"{name}.csv").write_text(f"id,colour\n{cells}\n")
         out = tmp_path / f"{name}.parquet"
-        assert command("sample", named_run, "--complete", tmp_path / f"{name}.csv", "--out", out).status == 0
+        ok("sample", named_run, "--complete", tmp_path / f"{name}.csv", "--out", out)
         assert polars.read_parquet(out).schema["id"] == kind
     (tmp_path / "none.csv").write_text("colour\n")  # a file without the column, and without rows
     out = tmp_path / "none.parquet"
-    assert command("sample", named_run, "--complete", tmp_path / "none.csv", "--out", out).status == 0
+    ok("sample", named_run, "--complete", tmp_path / "none.csv", "--out", out)
     assert polars.read_parquet(out).columns == ["colour", "size", "count"]
 
 

@@ -30,7 +30,7 @@ def days(skipped=()):
         ),
     ],
 )
-def test_the_command_for_the_task_of_the_data_is_told(refused, command, tmp_path, monkeypatch, name, lines, flags):
+def test_the_command_for_the_task_of_the_data_is_told(refused, ok, tmp_path, monkeypatch, name, lines, flags):
     """The advice was to leave out the dates, or the texts."""
     monkeypatch.chdir(tmp_path)
     path = Path(name)
@@ -38,7 +38,7 @@ def test_the_command_for_the_task_of_the_data_is_told(refused, command, tmp_path
     said = refused("train", path, "--out", tmp_path / "run", "--steps", 1)
     told = said.partition("looks like ")[2].partition(": ")[2].partition(" (or, ")[0]
     assert shlex.split(told) == ["chainrule", "train", str(path), "--task", *flags]
-    assert command(*shlex.split(told)[1:], "--out", tmp_path / "run", "--steps", 1).status == 0
+    ok(*shlex.split(told)[1:], "--out", tmp_path / "run", "--steps", 1)
 
 
 def test_other_tables_get_the_remedy_for_a_table(refused, tmp_path):

@@ -8,12 +8,12 @@ import torch
 from chainrule._app.tasks.table.task import TableTask
 
 
-def test_numbers_outside_the_range_are_drawn_again(command, tmp_path):
+def test_numbers_outside_the_range_are_drawn_again(command, ok, tmp_path):
     """They were moved to the lowest and the highest number, each of which came in a tenth of the rows."""
     rows, run = tmp_path / "rows.csv", tmp_path / "run"
     numbers = torch.rand(400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rows.write_text("x,y\n" + "".join(f"{number:.6f},{n % 2}\n" for n, number in enumerate(numbers.tolist())))
-    assert command("train", rows, "--steps", 20, "--out", run).status == 0
+    ok("train", rows, "--steps", 20, "--out", run)
     table = csv.DictReader(io.StringIO(command("sample", run, "-n", 500, "--seed", 0).out))
     drawn = [float(row["x"]) for row in table]
     low, high = TableTask.open(run).schema.columns[0].bounds
@@ -22,11 +22,11 @@ def test_numbers_outside_the_range_are_drawn_again(command, tmp_path):
     assert sum(number in (low, high) for number in drawn) < 5
 
 
-def test_a_cell_that_training_had_none_of_is_marked(command, tmp_path):
+def test_a_cell_that_training_had_none_of_is_marked(command, ok, tmp_path):
     rows, run, new = tmp_path / "rows.csv", tmp_path / "run", tmp_path / "new.csv"
     rows.write_text("x,y\n" + "".join(f"{'abc'[n % 3]},{n % 2}\n" for n in range(400)))
     new.write_text("x,y\na,0\nfax,1\n")
-    assert command("train", rows, "--steps", 20, "--out", run).status == 0
+    ok("train", rows, "--steps", 20, "--out", run)
     heading, first, *_ = command("score", run, new, "--sort").out.splitlines()
     assert heading.split()[-1] == "unseen"
     line, _, *surprise, unseen = first.split()

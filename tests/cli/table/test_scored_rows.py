@@ -50,12 +50,11 @@ def test_a_bad_table_is_refused_in_one_line(refused, run, tmp_path, name):
     assert message in refused("score", run, tmp_path / "bad.csv")
 
 
-def test_a_constant_column_is_learnt_and_another_cell_in_it_is_the_surprise(command, refused, tmp_path):
+def test_a_constant_column_is_learnt_and_another_cell_in_it_is_the_surprise(command, ok, refused, tmp_path):
     path, new, run = tmp_path / "rows.csv", tmp_path / "new.csv", tmp_path / "run"
     path.write_text("a,b,c\n" + "".join(f"1,{n % 7},\n" for n in range(100)))
     new.write_text("a,b,c\n1,3,\n2,3,\n1,3,x\n")
-    outcome = command("train", path, "--out", run, "--steps", 30, "--hidden-size", 8)
-    assert outcome.status == 0, outcome.err
+    ok("train", path, "--out", run, "--steps", 30, "--hidden-size", 8)
     plain, changed, filled = (json.loads(line) for line in command("score", run, new, "--json").out.splitlines())
     for row, column in ((changed, "a"), (filled, "c")):
         assert row["most"] == column
@@ -69,8 +68,8 @@ def test_a_constant_column_is_learnt_and_another_cell_in_it_is_the_surprise(comm
     assert not (tmp_path / "none").exists()
 
 
-def test_an_unseen_category_is_an_error_where_other_is_not_kept(command, refused, rows, tmp_path):
+def test_an_unseen_category_is_an_error_where_other_is_not_kept(ok, refused, rows, tmp_path):
     strict, path = tmp_path / "strict", tmp_path / "new.csv"
-    assert command("train", rows, "--out", strict, "--steps", 1, "--min-count", 1).status == 0
+    ok("train", rows, "--out", strict, "--steps", 1, "--min-count", 1)
     path.write_text(",".join(TABLE_COLUMNS) + "\npink,4,1.5,no\n")
     assert "the category 'pink' was not in training (known: blue, green, red)" in refused("score", strict, path)

@@ -3,7 +3,7 @@
 import json
 
 
-def test_a_wide_table_is_shown_in_part(command, tmp_path):
+def test_a_wide_table_is_shown_in_part(command, ok, tmp_path):
     """The first columns are listed, the others counted by kind; rows drawn in training are cut; `--json` has all."""
     columns = 40
     rows = [
@@ -15,8 +15,7 @@ def test_a_wide_table_is_shown_in_part(command, tmp_path):
     ]
     header = [f"x{k}" for k in range(1, columns + 1)]
     (tmp_path / "wide.csv").write_text("\n".join(map(",".join, [header, *rows])))
-    outcome = command("train", tmp_path / "wide.csv", "--out", tmp_path / "run", "--steps", 2, "--hidden-size", 8)
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", tmp_path / "wide.csv", "--out", tmp_path / "run", "--steps", 2, "--hidden-size", 8)
     listed = [line.split() for line in outcome.err.splitlines() if line.startswith("  x")]
     assert [name for name, *_ in listed] == header[:12]
     assert [kind for _, kind, *_ in listed[:4]] == ["categorical"] * 3 + ["real"]

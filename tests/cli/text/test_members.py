@@ -24,17 +24,16 @@ def members_of(model):
 
 
 @pytest.fixture(params=SMALL)
-def run(request, command, text_file, tmp_path):
+def run(request, ok, text_file, tmp_path):
     out = tmp_path / "run"
-    trained = command(
+    ok(
         "train", text_file, "--out", out, "--steps", 3, "--num-members", 2, "--validation-fraction", 0.2,
         *SMALL[request.param],
     )  # fmt: skip
-    assert trained.status == 0, trained.err
     return out
 
 
-def test_every_verb_takes_the_mean(command, run, text_file, tmp_path):
+def test_every_verb_takes_the_mean(command, ok, run, text_file, tmp_path):
     model = open_run(run).model()
     members = members_of(model)
     weights = [torch.cat([part.flatten() for part in member.parameters()]) for member in members]
@@ -52,19 +51,17 @@ def test_every_verb_takes_the_mean(command, run, text_file, tmp_path):
         ("compress", tmp_path / "short.txt", "--run", run, "--out", tmp_path / "small"),
         ("info", run),
     ):
-        done = command(*verb)
-        assert done.status == 0, (verb, done.err)
+        ok(*verb)
     if isinstance(members[0], TransformerLM):  # what it does not reach of a prompt is left out
         assert "the model reads only the last" in command("sample", run, "--length", 9, "--prompt", "a" * 100).err
     assert "network 1 of 2 in 2 × " in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "num_members 2" in command("info", run).out
 
 
-def test_a_resumed_run_trains_every_member(command, run):
+def test_a_resumed_run_trains_every_member(ok, run):
     trained = {name for name, _ in members_of(open_run(run).model()).named_parameters()}
     before = load_file(run / CHECKPOINT)
-    resumed = command("train", "--resume", "--out", run, "--steps", 6)
-    assert resumed.status == 0, resumed.err
+    ok("train", "--resume", "--out", run, "--steps", 6)
     after = load_file(run / CHECKPOINT)
     names = [f"model.network.members.{name}" for name in trained]
     assert not any(

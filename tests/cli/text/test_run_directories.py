@@ -64,10 +64,9 @@ def test_trained_weights_without_a_checkpoint_are_not_trained_over(command, trai
     assert tree(trained) == before
 
 
-def test_resuming_a_finished_run_says_that_there_is_nothing_to_do(command, trained):
+def test_resuming_a_finished_run_says_that_there_is_nothing_to_do(ok, trained):
     weights = (trained / "model.safetensors").read_bytes()
-    outcome = command("train", "--resume", "--out", "run")
-    assert outcome.status == 0
+    outcome = ok("train", "--resume", "--out", "run")
     assert outcome.out.startswith("\nNothing to do: the run has finished its 2 steps")
     assert "--resume --out run --steps ..." in outcome.out
     assert (trained / "model.safetensors").read_bytes() == weights
@@ -100,11 +99,11 @@ def test_train_and_info_give_figures_that_compare_between_levels(command, here):
     assert "of the symbols <unk>" in command("info", "run").out
 
 
-def test_subwords_go_by_both_names(command, here):
+def test_subwords_go_by_both_names(ok, here):
     asked = ["log.txt", *TINY, "--steps", 1, "--out", "run", "--vocabulary-size", 270]
-    assert command("train", *asked, "--level", "subword").status == 0
+    ok("train", *asked, "--level", "subword")
     assert json.loads((here / "run" / "config.json").read_text())["data"]["level"] == "bpe"
-    assert command("train", "--resume", "--out", "run", "--level", "bpe").status == 0
+    ok("train", "--resume", "--out", "run", "--level", "bpe")
 
 
 @pytest.mark.slow
